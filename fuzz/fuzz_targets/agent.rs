@@ -18,7 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
         2 => {
             let greeting = Greeting::new(&secret());
             let (answer, _) = Greeted::by(greeting.message(), &secret());
-            let (_, mut keys) = greeting.answered(&answer.expect("an answer")).expect("the same secret");
+            let (_, mut keys) = greeting
+                .answered(&answer.expect("an answer"))
+                .expect("the same secret");
             assert!(keys.theirs.open(script.0).is_err());
         }
         _ => {
@@ -50,12 +52,16 @@ fn frames(script: &mut Script<'_>) -> Vec<Vec<u8>> {
 }
 
 fn as_stranger(script: &mut Script<'_>) {
-    let Some(hello) = frames(script).into_iter().next() else { return };
+    let Some(hello) = frames(script).into_iter().next() else {
+        return;
+    };
     assert!(Greeted::by(&hello, &secret()).1.is_err());
 }
 
 fn as_agent(script: &mut Script<'_>) {
-    let Some(answer) = frames(script).into_iter().next() else { return };
+    let Some(answer) = frames(script).into_iter().next() else {
+        return;
+    };
     assert!(Greeting::new(&secret()).answered(&answer).is_err());
 }
 

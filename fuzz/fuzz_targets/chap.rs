@@ -12,7 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut claimant = Claimant::new(chap_claim());
     while !script.is_over() {
         let text = script.text();
-        let Ok(pairs) = text::parse(&text) else { continue };
+        let Ok(pairs) = text::parse(&text) else {
+            continue;
+        };
         let mut out = Vec::new();
         let _ = authenticator.handle(&pairs, &mut out);
         let _ = claimant.handle(&pairs, &mut out);

@@ -23,15 +23,27 @@ fuzz_target!(|bytes: &[u8]| {
     let text = &edited(GOOD, &mut Script(bytes), WORDS);
     let told = match Config::parse("file.toml", text) {
         Ok(config) => {
-            assert!(config.exported().all(|volume| config.volume(&volume.name).is_some()));
+            assert!(
+                config
+                    .exported()
+                    .all(|volume| config.volume(&volume.name).is_some())
+            );
             return;
         }
         Err(told) => told.to_string(),
     };
-    assert!(!SECRETS.iter().any(|secret| told.contains(secret)), "{told}");
-    for place in told.lines().filter_map(|line| line.strip_prefix("file.toml:")) {
+    assert!(
+        !SECRETS.iter().any(|secret| told.contains(secret)),
+        "{told}"
+    );
+    for place in told
+        .lines()
+        .filter_map(|line| line.strip_prefix("file.toml:"))
+    {
         let mut numbers = place.splitn(3, ':').map(str::parse);
-        let (Some(Ok(line)), Some(Ok(column))) = (numbers.next(), numbers.next()) else { panic!("{told}") };
+        let (Some(Ok(line)), Some(Ok(column))) = (numbers.next(), numbers.next()) else {
+            panic!("{told}")
+        };
         assert_in_text(text, line, column);
     }
 });

@@ -30,12 +30,16 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(jobs) => jobs,
         Err(mistakes) => {
             assert!(!mistakes.is_empty());
-            mistakes.iter().for_each(|mistake| assert_in_text(text, mistake.line, mistake.column));
+            mistakes
+                .iter()
+                .for_each(|mistake| assert_in_text(text, mistake.line, mistake.column));
             return;
         }
     };
     assert!(!jobs.phases.is_empty() && jobs.phases.iter().all(|phase| !phase.is_empty()));
-    let Ok(suite) = jobs.suite("fuzz", device) else { return };
+    let Ok(suite) = jobs.suite("fuzz", device) else {
+        return;
+    };
     let cells = suite.steps.iter().filter_map(|step| match step {
         Step::Measure { cells, .. } => Some(cells),
         _ => None,
@@ -44,6 +48,13 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(!roles.is_empty());
     for workload in roles.iter().map(|role| &role.workload) {
         assert!(workload.depth > 0);
-        assert_eq!(workload.accesses.iter().map(|access| u32::from(access.share.get())).sum::<u32>(), 100);
+        assert_eq!(
+            workload
+                .accesses
+                .iter()
+                .map(|access| u32::from(access.share.get()))
+                .sum::<u32>(),
+            100
+        );
     }
 });

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hyperscsi::target::{Admission, Directory, Event};
-use hyperscsi::{Command, Function, FunctionResult, HEADER_BYTES, Initiator, Refusal, Response, Target};
+use hyperscsi::{
+    Command, Function, FunctionResult, HEADER_BYTES, Initiator, Refusal, Response, Target,
+};
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 
@@ -26,23 +28,35 @@ impl Directory<u8> for Everybody {
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
     let mut now = Instant::now();
-    let config =
-        hyperscsi::initiator::Config { paths: 2, ..hyperscsi::initiator::Config::new("host", "disk") };
+    let config = hyperscsi::initiator::Config {
+        paths: 2,
+        ..hyperscsi::initiator::Config::new("host", "disk")
+    };
     let mut initiator = Initiator::new(now, config, [1; 32]);
     let mut target = Target::new(hyperscsi::target::Config::default(), Everybody, [2; 32]);
     let (mut there, mut back): (Vec<Vec<u8>>, Vec<Vec<u8>>) = Default::default();
     let mut begun = BTreeSet::new();
     while !script.is_over() {
         match script.byte() % 8 {
-            0..3 => deliver(&mut script, &mut there, |frame| target.handle_frame(now, &0, frame)),
-            3..6 => deliver(&mut script, &mut back, |frame| initiator.handle_frame(now, frame)),
+            0..3 => deliver(&mut script, &mut there, |frame| {
+                target.handle_frame(now, &0, frame)
+            }),
+            3..6 => deliver(&mut script, &mut back, |frame| {
+                initiator.handle_frame(now, frame)
+            }),
             6 => {
-                let data_out = vec![7; usize::from(script.byte()) * usize::from(script.byte())].into();
+                let data_out =
+                    vec![7; usize::from(script.byte()) * usize::from(script.byte())].into();
                 let cdb = script.bytes(16).to_vec();
                 let data_in_bytes = u32::from(script.byte()) << 8;
                 match script.flag() {
                     true => {
-                        _ = initiator.submit(Command { cdb, data_in_bytes, data_out, ..Command::default() })
+                        _ = initiator.submit(Command {
+                            cdb,
+                            data_in_bytes,
+                            data_out,
+                            ..Command::default()
+                        })
                     }
                     false => _ = initiator.manage(Function::from(script.byte() % 12), [0; 8], None),
                 }
@@ -58,29 +72,47 @@ fuzz_target!(|bytes: &[u8]| {
                 Event::Command { task, command } => {
                     assert!(begun.insert(task), "a command starts once");
                     let data = vec![0; command.data_in_bytes as usize].into();
-                    assert!(target.respond(task, Response { data, ..Response::default() }));
+                    assert!(target.respond(
+                        task,
+                        Response {
+                            data,
+                            ..Response::default()
+                        }
+                    ));
                 }
-                Event::Function { task, .. } => assert!(target.function_done(task, FunctionResult::Complete)),
+                Event::Function { task, .. } => {
+                    assert!(target.function_done(task, FunctionResult::Complete))
+                }
                 Event::SessionEnded { session, .. } => target.quiesced(session),
-                Event::SessionBegan { .. } | Event::LoginRefused { .. } | Event::Received { .. } => {}
+                Event::SessionBegan { .. }
+                | Event::LoginRefused { .. }
+                | Event::Received { .. } => {}
             }
         }
         while initiator.poll_event().is_some() {}
         let mut frame = Vec::new();
         // Frames beyond these limits are lost.
         for _ in 0..600 {
-            let Some(_) = initiator.poll_transmit(now, &mut frame) else { break };
+            let Some(_) = initiator.poll_transmit(now, &mut frame) else {
+                break;
+            };
             there.push(frame.clone());
         }
         for _ in 0..600 {
-            let Some(_) = target.poll_transmit(now, &mut frame) else { break };
+            let Some(_) = target.poll_transmit(now, &mut frame) else {
+                break;
+            };
             back.push(frame.clone());
         }
         there.truncate(64);
         back.truncate(64);
         let (live, unacknowledged, bytes) = target.holds();
         let sessions = target.sessions().max(1);
-        assert!(live <= 128 * sessions && unacknowledged <= 300 * sessions && bytes <= (17 << 20) * sessions);
+        assert!(
+            live <= 128 * sessions
+                && unacknowledged <= 300 * sessions
+                && bytes <= (17 << 20) * sessions
+        );
         assert!(initiator.held_bytes() <= 4 << 20);
     }
 });

@@ -19,7 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
         let bhs = script.header(LOGIN_RESPONSE, LOGIN_FLAGS);
         login.handle_pdu(&bhs, &script.text());
         while let Some(transmit) = login.poll_transmit() {
-            let request = LoginRequest::parse(&transmit.bhs).expect("our own requests are well formed");
+            let request =
+                LoginRequest::parse(&transmit.bhs).expect("our own requests are well formed");
             assert_eq!(request.data_segment_length as usize, transmit.data.len());
             assert!(transmit.data.len() <= LOGIN_DATA_BYTES_MAX);
         }

@@ -16,7 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
     let choices = script.byte();
     let chap = choices & 1 == 1;
-    let mut login = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(u32::MAX - 1) });
+    let mut login = TargetLogin::new(TargetPolicy {
+        first_stat_sn: Sn(u32::MAX - 1),
+    });
     if choices & 2 == 0 {
         let names = b"InitiatorName=iqn.2026-11.org.example:host\0TargetName=iqn.2026-11.org.example:disk\0";
         login.handle_pdu(&script.header(LOGIN_REQUEST, LOGIN_FLAGS), names);
@@ -30,7 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
                 TargetEvent::Proof { .. } if script.byte() < 0xf0 => login.judge(Ok(())),
                 TargetEvent::Proof { .. } => login.judge(Err(LoginStatus::ServiceUnavailable)),
                 TargetEvent::SessionNeeded(_) if script.byte() < 0xf0 => {
-                    login.grant(Ok(Grant { tsih: Tsih(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(64) }));
+                    login.grant(Ok(Grant {
+                        tsih: Tsih(1),
+                        exp_cmd_sn: Sn(1),
+                        max_cmd_sn: Sn(64),
+                    }));
                 }
                 TargetEvent::SessionNeeded(_) => login.grant(Err(LoginStatus::OutOfResources)),
                 TargetEvent::LoggedIn(_) => assert!(!chap, "logged in without a secret"),
@@ -38,7 +44,8 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         while let Some(transmit) = login.poll_transmit() {
-            let response = LoginResponse::parse(&transmit.bhs).expect("our own responses are well formed");
+            let response =
+                LoginResponse::parse(&transmit.bhs).expect("our own responses are well formed");
             assert_eq!(response.data_segment_length as usize, transmit.data.len());
             assert!(transmit.data.len() <= LOGIN_DATA_BYTES_MAX);
         }
@@ -55,6 +62,9 @@ fn admission(script: &mut Script<'_>, chap: bool) -> Admission {
             refusal: (script.byte() > 0xf8).then_some(LoginStatus::SessionDoesNotExist),
         })),
         0xf0..0xf8 => Admission::Refuse(LoginStatus::NotFound),
-        0xf8.. => Admission::Redirect { address: "[::1]:3260,1".to_owned(), permanent: true },
+        0xf8.. => Admission::Redirect {
+            address: "[::1]:3260,1".to_owned(),
+            permanent: true,
+        },
     }
 }

@@ -20,7 +20,11 @@ impl Exports for One {
             description: "a disk".to_owned(),
             bytes: 1 << 30,
             flags: transmission::SEND_FLUSH,
-            block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+            block_sizes: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: 32 << 20,
+            },
         })
     }
 }
@@ -36,14 +40,18 @@ fuzz_target!(|bytes: &[u8]| {
     loop {
         let wanted = machine.wanted();
         assert!((1..=64 << 10).contains(&wanted));
-        let Some((now, later)) = rest.split_at_checked(wanted) else { return };
+        let Some((now, later)) = rest.split_at_checked(wanted) else {
+            return;
+        };
         rest = later;
         let mut out = Vec::new();
         let step = machine.take(now, &One, &mut out);
         assert!(out.len() <= 4096, "{} bytes for one option", out.len());
         match step {
             Ok(Step::Continue) => {}
-            Ok(Step::StartTls) => assert!(tls != TlsMode::Off && !std::mem::replace(&mut is_encrypted, true)),
+            Ok(Step::StartTls) => {
+                assert!(tls != TlsMode::Off && !std::mem::replace(&mut is_encrypted, true))
+            }
             Ok(Step::Transmission(session)) => {
                 assert!(tls != TlsMode::Required || is_encrypted);
                 return assert_eq!(session.export.name, "disk");

@@ -116,7 +116,10 @@ fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
 }
 
 fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
-    let disk = Arc::new(Disk::new(DiskOptions { blocks: 1, ..DiskOptions::default() }));
+    let disk = Arc::new(Disk::new(DiskOptions {
+        blocks: 1,
+        ..DiskOptions::default()
+    }));
     unit_over(disk, kept_on(paper), unit_options()).ok()
 }
 

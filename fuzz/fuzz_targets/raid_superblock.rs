@@ -12,14 +12,25 @@ fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
     let mut pile: Vec<Candidate> = Vec::new();
     while !script.is_over() && pile.len() < 16 {
-        let base = pile.iter().rev().find_map(|candidate| candidate.superblock.clone().ok());
+        let base = pile
+            .iter()
+            .rev()
+            .find_map(|candidate| candidate.superblock.clone().ok());
         let superblock = superblock(&mut script, base);
         if let Ok(read) = &superblock {
-            assert_eq!(newer(&read.emit(), &[]).map(|(read, _)| read), Ok(read.clone()));
+            assert_eq!(
+                newer(&read.emit(), &[]).map(|(read, _)| read),
+                Ok(read.clone())
+            );
         }
         let bytes = u64::from(script.byte()) << 20;
         let block_bytes = if script.flag() { 512 } else { 4096 };
-        pile.push(Candidate { name: format!("disk{}", pile.len()), bytes, block_bytes, superblock });
+        pile.push(Candidate {
+            name: format!("disk{}", pile.len()),
+            bytes,
+            block_bytes,
+            superblock,
+        });
     }
     for trust in [Trust::CertainOnly, Trust::MembersFound] {
         for set in find(&pile, trust).sets {
@@ -34,7 +45,10 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// Generates a changed record of the last set, or arbitrary bytes. Both usually have a correct checksum.
-fn superblock(script: &mut Script<'_>, base: Option<Superblock>) -> Result<Superblock, NoSuperblock> {
+fn superblock(
+    script: &mut Script<'_>,
+    base: Option<Superblock>,
+) -> Result<Superblock, NoSuperblock> {
     let mut slot = match base.filter(|_| script.flag()) {
         Some(base) => base.emit(),
         None => {

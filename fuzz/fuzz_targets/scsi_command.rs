@@ -14,13 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{
-    BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile, Region,
-    Run, Slice, WholeBlocks,
+    BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending,
+    Profile, Region, Run, Slice, WholeBlocks,
 };
 use libfuzzer_sys::fuzz_target;
 use logical_unit::{
-    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
-    Plan, Reply, SiblingUnits, Status, Step, Watch,
+    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions,
+    Nexus, Plan, Reply, SiblingUnits, Status, Step, Watch,
 };
 use script::Script;
 use scsi::TransportId;
@@ -84,7 +84,10 @@ impl SiblingUnits for Both {
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        self.0.iter().find(|unit| unit.identity().naa() == designator).cloned()
+        self.0
+            .iter()
+            .find(|unit| unit.identity().naa() == designator)
+            .cloned()
     }
 
     fn luns_reported(&self) {}
@@ -93,10 +96,20 @@ impl SiblingUnits for Both {
 impl Bench {
     fn new(script: &mut Script<'_>) -> Bench {
         let units: Vec<Unit> = (0..2).map(|lun| Unit::new(lun, script.byte())).collect();
-        let luns = Arc::new(Both(units.iter().map(|unit| Arc::clone(&unit.unit)).collect()));
-        let nexuses =
-            (0..2 * NEXUSES).map(|at| (at % 2, attach(&units[at % 2].unit, 1 + (at / 2) as u8))).collect();
-        Bench { units, luns, nexuses, waiting: vec![], running: vec![], background: vec![] }
+        let luns = Arc::new(Both(
+            units.iter().map(|unit| Arc::clone(&unit.unit)).collect(),
+        ));
+        let nexuses = (0..2 * NEXUSES)
+            .map(|at| (at % 2, attach(&units[at % 2].unit, 1 + (at / 2) as u8)))
+            .collect();
+        Bench {
+            units,
+            luns,
+            nexuses,
+            waiting: vec![],
+            running: vec![],
+            background: vec![],
+        }
     }
 
     fn act(&mut self, script: &mut Script<'_>) {
@@ -124,13 +137,28 @@ impl Bench {
         let at = usize::from(script.byte()) % self.nexuses.len();
         let (cdb, data) = self.cdb_and_data(at, script);
         let room = [0, 1, 255, 512, 4096, 1 << 20][usize::from(script.byte()) % 6];
-        let offered = if script.byte() < 240 { data.len() } else { data.len() / 2 };
+        let offered = if script.byte() < 240 {
+            data.len()
+        } else {
+            data.len() / 2
+        };
         // Bidirectional transfers are rejected, except for commands that transfer no data.
-        let room = if offered > 0 && script.byte() < 240 { 0 } else { room };
+        let room = if offered > 0 && script.byte() < 240 {
+            0
+        } else {
+            room
+        };
         self.begin(at, &cdb, &data[..offered], room, script.byte() >= 200);
     }
 
-    fn begin(&mut self, at: usize, cdb: &[u8], data: &[u8], room: u32, stage: bool) -> Option<Reply> {
+    fn begin(
+        &mut self,
+        at: usize,
+        cdb: &[u8],
+        data: &[u8],
+        room: u32,
+        stage: bool,
+    ) -> Option<Reply> {
         let (_, nexus) = &mut self.nexuses[at];
         let unit = Arc::clone(nexus.unit());
         let command = CommandIn {
@@ -149,9 +177,19 @@ impl Bench {
             },
         };
         assert!(bytes as usize <= data.len(), "more data than offered");
-        assert!(region.as_ref().is_none_or(|region| region.len() == bytes as usize));
+        assert!(
+            region
+                .as_ref()
+                .is_none_or(|region| region.len() == bytes as usize)
+        );
         let data = data[..bytes as usize].to_vec();
-        self.waiting.push(Waiting { unit, job, region, data, room });
+        self.waiting.push(Waiting {
+            unit,
+            job,
+            region,
+            data,
+            room,
+        });
         if self.waiting.len() > UNDER_WAY_MAX {
             let waiting = self.waiting.remove(0);
             self.finish(waiting);
@@ -167,7 +205,13 @@ impl Bench {
     }
 
     fn finish(&mut self, waiting: Waiting) {
-        let Waiting { unit, job, region, data, room } = waiting;
+        let Waiting {
+            unit,
+            job,
+            region,
+            data,
+            room,
+        } = waiting;
         let data = match region {
             Some(mut region) => {
                 region.put(0, &data);
@@ -179,10 +223,18 @@ impl Bench {
         match unit.finish(job, data) {
             Step::Now(reply) => drop(checked(reply, room)),
             Step::Later(logical_unit::Running { reply, watch, .. }) => {
-                self.running.push(Running { reply, watch: Some(watch), room });
+                self.running.push(Running {
+                    reply,
+                    watch: Some(watch),
+                    room,
+                });
             }
             Step::Lasting { reply, work } => {
-                self.running.push(Running { reply, watch: None, room });
+                self.running.push(Running {
+                    reply,
+                    watch: None,
+                    room,
+                });
                 self.background.push(work);
             }
         }
@@ -191,34 +243,44 @@ impl Bench {
     /// Aborts a command by dropping its reply. A committed command still completes. Any other command has no
     /// effect after the devices are quiesced.
     fn give_up(&mut self, script: &mut Script<'_>) {
-        let Some(Running { reply, watch, .. }) = take(&mut self.running, script) else { return };
+        let Some(Running { reply, watch, .. }) = take(&mut self.running, script) else {
+            return;
+        };
         if watch.is_some_and(|watch| watch.is_committed()) {
-            self.background.push(Box::pin(async move { drop(reply.await) }));
+            self.background
+                .push(Box::pin(async move { drop(reply.await) }));
         }
         for Unit { unit, .. } in &self.units {
             let unit = Arc::clone(unit);
-            self.background.push(Box::pin(async move { unit.volume().quiesced().await }));
+            self.background
+                .push(Box::pin(async move { unit.volume().quiesced().await }));
         }
     }
 
     /// Redirects a write whose data arrives slowly from the medium to a buffer.
     fn withdraw(&mut self, script: &mut Script<'_>) {
-        let Some(mut waiting) = take(&mut self.waiting, script) else { return };
+        let Some(mut waiting) = take(&mut self.waiting, script) else {
+            return;
+        };
         if let Some(region) = waiting.region.take() {
-            let buffer = waiting.job.withdraw(&region).expect("its data is destined for the medium");
+            let buffer = waiting
+                .job
+                .withdraw(&region)
+                .expect("its data is destined for the medium");
             assert_eq!(buffer.len(), region.len());
         }
         self.waiting.push(waiting);
     }
 
     fn poll(&mut self) {
-        self.running.retain_mut(|running| match poll(&mut running.reply) {
-            Some(reply) => {
-                checked(reply, running.room);
-                false
-            }
-            None => true,
-        });
+        self.running
+            .retain_mut(|running| match poll(&mut running.reply) {
+                Some(reply) => {
+                    checked(reply, running.room);
+                    false
+                }
+                None => true,
+            });
         self.background.retain_mut(|work| poll(work).is_none());
     }
 
@@ -233,7 +295,8 @@ impl Bench {
         let at = usize::from(script.byte()) % self.nexuses.len();
         let (lun, _) = self.nexuses.remove(at);
         let number = 1 + script.byte() % NEXUSES as u8;
-        self.nexuses.push((lun, attach(&self.units[lun].unit, number)));
+        self.nexuses
+            .push((lun, attach(&self.units[lun].unit, number)));
     }
 
     /// Notifies one of the nexuses that the set of LUNs has changed.
@@ -249,9 +312,18 @@ impl Bench {
         self.background.clear();
         let ports: Vec<usize> = self.nexuses.drain(..).map(|(lun, _)| lun).collect();
         self.units.iter_mut().for_each(Unit::restart);
-        self.luns = Arc::new(Both(self.units.iter().map(|unit| Arc::clone(&unit.unit)).collect()));
+        self.luns = Arc::new(Both(
+            self.units
+                .iter()
+                .map(|unit| Arc::clone(&unit.unit))
+                .collect(),
+        ));
         let attached = |(number, lun): (u8, usize)| (lun, attach(&self.units[lun].unit, number));
-        self.nexuses = (0..).map(|at| 1 + at / 2).zip(ports).map(attached).collect();
+        self.nexuses = (0..)
+            .map(|at| 1 + at / 2)
+            .zip(ports)
+            .map(attached)
+            .collect();
     }
 
     /// Completes all outstanding work, and checks that no block is left locked.
@@ -266,7 +338,10 @@ impl Bench {
             let mut compare_and_write = sized(0x89, 0, 0, 0);
             compare_and_write[13] = 1;
             while let Some(reply) = self.begin(at, &compare_and_write, &zeros, 0, false) {
-                if reply.sense.is_none_or(|sense| sense.key() != UNIT_ATTENTION) {
+                if reply
+                    .sense
+                    .is_none_or(|sense| sense.key() != UNIT_ATTENTION)
+                {
                     break;
                 }
             }
@@ -290,7 +365,14 @@ impl Bench {
     // --- generated commands
 
     fn block_bytes(&self, at: usize) -> usize {
-        self.nexuses[at].1.unit().volume().device().geometry().block_size.bytes() as usize
+        self.nexuses[at]
+            .1
+            .unit()
+            .volume()
+            .device()
+            .geometry()
+            .block_size
+            .bytes() as usize
     }
 
     fn cdb_and_data(&mut self, at: usize, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
@@ -305,7 +387,9 @@ impl Bench {
             150..190 => persistent_reserve_out(script),
             190..200 => mode_select(self.mode_pages(at), script),
             200..215 => {
-                let extents: Vec<_> = (0..script.byte() % 4).map(|_| (lba(script), blocks(script))).collect();
+                let extents: Vec<_> = (0..script.byte() % 4)
+                    .map(|_| (lba(script), blocks(script)))
+                    .collect();
                 let (cdb, list) = unmap(&extents);
                 (cdb.to_vec(), list)
             }
@@ -317,8 +401,9 @@ impl Bench {
     /// Returns a command with an LBA and a number of blocks, and about the matching amount of data.
     fn medium_command(&self, at: usize, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
         const OPCODES: [u8; 32] = [
-            0x28, 0x28, 0x2a, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x88, 0x8a, 0x89, 0x89, 0x8b, 0x8b, 0x8e,
-            0x8f, 0x90, 0x91, 0x93, 0x93, 0x9c, 0x9c, 0xa8, 0xaa, 0xae, 0xaf, 0x08, 0x0a, 0x9e, 0x88, 0x8a,
+            0x28, 0x28, 0x2a, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x88, 0x8a, 0x89, 0x89, 0x8b,
+            0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x93, 0x9c, 0x9c, 0xa8, 0xaa, 0xae, 0xaf, 0x08,
+            0x0a, 0x9e, 0x88, 0x8a,
         ];
         let opcode = OPCODES[usize::from(script.byte()) % OPCODES.len()];
         let (lba, blocks, flags) = (lba(script), blocks(script), script.byte());
@@ -345,7 +430,10 @@ impl Bench {
     /// Returns the current mode pages, if the logical unit returns them.
     fn mode_pages(&mut self, at: usize) -> Vec<u8> {
         let sense = [0x5a, 0x08, 0x3f, 0, 0, 0, 0, 2, 0, 0];
-        match self.begin(at, &sense, &[], 512, false).map(|reply| reply.data) {
+        match self
+            .begin(at, &sense, &[], 512, false)
+            .map(|reply| reply.data)
+        {
             Some(DataIn::Bytes(pages)) => pages,
             _ => vec![0; 8],
         }
@@ -366,8 +454,16 @@ impl Bench {
         }
         let mut segments = Vec::new();
         for _ in 0..script.byte() % 4 {
-            let mut segment =
-                vec![0x02, script.byte() & 2, 0, 24, 0, script.byte() % 3, 0, script.byte() % 3];
+            let mut segment = vec![
+                0x02,
+                script.byte() & 2,
+                0,
+                24,
+                0,
+                script.byte() % 3,
+                0,
+                script.byte() % 3,
+            ];
             segment.extend([0, 0]);
             segment.extend((blocks(script) as u16).to_be_bytes());
             segment.extend(lba(script).to_be_bytes());
@@ -389,7 +485,11 @@ impl Bench {
 
 impl Unit {
     fn new(lun: u8, choices: u8) -> Unit {
-        let block_size = if choices & 1 == 1 { BlockSize::B4096 } else { BlockSize::B512 };
+        let block_size = if choices & 1 == 1 {
+            BlockSize::B4096
+        } else {
+            BlockSize::B512
+        };
         let disk = Disk::new(DiskOptions {
             block_size,
             blocks: BLOCKS,
@@ -405,11 +505,21 @@ impl Unit {
             removable: choices & 0x60 == 0x20,
             thin: None,
         };
-        let device = Arc::new(Guarded { disk, read_only: choices & 0xc0 == 0xc0 });
+        let device = Arc::new(Guarded {
+            disk,
+            read_only: choices & 0xc0 == 0xc0,
+        });
         let paper = Arc::new(Paper::default());
         let is_read_only = choices & 0xe0 == 0xc0;
         let unit = Unit::power_on(&device, is_read_only, options.clone(), &paper);
-        Unit { device, paper, is_read_only, options, unit, fence: None }
+        Unit {
+            device,
+            paper,
+            is_read_only,
+            options,
+            unit,
+            fence: None,
+        }
     }
 
     fn power_on(
@@ -418,13 +528,21 @@ impl Unit {
         options: LogicalUnitOptions,
         paper: &Arc<Paper>,
     ) -> Arc<LogicalUnit> {
-        let volume = VolumeOptions { read_only, ..kept_on(paper) };
+        let volume = VolumeOptions {
+            read_only,
+            ..kept_on(paper)
+        };
         unit_over(Arc::clone(device) as _, volume, options).expect("valid saved state")
     }
 
     fn restart(&mut self) {
         self.fence = None;
-        self.unit = Unit::power_on(&self.device, self.is_read_only, self.options.clone(), &self.paper);
+        self.unit = Unit::power_on(
+            &self.device,
+            self.is_read_only,
+            self.options.clone(),
+            &self.paper,
+        );
     }
 
     fn toggle_fence(&mut self) {
@@ -443,7 +561,10 @@ struct Guarded {
 
 impl Guarded {
     fn within(&self, extent: Extent) {
-        assert!(self.disk.geometry().contains(extent), "{extent} is not on the device");
+        assert!(
+            self.disk.geometry().contains(extent),
+            "{extent} is not on the device"
+        );
     }
 
     fn writable(&self, extent: Extent) {
@@ -511,9 +632,18 @@ impl BlockDevice for Guarded {
 
 /// Checks that a transport can carry the reply, and returns it.
 fn checked(reply: Reply, room: u32) -> Reply {
-    assert!(reply.data.len() <= room as usize, "more data than the buffer can take");
-    assert!(reply.data.len() as u64 <= reply.expected_bytes, "more data than the command requests");
-    assert_eq!(reply.sense.is_some(), reply.status == Status::CheckCondition);
+    assert!(
+        reply.data.len() <= room as usize,
+        "more data than the buffer can take"
+    );
+    assert!(
+        reply.data.len() as u64 <= reply.expected_bytes,
+        "more data than the command requests"
+    );
+    assert_eq!(
+        reply.sense.is_some(),
+        reply.status == Status::CheckCondition
+    );
     assert!(reply.sense.is_none_or(|sense| sense.bytes().len() <= 252));
     reply
 }
@@ -591,7 +721,8 @@ fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
     let mut cdb = vec![0; 16];
     (cdb[0], cdb[1]) = (opcode, action);
     // These bytes include the allocation length, which is large enough in about half of the cases.
-    (cdb[2], cdb[4], cdb[8], cdb[13]) = (script.byte(), script.byte(), script.byte(), script.byte());
+    (cdb[2], cdb[4], cdb[8], cdb[13]) =
+        (script.byte(), script.byte(), script.byte(), script.byte());
     spoil(&mut cdb, script);
     spoil(&mut cdb, script);
     cdb
@@ -609,7 +740,11 @@ fn persistent_reserve_out(script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
             list.extend(name);
         }
         _ => {
-            list[20] = if flags < 200 { flags & 0x05 } else { flags & 0x0d };
+            list[20] = if flags < 200 {
+                flags & 0x05
+            } else {
+                flags & 0x0d
+            };
             if list[20] & 0x08 != 0 {
                 list.extend((name.len() as u32).to_be_bytes());
                 list.extend(name);
@@ -627,7 +762,11 @@ fn persistent_reserve_out(script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
 fn transport_id(script: &mut Script<'_>) -> Vec<u8> {
     let (number, has_isid) = (1 + script.byte() % 4, script.flag());
     let name = format!("iqn.2026-11.test:initiator{number}");
-    let mut id = TransportId::Iscsi { name, isid: has_isid.then_some([0x80, 0, 0, 0, 0, number]) }.write();
+    let mut id = TransportId::Iscsi {
+        name,
+        isid: has_isid.then_some([0x80, 0, 0, 0, 0, number]),
+    }
+    .write();
     spoil(&mut id, script);
     id
 }

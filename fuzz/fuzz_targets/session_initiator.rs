@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{
-    Command, ConnectionId, ConnectionStart, Destination, Event, NopPolicy, Payload, Session, SessionConfig,
-    TaskId,
+    Command, ConnectionId, ConnectionStart, Destination, Event, NopPolicy, Payload, Session,
+    SessionConfig, TaskId,
 };
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LogoutReason, Lun, Pdu, Sn, TaskAttribute, TaskManagementFunction};
+use iscsi::pdu::{
+    BHS_BYTES, Bhs, Cid, LogoutReason, Lun, Pdu, Sn, TaskAttribute, TaskManagementFunction,
+};
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 
@@ -61,8 +63,16 @@ impl Driver {
             peer_max_recv_data_segment_length: 40,
         };
         let now = Instant::now();
-        let connections = (0..2).map(|cid| session.add_connection(now, Cid(cid), start)).collect();
-        Driver { session, now, connections, tasks: HashMap::new(), tags: Vec::new() }
+        let connections = (0..2)
+            .map(|cid| session.add_connection(now, Cid(cid), start))
+            .collect();
+        Driver {
+            session,
+            now,
+            connections,
+            tasks: HashMap::new(),
+            tags: Vec::new(),
+        }
     }
 
     fn act(&mut self, script: &mut Script<'_>) {
@@ -79,8 +89,14 @@ impl Driver {
             240..244 => drop(self.session.ping(id, script.bytes(9))),
             244..247 => drop(self.session.send_targets(id, "All")),
             247..250 => self.pass(Duration::from_secs(script.byte().into())),
-            250..252 => drop(self.session.log_out(self.now, id, LogoutReason::CloseConnection)),
-            252..254 => drop(self.session.log_out(self.now, id, LogoutReason::CloseSession)),
+            250..252 => drop(
+                self.session
+                    .log_out(self.now, id, LogoutReason::CloseConnection),
+            ),
+            252..254 => drop(
+                self.session
+                    .log_out(self.now, id, LogoutReason::CloseSession),
+            ),
             254.. => self.session.remove_connection(self.now, id),
         }
     }
@@ -91,12 +107,25 @@ impl Driver {
             100..200 => (0, u32::from(script.byte())),
             200.. => (u32::from(script.byte()), u32::from(script.byte())),
         };
-        let length = if script.byte() < 200 { 10 } else { usize::from(script.byte()) };
+        let length = if script.byte() < 200 {
+            10
+        } else {
+            usize::from(script.byte())
+        };
         let cdb = vec![0x28; length];
-        let command =
-            Command { lun: Lun(0), cdb: &cdb, attribute: TaskAttribute::Simple, read_bytes, write_bytes };
+        let command = Command {
+            lun: Lun(0),
+            cdb: &cdb,
+            attribute: TaskAttribute::Simple,
+            read_bytes,
+            write_bytes,
+        };
         if let Ok(task) = self.session.submit(self.now, id, &command) {
-            assert_eq!(self.tasks.insert(task, (read_bytes, write_bytes)), None, "a task starts once");
+            assert_eq!(
+                self.tasks.insert(task, (read_bytes, write_bytes)),
+                None,
+                "a task starts once"
+            );
         }
     }
 
@@ -107,12 +136,22 @@ impl Driver {
         };
         if let Destination::Task { task, offset } = segment.destination {
             let (read_bytes, _) = self.tasks[&task];
-            assert!(offset + segment.length <= read_bytes, "data outside the command's buffer");
+            assert!(
+                offset + segment.length <= read_bytes,
+                "data outside the command's buffer"
+            );
         }
         let data = script.bytes(segment.length as usize);
-        let inline = if segment.destination == Destination::Inline { data } else { &[] };
+        let inline = if segment.destination == Destination::Inline {
+            data
+        } else {
+            &[]
+        };
         if segment.length > 0
-            && self.session.handle_segment(self.now, id, script.byte() < 250, inline).is_err()
+            && self
+                .session
+                .handle_segment(self.now, id, script.byte() < 250, inline)
+                .is_err()
         {
             self.session.remove_connection(self.now, id);
         }
@@ -120,15 +159,24 @@ impl Driver {
 
     fn say(&mut self, id: ConnectionId, most: usize) {
         for _ in 0..most {
-            let Some(transmit) = self.session.poll_transmit(self.now, id) else { return };
+            let Some(transmit) = self.session.poll_transmit(self.now, id) else {
+                return;
+            };
             Pdu::parse(&transmit.header).expect("our own PDUs are well formed");
             assert_eq!(transmit.header.total_ahs_length(), transmit.ahs.len());
             let length = match transmit.payload {
                 Payload::None => 0,
                 Payload::Inline(bytes) => bytes.len() as u32,
-                Payload::Task { task, offset, length } => {
+                Payload::Task {
+                    task,
+                    offset,
+                    length,
+                } => {
                     let (_, write_bytes) = self.tasks[&task];
-                    assert!(offset + length <= write_bytes, "data outside the command's buffer");
+                    assert!(
+                        offset + length <= write_bytes,
+                        "data outside the command's buffer"
+                    );
                     length
                 }
             };
@@ -139,7 +187,11 @@ impl Driver {
 
     fn abort(&mut self, script: &mut Script<'_>) {
         let place = usize::from(script.byte() % 16);
-        let task = self.tasks.keys().copied().find(|task| task.index() == place);
+        let task = self
+            .tasks
+            .keys()
+            .copied()
+            .find(|task| task.index() == place);
         if let Some(task) = task {
             let _ = self.session.abort_task(self.now, task);
         }
@@ -153,7 +205,11 @@ impl Driver {
     fn handle_events(&mut self) {
         while let Some(event) = self.session.poll_event() {
             match event {
-                Event::Done { task, data_in_bytes, .. } => {
+                Event::Done {
+                    task,
+                    data_in_bytes,
+                    ..
+                } => {
                     let (read_bytes, _) = self.tasks.remove(&task).expect("it ends once");
                     assert!(data_in_bytes <= read_bytes);
                 }
@@ -180,8 +236,10 @@ impl Driver {
 
     /// Returns a header of a response, with small numbers.
     fn header(&self, script: &mut Script<'_>) -> Bhs {
-        const OPCODES: [u8; 16] =
-            [0x25, 0x25, 0x25, 0x25, 0x21, 0x21, 0x31, 0x31, 0x31, 0x20, 0x22, 0x24, 0x26, 0x32, 0x3f, 0x3e];
+        const OPCODES: [u8; 16] = [
+            0x25, 0x25, 0x25, 0x25, 0x21, 0x21, 0x31, 0x31, 0x31, 0x20, 0x22, 0x24, 0x26, 0x32,
+            0x3f, 0x3e,
+        ];
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.set_u8(0, OPCODES[usize::from(script.byte()) % OPCODES.len()]);
         bhs.set_u8(1, script.byte());
@@ -189,7 +247,10 @@ impl Driver {
         for at in (20..BHS_BYTES).step_by(4) {
             bhs.set_u32(at, script.word());
         }
-        let known = self.tags.get(usize::from(script.byte())).or(self.tags.last());
+        let known = self
+            .tags
+            .get(usize::from(script.byte()))
+            .or(self.tags.last());
         bhs.set_u32(16, known.copied().unwrap_or(u32::MAX));
         if script.byte() >= 0xf0 {
             bhs.set_u32(16, script.word());

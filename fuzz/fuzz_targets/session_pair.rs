@@ -93,7 +93,11 @@ impl Scene {
     fn new(script: &mut Script<'_>) -> Scene {
         let (choices, sizes) = (script.byte(), script.byte());
         let has_digests = choices & 1 == 1;
-        let digest = if has_digests { DigestKind::Crc32c } else { DigestKind::None };
+        let digest = if has_digests {
+            DigestKind::Crc32c
+        } else {
+            DigestKind::None
+        };
         let max_burst_length = one_of(script, &[512, 1000, 1024, 4096, 65_536]);
         let parameters = Parameters {
             header_digest: digest,
@@ -109,8 +113,10 @@ impl Scene {
         };
         let initiator_segment_max = one_of(script, &[64, 512, 515, 1000, 8192]);
         let is_cramped = choices & 0xc0 == 0xc0;
-        let at_target =
-            Parameters { peer_max_recv_data_segment_length: initiator_segment_max, ..parameters.clone() };
+        let at_target = Parameters {
+            peer_max_recv_data_segment_length: initiator_segment_max,
+            ..parameters.clone()
+        };
         let setup = Setup {
             parameters,
             connections: 1 + u16::from(sizes & 3),
@@ -122,7 +128,10 @@ impl Scene {
         };
         let mut pair = setup.build();
         pair.targets = pattern(1, one_of(script, &[0, 32, 3000]) as usize);
-        let fresh = || Place { holds: Some(vec![0; PLACE_BYTES]), ..Place::default() };
+        let fresh = || Place {
+            holds: Some(vec![0; PLACE_BYTES]),
+            ..Place::default()
+        };
         Scene {
             asked: vec![false; pair.wires.len()],
             leaving: vec![false; pair.wires.len()],
@@ -148,7 +157,9 @@ impl Scene {
             70..110 => self.read(wire, script),
             110..120 => self.hang(wire, script),
             120..126 => self.refused(wire, script),
-            126..160 => self.pair.cut = one_of(script, &[u32::MAX, 1000, 300, 61, 48, 17, 5]) as usize,
+            126..160 => {
+                self.pair.cut = one_of(script, &[u32::MAX, 1000, 300, 61, 48, 17, 5]) as usize
+            }
             160..190 => drop(self.steps(usize::from(script.byte()))),
             190..205 => self.rest(),
             205..215 => self.pair.wires[wire].held ^= true,
@@ -156,7 +167,11 @@ impl Scene {
             220..226 => self.abort(script),
             226..229 => self.reset(wire, script),
             229..232 => self.ask(wire),
-            232..235 => drop(self.pair.initiator.ping(self.pair.wires[wire].initiator, script.bytes(9))),
+            232..235 => drop(
+                self.pair
+                    .initiator
+                    .ping(self.pair.wires[wire].initiator, script.bytes(9)),
+            ),
             235..239 => self.pass(Duration::from_secs(script.byte().into())),
             239..246 => self.damage(wire, script),
             246..250 => self.cut(wire),
@@ -194,7 +209,9 @@ impl Scene {
 
     fn hang(&mut self, wire: usize, script: &mut Script<'_>) {
         if self.has_room(wire) {
-            let task = self.pair.hang(wire, Lun(u64::from(script.byte() & 1) << 48));
+            let task = self
+                .pair
+                .hang(wire, Lun(u64::from(script.byte() & 1) << 48));
             self.begin(task, Kind::Other, 0, 0);
         }
     }
@@ -204,15 +221,29 @@ impl Scene {
         let edtl = self.length(script);
         if self.has_room(wire) {
             let data = pattern(0, edtl as usize);
-            let task = self.pair.submit(wire, &disk::cdb(disk::FAIL, 0, 0), 0, &data);
+            let task = self
+                .pair
+                .submit(wire, &disk::cdb(disk::FAIL, 0, 0), 0, &data);
             self.begin(task, Kind::Other, edtl, 0);
-            self.commands.get_mut(&task).expect("it has just started").status = CHECK_CONDITION;
+            self.commands
+                .get_mut(&task)
+                .expect("it has just started")
+                .status = CHECK_CONDITION;
         }
     }
 
     fn begin(&mut self, task: TaskId, kind: Kind, edtl: u32, length: u32) {
-        let command = Command { kind, edtl, length, status: GOOD, may_fail: false };
-        assert!(self.commands.insert(task, command).is_none(), "two commands with the same ID");
+        let command = Command {
+            kind,
+            edtl,
+            length,
+            status: GOOD,
+            may_fail: false,
+        };
+        assert!(
+            self.commands.insert(task, command).is_none(),
+            "two commands with the same ID"
+        );
     }
 
     fn place(&self, script: &mut Script<'_>) -> usize {
@@ -222,7 +253,11 @@ impl Scene {
     /// Draws a length that is usually small, and sometimes the length of the whole place.
     fn length(&self, script: &mut Script<'_>) -> u32 {
         let byte = u32::from(script.byte());
-        if byte < 128 { byte * 4 } else { (byte - 127) * 32 - u32::from(script.byte() & 7) }
+        if byte < 128 {
+            byte * 4
+        } else {
+            (byte - 127) * 32 - u32::from(script.byte() & 7)
+        }
     }
 
     fn has_room(&self, wire: usize) -> bool {
@@ -232,7 +267,11 @@ impl Scene {
 
     fn abort(&mut self, script: &mut Script<'_>) {
         let place = usize::from(script.byte() & 31);
-        let task = self.commands.keys().copied().find(|task| task.index() == place);
+        let task = self
+            .commands
+            .keys()
+            .copied()
+            .find(|task| task.index() == place);
         if let Some(task) = task.filter(|_| self.may_manage()) {
             self.commands.get_mut(&task).expect("found").may_fail = true;
             let _ = self.pair.initiator.abort_task(self.pair.now, task);
@@ -250,9 +289,15 @@ impl Scene {
         };
         self.steps(1); // sends the submitted command
         let id = self.pair.wires[wire].initiator;
-        if let Some(reset) = self.pair.initiator.manage(self.pair.now, id, function, Lun(0)) {
+        if let Some(reset) = self
+            .pair
+            .initiator
+            .manage(self.pair.now, id, function, Lun(0))
+        {
             self.resets.push(reset);
-            self.commands.values_mut().for_each(|command| command.may_fail = true);
+            self.commands
+                .values_mut()
+                .for_each(|command| command.may_fail = true);
         }
     }
 
@@ -265,18 +310,27 @@ impl Scene {
 
     fn ask(&mut self, wire: usize) {
         if !self.asked[wire] {
-            self.asked[wire] = self.pair.initiator.send_targets(self.pair.wires[wire].initiator, "");
+            self.asked[wire] = self
+                .pair
+                .initiator
+                .send_targets(self.pair.wires[wire].initiator, "");
         }
     }
 
     fn log_out(&mut self, wire: usize, script: &mut Script<'_>) {
         let closes_all = script.flag();
-        let reason = if closes_all { LogoutReason::CloseSession } else { LogoutReason::CloseConnection };
+        let reason = if closes_all {
+            LogoutReason::CloseSession
+        } else {
+            LogoutReason::CloseConnection
+        };
         let id = self.pair.wires[wire].initiator;
         if self.pair.initiator.log_out(self.pair.now, id, reason) {
             self.disturbed = true;
             self.leaving[wire] = true;
-            self.leaving.iter_mut().for_each(|leaving| *leaving |= closes_all);
+            self.leaving
+                .iter_mut()
+                .for_each(|leaving| *leaving |= closes_all);
         }
     }
 
@@ -284,10 +338,18 @@ impl Scene {
 
     fn damage(&mut self, wire: usize, script: &mut Script<'_>) {
         let wire = &mut self.pair.wires[wire];
-        let pipe = if script.flag() { &mut wire.to_target } else { &mut wire.to_initiator };
+        let pipe = if script.flag() {
+            &mut wire.to_target
+        } else {
+            &mut wire.to_initiator
+        };
         let (pdu, byte, bits) = (script.byte(), script.byte(), script.byte() | 1);
         let count = pipe.pdus.len().max(1);
-        if let Some(bytes) = pipe.pdus.get_mut(usize::from(pdu) % count).filter(|_| self.has_digests) {
+        if let Some(bytes) = pipe
+            .pdus
+            .get_mut(usize::from(pdu) % count)
+            .filter(|_| self.has_digests)
+        {
             let at = usize::from(byte) * 7 % bytes.len();
             bytes[at] ^= bits;
             self.disturbed = true;
@@ -302,7 +364,12 @@ impl Scene {
     }
 
     fn connect(&mut self) {
-        let lives = self.pair.wires.iter().zip(&self.leaving).any(|(wire, leaving)| wire.is_up && !leaving);
+        let lives = self
+            .pair
+            .wires
+            .iter()
+            .zip(&self.leaving)
+            .any(|(wire, leaving)| wire.is_up && !leaving);
         if lives && self.pair.wires.len() < 8 {
             let cid = self.pair.wires.len() as u16;
             self.pair.connect(cid, &self.at_target);
@@ -371,20 +438,35 @@ impl Scene {
 
     fn told(&mut self, connection: initiator::ConnectionId, text: &[u8]) {
         assert!(self.disturbed || text == self.pair.targets, "another text");
-        let wire = self.pair.wires.iter().position(|wire| wire.initiator == connection);
+        let wire = self
+            .pair
+            .wires
+            .iter()
+            .position(|wire| wire.initiator == connection);
         self.asked[wire.expect("an event of an existing connection")] = false;
     }
 
     fn check(&mut self, command: Command, ended: Ended) {
-        let Command { kind, edtl, length, status: expected, may_fail } = command;
+        let Command {
+            kind,
+            edtl,
+            length,
+            status: expected,
+            may_fail,
+        } = command;
         let was_good = match &ended {
             Ended::Failed(why) => {
                 assert!(may_fail || self.disturbed, "failed for no reason: {why:?}");
                 None
             }
-            Ended::Done { status, residual, .. } => {
+            Ended::Done {
+                status, residual, ..
+            } => {
                 let found_no_room = self.is_cramped && *status == TASK_SET_FULL;
-                assert!(self.disturbed || found_no_room || *status == expected, "status {status:#x}");
+                assert!(
+                    self.disturbed || found_no_room || *status == expected,
+                    "status {status:#x}"
+                );
                 if *status == GOOD {
                     assert_eq!(*residual, residual_of(length, edtl));
                 }
@@ -404,9 +486,20 @@ impl Scene {
 
     fn check_read(&mut self, place: usize, length: u32, ended: Ended) {
         self.places[place].reading -= 1;
-        if let (Ended::Done { status: GOOD, data_in, .. }, Some(holds)) = (ended, &self.places[place].holds) {
+        if let (
+            Ended::Done {
+                status: GOOD,
+                data_in,
+                ..
+            },
+            Some(holds),
+        ) = (ended, &self.places[place].holds)
+        {
             assert_eq!(data_in.len(), length as usize);
-            assert!(data_in == holds[..data_in.len()], "data that differs from the written data");
+            assert!(
+                data_in == holds[..data_in.len()],
+                "data that differs from the written data"
+            );
         }
     }
 
@@ -419,7 +512,9 @@ impl Scene {
             Some(true) => {
                 // After a write with unknown outcome, the content beyond this write's data is still unknown.
                 let there = self.pair.disk.read(place * PLACE_BYTES, PLACE_BYTES);
-                let holds = self.places[place].holds.get_or_insert_with(|| there.clone());
+                let holds = self.places[place]
+                    .holds
+                    .get_or_insert_with(|| there.clone());
                 holds[..data.len()].copy_from_slice(data);
                 assert!(*holds == there, "the data of a GOOD write is missing");
             }
@@ -454,13 +549,22 @@ impl Scene {
                 self.is_cramped || self.pair.rejects().is_empty(),
                 "a well-behaved initiator was rejected"
             );
-            assert_eq!(self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(), 0);
+            assert_eq!(
+                self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(),
+                0
+            );
             assert_eq!(self.pair.target.exp_cmd_sn(), self.pair.initiator.cmd_sn());
         }
         (0..self.pair.wires.len()).for_each(|wire| self.cut(wire));
         self.rest();
-        assert_eq!(self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(), 0);
-        assert!(self.pair.commands.is_empty(), "tasks whose end was never reported to the target's driver");
+        assert_eq!(
+            self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(),
+            0
+        );
+        assert!(
+            self.pair.commands.is_empty(),
+            "tasks whose end was never reported to the target's driver"
+        );
         self.check_disk();
     }
 

@@ -43,7 +43,11 @@ fuzz_target!(|bytes: &[u8]| {
 impl Driver {
     fn new(script: &mut Script<'_>) -> Driver {
         let choices = script.byte();
-        let session_type = if choices & 0xf0 == 0xf0 { SessionType::Discovery } else { SessionType::Normal };
+        let session_type = if choices & 0xf0 == 0xf0 {
+            SessionType::Discovery
+        } else {
+            SessionType::Normal
+        };
         let parameters = Parameters {
             initial_r2t: choices & 1 == 1,
             immediate_data: choices & 2 == 0,
@@ -64,10 +68,19 @@ impl Driver {
         };
         let (mut session, now) = (Session::new(config), Instant::now());
         let connections = (0..2)
-            .map(|cid| session.add_connection(now, Cid(cid), ConnectionStart::new(Sn(0), &parameters)))
+            .map(|cid| {
+                session.add_connection(now, Cid(cid), ConnectionStart::new(Sn(0), &parameters))
+            })
             .collect();
         let (tasks, functions, receipts) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        Driver { session, now, connections, tasks, functions, receipts }
+        Driver {
+            session,
+            now,
+            connections,
+            tasks,
+            functions,
+            receipts,
+        }
     }
 
     fn act(&mut self, script: &mut Script<'_>) {
@@ -83,10 +96,17 @@ impl Driver {
                 let next = script.flag().then(|| "iqn.next".to_owned());
                 self.session.text_reply(id, script.text(), next);
             }
-            250..252 => {
-                self.session.notify(self.now, id, Notice::Scsi { lun: Lun(0), sense: script.bytes(18) })
-            }
-            252..254 => self.session.request_logout(self.now, Duration::from_secs(5)),
+            250..252 => self.session.notify(
+                self.now,
+                id,
+                Notice::Scsi {
+                    lun: Lun(0),
+                    sense: script.bytes(18),
+                },
+            ),
+            252..254 => self
+                .session
+                .request_logout(self.now, Duration::from_secs(5)),
             254.. => self.session.remove_connection(self.now, id),
         }
     }
@@ -106,11 +126,21 @@ impl Driver {
         if let Destination::Task { task, offset } = segment.destination
             && let Some((announced, _)) = self.tasks.get(&task)
         {
-            assert!(offset + segment.length <= *announced, "data beyond the announced length");
+            assert!(
+                offset + segment.length <= *announced,
+                "data beyond the announced length"
+            );
         }
-        let inline = if segment.destination == Destination::Inline { &data[..] } else { &[] };
+        let inline = if segment.destination == Destination::Inline {
+            &data[..]
+        } else {
+            &[]
+        };
         if segment.length > 0
-            && self.session.handle_segment(self.now, id, script.byte() < 250, inline).is_err()
+            && self
+                .session
+                .handle_segment(self.now, id, script.byte() < 250, inline)
+                .is_err()
         {
             self.session.remove_connection(self.now, id);
         }
@@ -118,14 +148,23 @@ impl Driver {
 
     fn say(&mut self, id: ConnectionId, most: usize) {
         for _ in 0..most {
-            let Some(transmit) = self.session.poll_transmit(id) else { return };
+            let Some(transmit) = self.session.poll_transmit(id) else {
+                return;
+            };
             Pdu::parse(&transmit.header).expect("our own PDUs are well formed");
             let length = match transmit.payload {
                 Payload::None => 0,
                 Payload::Inline(bytes) => bytes.len() as u32,
-                Payload::Task { task, offset, length } => {
+                Payload::Task {
+                    task,
+                    offset,
+                    length,
+                } => {
                     let (_, answered) = self.tasks[&task];
-                    assert!(offset + length <= answered, "data beyond the driver's response");
+                    assert!(
+                        offset + length <= answered,
+                        "data beyond the driver's response"
+                    );
                     length
                 }
             };
@@ -141,7 +180,9 @@ impl Driver {
         while let Some(event) = self.session.poll_event() {
             match event {
                 Event::Command(command) => {
-                    let known = self.tasks.insert(command.task, (command.data_out_bytes(), 0));
+                    let known = self
+                        .tasks
+                        .insert(command.task, (command.data_out_bytes(), 0));
                     assert_eq!(known, None, "a task starts once");
                     match script.byte() {
                         0..128 => self.session.expect_data(command.task, script.byte().into()),
@@ -149,10 +190,16 @@ impl Driver {
                         200.. => {}
                     }
                 }
-                Event::StagedData { task, offset, bytes } => {
+                Event::StagedData {
+                    task,
+                    offset,
+                    bytes,
+                } => {
                     assert!(offset as usize + bytes.len() <= self.tasks[&task].0 as usize);
                 }
-                Event::DataComplete { task } | Event::DataFailed { task, .. } => self.respond(task, script),
+                Event::DataComplete { task } | Event::DataFailed { task, .. } => {
+                    self.respond(task, script)
+                }
                 Event::TaskManagement(request) => self.functions.push(request.tmf),
                 Event::SendTargets { connection, .. } if script.flag() => {
                     let next = script.flag().then(|| "iqn.next".to_owned());
@@ -172,7 +219,9 @@ impl Driver {
     }
 
     fn respond(&mut self, task: TaskId, script: &mut Script<'_>) {
-        let Some((_, answered)) = self.tasks.get_mut(&task) else { return };
+        let Some((_, answered)) = self.tasks.get_mut(&task) else {
+            return;
+        };
         let data_in = u32::from(script.byte());
         *answered = (*answered).max(data_in);
         let status = if script.byte() < 200 { 0 } else { 2 };
@@ -181,7 +230,16 @@ impl Driver {
         let receipt = (status == 2).then_some(Receipt { subject: 0, value });
         self.receipts.extend(receipt.map(|receipt| receipt.value));
         let expected = script.byte().into();
-        self.session.respond(task, Response { status, sense, data_in, expected, receipt });
+        self.session.respond(
+            task,
+            Response {
+                status,
+                sense,
+                data_in,
+                expected,
+                receipt,
+            },
+        );
     }
 
     fn answer(&mut self, script: &mut Script<'_>) {
@@ -200,12 +258,16 @@ impl Driver {
     /// Chooses a task by position, so that a script is reproducible.
     fn some_task(&self, script: &mut Script<'_>) -> Option<TaskId> {
         let place = usize::from(script.byte() % 10);
-        self.tasks.keys().copied().find(|task| task.index() == place)
+        self.tasks
+            .keys()
+            .copied()
+            .find(|task| task.index() == place)
     }
 
     fn finish_function(&mut self) {
         if let Some(tmf) = self.functions.pop() {
-            self.session.tmf_done(tmf, TaskManagementResult::FunctionComplete);
+            self.session
+                .tmf_done(tmf, TaskManagementResult::FunctionComplete);
         }
     }
 
@@ -221,13 +283,18 @@ impl Driver {
         }
         self.handle_events(&mut Script(&[]));
         assert_eq!(self.session.commands_in_flight(), 0);
-        assert!(self.tasks.is_empty(), "tasks whose end was never reported to the driver");
+        assert!(
+            self.tasks.is_empty(),
+            "tasks whose end was never reported to the driver"
+        );
     }
 }
 
 /// Returns a header with small numbers, so that tags, CmdSNs and offsets match existing ones.
 fn header(script: &mut Script<'_>) -> Bhs {
-    const OPCODES: [u8; 16] = [1, 1, 1, 5, 5, 5, 2, 2, 0, 0x40, 4, 6, 0x10, 0x41, 0x42, 0x1f];
+    const OPCODES: [u8; 16] = [
+        1, 1, 1, 5, 5, 5, 2, 2, 0, 0x40, 4, 6, 0x10, 0x41, 0x42, 0x1f,
+    ];
     let mut bhs = Bhs([0; BHS_BYTES]);
     bhs.set_u8(0, OPCODES[usize::from(script.byte()) % OPCODES.len()]);
     bhs.set_u8(1, script.byte());

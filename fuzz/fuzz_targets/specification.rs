@@ -9,13 +9,17 @@ use volume::spec::Grammar;
 const GRAMMAR: Grammar = Grammar(&[ALL]);
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(rest) = std::str::from_utf8(bytes) else { return };
+    let Ok(rest) = std::str::from_utf8(bytes) else {
+        return;
+    };
     let [stored, layered] = [format!("null:{rest}"), format!("fault:[{rest}")];
     for text in [rest, &stored, &layered] {
         match GRAMMAR.parse(text) {
             Ok(spec) => {
                 let printed = spec.to_string();
-                let again = GRAMMAR.parse(&printed).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+                let again = GRAMMAR
+                    .parse(&printed)
+                    .unwrap_or_else(|error| panic!("{text:?}: {error}"));
                 assert_eq!(again.to_string(), printed);
             }
             Err(error) => assert!(text.get(error.at()).is_some(), "{text:?}: {error}"),

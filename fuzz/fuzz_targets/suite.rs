@@ -32,6 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     assert_measurable(&suite);
-    assert!(suite.steps.iter().any(|step| matches!(step, Step::Measure { .. })));
+    assert!(
+        suite
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Measure { .. }))
+    );
     assert!(suite.longest_s().is_finite());
 });

@@ -38,7 +38,10 @@ impl<'a> Script<'a> {
         match self.byte() {
             small @ 0..160 => u32::from(small),
             near @ 160..192 => u32::MAX - u32::from(near - 160),
-            192.. => self.bytes(4).iter().fold(0, |word, &byte| word << 8 | u32::from(byte)),
+            192.. => self
+                .bytes(4)
+                .iter()
+                .fold(0, |word, &byte| word << 8 | u32::from(byte)),
         }
     }
 
@@ -72,7 +75,9 @@ impl<'a> Script<'a> {
         text.extend_from_slice(key.map_or("X-unknown", |entry| entry.name).as_bytes());
         text.push(b'=');
         match self.byte() {
-            choice @ 0..0xe0 => text.extend_from_slice(VALUES[usize::from(choice) % VALUES.len()].as_bytes()),
+            choice @ 0..0xe0 => {
+                text.extend_from_slice(VALUES[usize::from(choice) % VALUES.len()].as_bytes())
+            }
             choice => text.extend_from_slice(self.bytes(usize::from(choice - 0xe0))),
         }
         text.push(0);
@@ -118,13 +123,19 @@ pub fn chap_policy() -> ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
         initiators: [credentials("alice", b"twelve or more")].into(),
         target: Some(credentials("disk", b"the target's own")),
-        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
+        challenge: Challenge {
+            identifier: 1,
+            bytes: vec![0xaa; 16],
+        },
     }
 }
 
 /// Returns the same initiator, and its requirements of the target.
 pub fn chap_claim() -> ChapClaim {
-    let challenge = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
+    let challenge = Challenge {
+        identifier: 2,
+        bytes: vec![0xbb; 16],
+    };
     ChapClaim {
         algorithms: Algorithm::ALL.to_vec(),
         initiator: credentials("alice", b"twelve or more"),
@@ -133,7 +144,10 @@ pub fn chap_claim() -> ChapClaim {
 }
 
 fn credentials(name: &str, secret: &[u8]) -> Credentials {
-    Credentials { name: name.to_owned(), secret: Secret::new(secret) }
+    Credentials {
+        name: name.to_owned(),
+        secret: Secret::new(secret),
+    }
 }
 
 /// Returns `good` with changes until the script is exhausted, or the unchanged rest of the script.
@@ -159,7 +173,9 @@ fn edit(lines: &mut Vec<String>, script: &mut Script<'_>, words: &[&str]) {
             let to = (from + usize::from(script.byte() % 16)).min(letters.len());
             let instead = match script.byte() {
                 0..0xc0 => script.pick(words).to_owned(),
-                count => String::from_utf8_lossy(script.bytes(usize::from(count - 0xc0))).into_owned(),
+                count => {
+                    String::from_utf8_lossy(script.bytes(usize::from(count - 0xc0))).into_owned()
+                }
             };
             lines[at] = letters[..from].iter().collect::<String>() + &instead;
             lines[at].extend(&letters[to..]);
@@ -176,19 +192,34 @@ fn edit(lines: &mut Vec<String>, script: &mut Script<'_>, words: &[&str]) {
 pub fn assert_in_text(text: &str, line: usize, column: usize) {
     let lines = text.split('\n').count();
     assert!((1..=lines + 1).contains(&line), "line {line} of {lines}");
-    let letters = text.split('\n').nth(line - 1).map_or(0, |line| line.chars().count());
-    assert!((1..=letters + 1).contains(&column), "column {column} of {letters} in line {line}");
+    let letters = text
+        .split('\n')
+        .nth(line - 1)
+        .map_or(0, |line| line.chars().count());
+    assert!(
+        (1..=letters + 1).contains(&column),
+        "column {column} of {letters} in line {line}"
+    );
 }
 
 /// Asserts that the names of cells are unique, and that each cell has work.
 pub fn assert_measurable(suite: &Suite) {
     let mut names: Vec<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
     names.sort_unstable();
-    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells have the same name: {names:?}");
+    assert!(
+        names.windows(2).all(|two| two[0] != two[1]),
+        "two cells have the same name: {names:?}"
+    );
     for cell in suite.cells() {
         assert!(!cell.roles.is_empty() && cell.roles.iter().all(|role| role.workload.depth > 0));
         for accesses in cell.roles.iter().map(|role| &role.workload.accesses) {
-            assert_eq!(accesses.iter().map(|access| u32::from(access.share.get())).sum::<u32>(), 100);
+            assert_eq!(
+                accesses
+                    .iter()
+                    .map(|access| u32::from(access.share.get()))
+                    .sum::<u32>(),
+                100
+            );
         }
     }
 }

@@ -75,7 +75,10 @@ impl TryFrom<String> for Cell {
         let block_bytes = number.parse::<u64>().with_context(|| name.clone())? * unit_bytes;
         let (mut depth, mut sessions, mut clients, mut rate) = (1, 1, 1, None);
         for part in parts {
-            let number = |text: &str| text.parse::<u32>().with_context(|| format!("`{part}` in `{name}`"));
+            let number = |text: &str| {
+                text.parse::<u32>()
+                    .with_context(|| format!("`{part}` in `{name}`"))
+            };
             match part.split(' ').collect::<Vec<_>>()[..] {
                 ["depth", count] => depth = number(count)?,
                 [count, "clients"] => clients = number(count)?,
@@ -83,11 +86,22 @@ impl TryFrom<String> for Cell {
                 [count, "sessions", "of", "depth", each] => {
                     (sessions, depth) = (number(count)?, number(each)?);
                 }
-                [word] if word.ends_with("/s") => rate = Some(f64::from(number(&word[..word.len() - 2])?)),
+                [word] if word.ends_with("/s") => {
+                    rate = Some(f64::from(number(&word[..word.len() - 2])?))
+                }
                 _ => bail!("`{part}` in `{name}` is not a depth, sessions, clients or a rate"),
             }
         }
-        Ok(Cell { block_bytes, depth, sessions, clients, reads, is_random, rate, name })
+        Ok(Cell {
+            block_bytes,
+            depth,
+            sessions,
+            clients,
+            reads,
+            is_random,
+            rate,
+            name,
+        })
     }
 }
 
@@ -108,11 +122,21 @@ mod tests {
     #[test]
     fn a_cell_is_what_its_name_says() {
         let cell = |name: &str| Cell::try_from(name.to_owned());
-        let found = cell("4 KiB random write, 8 sessions of depth 32, 2 clients, 1000/s").expect("a cell");
-        assert_eq!((found.block_bytes, found.is_random, found.reads), (4096, true, 0));
-        assert_eq!((found.sessions, found.depth, found.clients, found.rate), (8, 32, 2, Some(1000.0)));
+        let found =
+            cell("4 KiB random write, 8 sessions of depth 32, 2 clients, 1000/s").expect("a cell");
+        assert_eq!(
+            (found.block_bytes, found.is_random, found.reads),
+            (4096, true, 0)
+        );
+        assert_eq!(
+            (found.sessions, found.depth, found.clients, found.rate),
+            (8, 32, 2, Some(1000.0))
+        );
         let short = cell("48 B").expect("a cell");
-        assert_eq!((short.block_bytes, short.depth, short.reads, short.rate), (48, 1, 100, None));
+        assert_eq!(
+            (short.block_bytes, short.depth, short.reads, short.rate),
+            (48, 1, 100, None)
+        );
         for wrong in [
             "",
             "4 KB random read",

@@ -30,7 +30,13 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         "--exact",
         "--nocapture",
     ];
-    let words = [&["test", "--package", "linerate", "--test", "it"], build, &["--"], &test].concat();
+    let words = [
+        &["test", "--package", "linerate", "--test", "it"],
+        build,
+        &["--"],
+        &test,
+    ]
+    .concat();
     let mut command = process::cargo(&words);
     command.env("LINERATE_CHANGES", options.count.to_string());
     command.env("LINERATE_SEED", options.seed.to_string());

@@ -96,7 +96,16 @@ impl Client {
     pub(crate) fn bench_only() -> Vec<Client> {
         let (options, keys, layer, rate, bursts, other_load) = Default::default();
         let name = "bench".to_owned();
-        vec![Client { name, program: Program::Bench, options, keys, layer, rate, bursts, other_load }]
+        vec![Client {
+            name,
+            program: Program::Bench,
+            options,
+            keys,
+            layer,
+            rate,
+            bursts,
+            other_load,
+        }]
     }
 
     /// Whether the program supports a cell. iscsi-perf cannot write; the two that use libiscsi have only one session; copies are
@@ -111,7 +120,12 @@ impl Client {
     }
 
     pub(crate) fn measure(&self, asked: Measurement<'_>) -> Result<Figures> {
-        let Measurement { cell, rate, seconds, .. } = asked;
+        let Measurement {
+            cell,
+            rate,
+            seconds,
+            ..
+        } = asked;
         match self.program {
             Program::Crc32c => return Ok(crc32c(cell)),
             Program::Pauses => {
@@ -123,22 +137,36 @@ impl Client {
         }
         let place = |place: &String| {
             let place = format!("{place}{}", self.keys);
-            self.layer.as_ref().map_or(place.clone(), |layer| layer.replace("{}", &place))
+            self.layer
+                .as_ref()
+                .map_or(place.clone(), |layer| layer.replace("{}", &place))
         };
         let places = asked.target.places.iter().map(place).collect();
-        let target = &Target { places, ..asked.target.clone() };
+        let target = &Target {
+            places,
+            ..asked.target.clone()
+        };
         let asked = Measurement { target, ..asked };
         // A copy transfers a whole export, and needs no warm-up.
         if !matches!(self.program, Program::Copy | Program::Nbdcopy) {
-            let _ = self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked }); // an error will recur in the measurement
+            let _ = self.run(Measurement {
+                seconds: WARM_UP_SECONDS,
+                ..asked
+            }); // an error will recur in the measurement
         }
         let before = (target.server_cpu_s()?, machine::children_cpu_s()?);
         let Report { ios, mut figures } = self.run(asked)?;
         let us_per_io = |seconds: f64| seconds * 1e6 / ios.max(1) as f64;
         if !target.servers.is_empty() {
-            figures.insert(Figure::ServerUsPerIo, us_per_io(target.server_cpu_s()? - before.0));
+            figures.insert(
+                Figure::ServerUsPerIo,
+                us_per_io(target.server_cpu_s()? - before.0),
+            );
         }
-        figures.insert(Figure::ClientUsPerIo, us_per_io(machine::children_cpu_s()? - before.1));
+        figures.insert(
+            Figure::ClientUsPerIo,
+            us_per_io(machine::children_cpu_s()? - before.1),
+        );
         complete(&mut figures, cell.block_bytes);
         Ok(figures)
     }
@@ -157,13 +185,34 @@ impl Client {
 
     fn bench(
         &self,
-        Measurement { cell, target, site, span, rate, seconds }: Measurement<'_>,
+        Measurement {
+            cell,
+            target,
+            site,
+            span,
+            rate,
+            seconds,
+        }: Measurement<'_>,
     ) -> Result<Report> {
         let start = |place: &String, words: &[String]| -> Result<Child> {
             let mut command = target.placement.command(&site.binary);
-            command.args(["--log", "error", "bench", place, "--json", "--allow-write", "--yes"]);
-            command.args(["--progress", "none", "--seconds", &seconds.to_string()]).args(words);
-            let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            command.args([
+                "--log",
+                "error",
+                "bench",
+                place,
+                "--json",
+                "--allow-write",
+                "--yes",
+            ]);
+            command
+                .args(["--progress", "none", "--seconds", &seconds.to_string()])
+                .args(words);
+            let child = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn();
             child.with_context(|| format!("starting linerate bench {place}"))
         };
         let mut words = cell.arguments();
@@ -185,24 +234,47 @@ impl Client {
             false => Some(start(&target.places[0], &self.other_load)?),
         };
         // Start a process for each place, all concurrently.
-        let clients = target.places.iter().map(|place| start(place, &words)).collect::<Result<Vec<_>>>()?;
+        let clients = target
+            .places
+            .iter()
+            .map(|place| start(place, &words))
+            .collect::<Result<Vec<_>>>()?;
         let reports: Vec<Result<Report>> = clients.into_iter().map(ours).collect();
         let other = other.map(ours);
         let mut reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
         if let Some(other) = other {
             let other = other.context("the other load")?.figures;
-            reports[0].figures.extend(other.get(&Figure::Iops).map(|iops| (Figure::OtherIops, *iops)));
+            reports[0].figures.extend(
+                other
+                    .get(&Figure::Iops)
+                    .map(|iops| (Figure::OtherIops, *iops)),
+            );
         }
         if reports.len() == 1 {
             return Ok(reports.remove(0));
         }
-        let rates: Vec<f64> = reports.iter().map(|report| report.figures[&Figure::Iops]).collect();
-        let mut all = of_rate(rates.iter().sum(), reports.iter().map(|report| report.ios).sum());
+        let rates: Vec<f64> = reports
+            .iter()
+            .map(|report| report.figures[&Figure::Iops])
+            .collect();
+        let mut all = of_rate(
+            rates.iter().sum(),
+            reports.iter().map(|report| report.ios).sum(),
+        );
         all.figures.extend(shares(&rates));
         Ok(all)
     }
 
-    fn fio(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
+    fn fio(
+        &self,
+        Measurement {
+            cell,
+            target,
+            site,
+            seconds,
+            ..
+        }: Measurement<'_>,
+    ) -> Result<Report> {
         let pattern = match (cell.is_random, cell.is_read()) {
             (true, true) => "randread",
             (true, false) => "randwrite",
@@ -210,28 +282,50 @@ impl Client {
             (false, false) => "write",
         };
         let mut command = match (target.engine, &site.world) {
-            ("rbd", Some(world)) => {
-                world.ceph.as_ref().context("a Ceph cluster")?.command(&site.fio.to_string_lossy())
-            }
+            ("rbd", Some(world)) => world
+                .ceph
+                .as_ref()
+                .context("a Ceph cluster")?
+                .command(&site.fio.to_string_lossy()),
             _ => target.placement.command(&site.fio),
         };
-        command.args(["--name=cell", "--output-format=json", "--direct=1", "--time_based"]);
+        command.args([
+            "--name=cell",
+            "--output-format=json",
+            "--direct=1",
+            "--time_based",
+        ]);
         command.arg(format!("--runtime={}ms", (seconds * 1e3) as u64));
-        command.args([&format!("--rw={pattern}"), &format!("--bs={}", cell.block_bytes)]);
-        command.args([&format!("--iodepth={}", cell.depth), &format!("--ioengine={}", target.engine)]);
+        command.args([
+            &format!("--rw={pattern}"),
+            &format!("--bs={}", cell.block_bytes),
+        ]);
+        command.args([
+            &format!("--iodepth={}", cell.depth),
+            &format!("--ioengine={}", target.engine),
+        ]);
         match target.engine {
-            "rbd" => {
-                command.args(["--clientname=admin", "--pool=rbd", &format!("--rbdname={}", image(target))])
-            }
+            "rbd" => command.args([
+                "--clientname=admin",
+                "--pool=rbd",
+                &format!("--rbdname={}", image(target)),
+            ]),
             engine => {
                 let file = if engine == "nbd" { "uri" } else { "filename" };
-                command.args([&format!("--size={VOLUME_BYTES}"), &format!("--{file}={}", target.file)])
+                command.args([
+                    &format!("--size={VOLUME_BYTES}"),
+                    &format!("--{file}={}", target.file),
+                ])
             }
         };
         // As in `linerate bench`, positions can repeat, and each request changes a little of its data
         // (scramble_buffers, fio's default). With refill_buffers, generating data would dominate the
         // measurement.
-        command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);
+        command.args([
+            "--norandommap",
+            "--lat_percentiles=1",
+            "--clat_percentiles=0",
+        ]);
         command.args((target.engine == "null").then_some("--thread")); // otherwise each request would cross processes
         command.args(&self.options);
         fio_said(&process::capture(command)?, cell)
@@ -265,27 +359,51 @@ struct Thread {
 /// Waits for `linerate bench`, and reads its report.
 fn ours(client: Child) -> Result<Report> {
     let output = client.wait_with_output()?;
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    ensure!(output.status.success(), "linerate bench: {}\n{}", output.status, said[1].trim_end());
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    ensure!(
+        output.status.success(),
+        "linerate bench: {}\n{}",
+        output.status,
+        said[1].trim_end()
+    );
     said_by_ours(&said[0])
 }
 
 fn said_by_ours(output: &str) -> Result<Report> {
-    let ours: Ours = serde_json::from_str(output).with_context(|| format!("it printed: {output}"))?;
+    let ours: Ours =
+        serde_json::from_str(output).with_context(|| format!("it printed: {output}"))?;
     ensure!(ours.errors == 0, "{} requests failed", ours.errors);
     let mut figures = Figures::from([(Figure::Iops, ours.iops)]);
     figures.extend(ours.latency_us.figures());
-    figures.extend(shares(&ours.clients.iter().map(|thread| thread.iops).collect::<Vec<_>>()));
-    Ok(Report { ios: ours.ios, figures })
+    figures.extend(shares(
+        &ours
+            .clients
+            .iter()
+            .map(|thread| thread.iops)
+            .collect::<Vec<_>>(),
+    ));
+    Ok(Report {
+        ios: ours.ios,
+        figures,
+    })
 }
 
 /// Returns figures of fairness among concurrent clients.
 fn shares(rates: &[f64]) -> Figures {
-    let Some((jain, last)) = stats::jain(rates).zip(rates.last()) else { return Figures::new() };
+    let Some((jain, last)) = stats::jain(rates).zip(rates.last()) else {
+        return Figures::new();
+    };
     Figures::from([
         (Figure::Jain, jain),
-        (Figure::SlowestClient, rates.iter().copied().fold(f64::INFINITY, f64::min)),
-        (Figure::FastestClient, rates.iter().copied().fold(0.0, f64::max)),
+        (
+            Figure::SlowestClient,
+            rates.iter().copied().fold(f64::INFINITY, f64::min),
+        ),
+        (
+            Figure::FastestClient,
+            rates.iter().copied().fold(0.0, f64::max),
+        ),
         (Figure::LastClient, *last),
     ])
 }
@@ -294,28 +412,51 @@ impl Latency {
     fn figures(&self) -> impl Iterator<Item = (Figure, f64)> {
         let always = [(Figure::P50Us, self.p50), (Figure::P99Us, self.p99)].into_iter();
         let p999 = self.p999.map(|p999| (Figure::P999Us, p999));
-        always.chain(p999).chain(self.mean.map(|mean| (Figure::MeanUs, mean)))
+        always
+            .chain(p999)
+            .chain(self.mean.map(|mean| (Figure::MeanUs, mean)))
     }
 }
 
 /// Returns the report for a program that prints only its rate.
 fn of_rate(iops: f64, ios: u64) -> Report {
-    Report { ios, figures: Figures::from([(Figure::Iops, iops)]) }
+    Report {
+        ios,
+        figures: Figures::from([(Figure::Iops, iops)]),
+    }
 }
 
 /// Returns the number after the last `mark` in the output of a program.
 fn number_after(output: &str, mark: &str) -> Result<f64> {
-    let number =
-        output.rsplit_once(mark).and_then(|(_, after)| after.split_whitespace().next()?.parse().ok());
-    number.filter(|number| *number > 0.0).with_context(|| format!("it printed: {output}"))
+    let number = output
+        .rsplit_once(mark)
+        .and_then(|(_, after)| after.split_whitespace().next()?.parse().ok());
+    number
+        .filter(|number| *number > 0.0)
+        .with_context(|| format!("it printed: {output}"))
 }
 
 /// Runs iscsi-perf, which measures whole seconds and prints the same line repeatedly.
-fn iscsi_perf(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Result<Report> {
+fn iscsi_perf(
+    Measurement {
+        cell,
+        target,
+        seconds,
+        ..
+    }: Measurement<'_>,
+) -> Result<Report> {
     let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
-    command.args(["-m", &cell.depth.to_string(), "-b", &(cell.block_bytes / 512).to_string()]);
-    command.args(["-t", &seconds.to_string()]).args(cell.is_random.then_some("-r")).arg(&target.places[0]);
+    command.args([
+        "-m",
+        &cell.depth.to_string(),
+        "-b",
+        &(cell.block_bytes / 512).to_string(),
+    ]);
+    command
+        .args(["-t", &seconds.to_string()])
+        .args(cell.is_random.then_some("-r"))
+        .arg(&target.places[0]);
     let iops = number_after(&process::capture(command)?, "iops average ")?;
     Ok(of_rate(iops, (iops * seconds) as u64))
 }
@@ -342,22 +483,59 @@ fn qemu_img(Measurement { cell, target, .. }: Measurement<'_>, count: u64) -> Re
     };
     let mut command = target.placement.command("qemu-img");
     command.args(["bench", "-f", "raw", "-t", "none", "-c", &count.to_string()]);
-    command.args(["-d", &cell.depth.to_string(), "-s", &cell.block_bytes.to_string()]);
+    command.args([
+        "-d",
+        &cell.depth.to_string(),
+        "-s",
+        &cell.block_bytes.to_string(),
+    ]);
     command.args(["-S", &step.to_string()]);
     command
-        .args((!cell.is_read()).then_some(["-w", "--pattern=165"]).into_iter().flatten())
+        .args(
+            (!cell.is_read())
+                .then_some(["-w", "--pattern=165"])
+                .into_iter()
+                .flatten(),
+        )
         .args(&target.places);
     Ok(count as f64 / number_after(&process::capture(command)?, "Run completed in ")?)
 }
 
-fn rbd_bench(Measurement { cell, target, site, .. }: Measurement<'_>, count: u64) -> Result<f64> {
-    let ceph = site.world.as_ref().and_then(|world| world.ceph.as_ref()).context("a Ceph cluster")?;
+fn rbd_bench(
+    Measurement {
+        cell, target, site, ..
+    }: Measurement<'_>,
+    count: u64,
+) -> Result<f64> {
+    let ceph = site
+        .world
+        .as_ref()
+        .and_then(|world| world.ceph.as_ref())
+        .context("a Ceph cluster")?;
     let kind = if cell.is_read() { "read" } else { "write" };
     let pattern = if cell.is_random { "rand" } else { "seq" };
-    let numbers =
-        [cell.block_bytes, cell.depth.into(), count * cell.block_bytes].map(|number| number.to_string());
-    let words = ["bench", "--io-type", kind, "--io-pattern", pattern, "--io-size", &numbers[0]];
-    let more = ["--io-threads", &numbers[1], "--io-total", &numbers[2], image(target)];
+    let numbers = [
+        cell.block_bytes,
+        cell.depth.into(),
+        count * cell.block_bytes,
+    ]
+    .map(|number| number.to_string());
+    let words = [
+        "bench",
+        "--io-type",
+        kind,
+        "--io-pattern",
+        pattern,
+        "--io-size",
+        &numbers[0],
+    ];
+    let more = [
+        "--io-threads",
+        &numbers[1],
+        "--io-total",
+        &numbers[2],
+        image(target),
+    ];
     number_after(&ceph.run("rbd", &[&words[..], &more].concat())?, "ops/sec:")
 }
 
@@ -409,10 +587,22 @@ fn fio_said(output: &str, cell: &Cell) -> Result<Report> {
         serde_json::from_str(&output[begin..]).with_context(|| format!("it printed: {output}"))?;
     let job = report.jobs.into_iter().next().context("fio ran no job")?;
     ensure!(job.error == 0, "fio's error {}", job.error);
-    let FioFlow { iops, total_ios, lat_ns } = if cell.is_read() { job.read } else { job.write };
-    let FioLatency { mean, percentile: FioPercentiles { p50, p99 } } = lat_ns;
+    let FioFlow {
+        iops,
+        total_ios,
+        lat_ns,
+    } = if cell.is_read() { job.read } else { job.write };
+    let FioLatency {
+        mean,
+        percentile: FioPercentiles { p50, p99 },
+    } = lat_ns;
     let mut report = of_rate(iops, total_ios);
-    let latencies = Latency { p50: p50 / 1e3, p99: p99 / 1e3, p999: None, mean: Some(mean / 1e3) };
+    let latencies = Latency {
+        p50: p50 / 1e3,
+        p99: p99 / 1e3,
+        p999: None,
+        mean: Some(mean / 1e3),
+    };
     report.figures.extend(latencies.figures());
     Ok(report)
 }
@@ -422,13 +612,24 @@ const WRITTEN_BYTES: u64 = 256 << 20;
 
 /// Runs copies: reads from the export to a null device, or writes to the export from a file in memory.
 fn copied(program: Program, options: &[String], asked: Measurement<'_>) -> Result<Report> {
-    let Measurement { cell, target, seconds, .. } = asked;
+    let Measurement {
+        cell,
+        target,
+        seconds,
+        ..
+    } = asked;
     let (bytes, image) = match cell.is_read() {
         true => (VOLUME_BYTES, None),
-        false => (WRITTEN_BYTES, Some(Image::in_memory("copied").written(WRITTEN_BYTES)?)),
+        false => (
+            WRITTEN_BYTES,
+            Some(Image::in_memory("copied").written(WRITTEN_BYTES)?),
+        ),
     };
-    let nowhere =
-        if program == Program::Nbdcopy { "null:".to_owned() } else { format!("null:{VOLUME_BYTES}") };
+    let nowhere = if program == Program::Nbdcopy {
+        "null:".to_owned()
+    } else {
+        format!("null:{VOLUME_BYTES}")
+    };
     let (from, to) = match &image {
         None => (target.places[0].clone(), nowhere),
         Some(image) => (image.path().display().to_string(), target.places[0].clone()),
@@ -440,12 +641,26 @@ fn copied(program: Program, options: &[String], asked: Measurement<'_>) -> Resul
         if program == Program::Nbdcopy {
             command = target.placement.command("nbdcopy");
             command.args(["--destination-is-zero", "--flush", "--threads=1"]);
-            command.args([&format!("--connections={}", cell.sessions), &format!("--requests={depth}")]);
+            command.args([
+                &format!("--connections={}", cell.sessions),
+                &format!("--requests={depth}"),
+            ]);
             command.arg(format!("--request-size={block}"));
         } else {
             command = target.placement.command(&asked.site.binary);
-            command.args(["copy", "--yes", "--quiet", "--restart", "--depth", &depth, "--request", &block]);
-            command.arg("--journal").arg(workspace::target_directory().join("xtask/copies"));
+            command.args([
+                "copy",
+                "--yes",
+                "--quiet",
+                "--restart",
+                "--depth",
+                &depth,
+                "--request",
+                &block,
+            ]);
+            command
+                .arg("--journal")
+                .arg(workspace::target_directory().join("xtask/copies"));
         }
         command.args(options).args([&from, &to]);
         process::capture(command)?;
@@ -461,10 +676,18 @@ const SLOT: Duration = Duration::from_micros(400);
 
 /// Measures the rate of checksums and the time of one checksum.
 fn crc32c(cell: &Cell) -> Figures {
-    let data: Vec<u8> = (0..cell.block_bytes).map(|at| (at * 31 / 7) as u8).collect();
-    let seconds = (0..SLOTS).map(|_| slot(&data)).fold(f64::INFINITY, f64::min);
+    let data: Vec<u8> = (0..cell.block_bytes)
+        .map(|at| (at * 31 / 7) as u8)
+        .collect();
+    let seconds = (0..SLOTS)
+        .map(|_| slot(&data))
+        .fold(f64::INFINITY, f64::min);
     let mb_per_s = cell.block_bytes as f64 / seconds / 1e6;
-    Figures::from([(Figure::Iops, 1.0 / seconds), (Figure::MbPerS, mb_per_s), (Figure::SumNs, seconds * 1e9)])
+    Figures::from([
+        (Figure::Iops, 1.0 / seconds),
+        (Figure::MbPerS, mb_per_s),
+        (Figure::SumNs, seconds * 1e9),
+    ])
 }
 
 /// Returns the seconds per checksum, over one slot.
@@ -524,8 +747,8 @@ mod tests {
             flow(7)
         );
         let Report { ios, figures } = fio_said(&said, &cell).expect("a report");
-        let found =
-            [Figure::Iops, Figure::P50Us, Figure::P99Us, Figure::MeanUs].map(|figure| figures[&figure]);
+        let found = [Figure::Iops, Figure::P50Us, Figure::P99Us, Figure::MeanUs]
+            .map(|figure| figures[&figure]);
         assert_eq!((ios, found), (7, [7.5, 2.0, 9.0, 3.0]));
         assert!(fio_said("{}", &cell).is_err());
     }
@@ -535,7 +758,16 @@ mod tests {
         let said = r#"{"iops": 30.0, "ios": 30, "errors": 0, "latency_us": {"p50": 1, "p99": 2, "p999": 3},
             "clients": [{"iops": 10.0}, {"iops": 20.0}]}"#;
         let figures = said_by_ours(said).expect("a report").figures;
-        assert_eq!((figures[&Figure::SlowestClient], figures[&Figure::FastestClient]), (10.0, 20.0));
-        assert_eq!((figures[&Figure::Jain], figures.get(&Figure::MeanUs)), (0.9, None));
+        assert_eq!(
+            (
+                figures[&Figure::SlowestClient],
+                figures[&Figure::FastestClient]
+            ),
+            (10.0, 20.0)
+        );
+        assert_eq!(
+            (figures[&Figure::Jain], figures.get(&Figure::MeanUs)),
+            (0.9, None)
+        );
     }
 }

@@ -82,34 +82,65 @@ pub(crate) fn complete(figures: &mut Figures, block_bytes: u64) {
     let iops = figures.get(&Figure::Iops).copied();
     figures.extend(iops.map(|iops| (Figure::MbPerS, iops * bytes / 1e6)));
     let sides = [
-        (Figure::ServerUsPerIo, Figure::ServerSPerGib, Figure::ServerBusy),
-        (Figure::ClientUsPerIo, Figure::ClientSPerGib, Figure::ClientBusy),
+        (
+            Figure::ServerUsPerIo,
+            Figure::ServerSPerGib,
+            Figure::ServerBusy,
+        ),
+        (
+            Figure::ClientUsPerIo,
+            Figure::ClientSPerGib,
+            Figure::ClientBusy,
+        ),
     ];
     for (us_per_io, s_per_gib, busy) in sides {
-        let Some((us, iops)) = figures.get(&us_per_io).copied().zip(iops) else { continue };
+        let Some((us, iops)) = figures.get(&us_per_io).copied().zip(iops) else {
+            continue;
+        };
         figures.insert(s_per_gib, us * f64::from(1 << 30) / bytes / 1e6);
         figures.insert(busy, us * iops / 1e4);
     }
     if let Some(us) = figures.get(&Figure::ClientUsPerIo).filter(|us| **us > 0.0) {
         figures.insert(Figure::IopsPerClientCpu, 1e6 / us);
     }
-    let both = figures.get(&Figure::ServerUsPerIo).zip(figures.get(&Figure::ClientUsPerIo));
+    let both = figures
+        .get(&Figure::ServerUsPerIo)
+        .zip(figures.get(&Figure::ClientUsPerIo));
     figures.extend(both.map(|(server, client)| (Figure::BothUsPerIo, server + client)));
 }
 
 /// Returns the median of each figure, independently.
 pub(crate) fn median(rounds: &[Figures]) -> Figures {
-    let of = |figure: &Figure| middle(rounds.iter().filter_map(|round| round.get(figure).copied()).collect());
-    rounds.iter().flat_map(BTreeMap::keys).filter_map(|figure| Some((*figure, of(figure)?))).collect()
+    let of = |figure: &Figure| {
+        middle(
+            rounds
+                .iter()
+                .filter_map(|round| round.get(figure).copied())
+                .collect(),
+        )
+    };
+    rounds
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .filter_map(|figure| Some((*figure, of(figure)?)))
+        .collect()
 }
 
 /// Returns the slowest and the fastest round.
 pub(crate) fn spread(rounds: &[Figures]) -> String {
-    let rates = || rounds.iter().filter_map(|round| round.get(&Figure::Iops).copied());
+    let rates = || {
+        rounds
+            .iter()
+            .filter_map(|round| round.get(&Figure::Iops).copied())
+    };
     match rates().next() {
         None => String::new(),
         Some(_) => {
-            format!("{:.0} – {:.0}", rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max))
+            format!(
+                "{:.0} – {:.0}",
+                rates().fold(f64::INFINITY, f64::min),
+                rates().fold(0.0, f64::max)
+            )
         }
     }
 }
@@ -138,11 +169,19 @@ pub(crate) enum Bound {
 
 impl Judged {
     pub(crate) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Judged {
-        Judged { what: what.into(), found, bound: Bound::AtMost(limit) }
+        Judged {
+            what: what.into(),
+            found,
+            bound: Bound::AtMost(limit),
+        }
     }
 
     pub(crate) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Judged {
-        Judged { what: what.into(), found, bound: Bound::AtLeast(limit) }
+        Judged {
+            what: what.into(),
+            found,
+            bound: Bound::AtLeast(limit),
+        }
     }
 
     /// Whether the goal was reached.
@@ -158,8 +197,15 @@ impl Judged {
             Bound::AtMost(limit) => format!("≤ {limit}"),
             Bound::AtLeast(limit) => format!("≥ {limit}"),
         };
-        let verdict = if self.is_reached() { "reached" } else { "**missed**" };
-        format!("| {} | {asked} | {:.3} | {verdict} |\n", self.what, self.found)
+        let verdict = if self.is_reached() {
+            "reached"
+        } else {
+            "**missed**"
+        };
+        format!(
+            "| {} | {asked} | {:.3} | {verdict} |\n",
+            self.what, self.found
+        )
     }
 }
 
@@ -169,7 +215,10 @@ pub(crate) fn rows(goals: &[Judged]) -> String {
         return String::new();
     }
     let head = "| goal | limit | found | |\n|---|---|---:|---|\n";
-    goals.iter().fold(head.to_owned(), |text, goal| text + &goal.row()) + "\n"
+    goals
+        .iter()
+        .fold(head.to_owned(), |text, goal| text + &goal.row())
+        + "\n"
 }
 
 #[cfg(test)]
@@ -181,7 +230,10 @@ mod tests {
         let round = |iops, cpu| Figures::from([(Figure::Iops, iops), (Figure::ServerUsPerIo, cpu)]);
         let rounds = [round(100.0, 1.0), round(3.0, 9.0), round(110.0, 2.0)];
         let median = median(&rounds);
-        assert_eq!((median[&Figure::Iops], median[&Figure::ServerUsPerIo]), (100.0, 2.0));
+        assert_eq!(
+            (median[&Figure::Iops], median[&Figure::ServerUsPerIo]),
+            (100.0, 2.0)
+        );
         assert_eq!(spread(&rounds), "3 – 110");
         assert_eq!(middle(vec![1.0, 3.0]), Some(2.0));
         assert_eq!(middle(Vec::new()), None);
@@ -191,7 +243,10 @@ mod tests {
     fn bytes_and_shares_follow_from_the_rate() {
         let mut figures = Figures::from([(Figure::Iops, 1e5), (Figure::ClientUsPerIo, 5.0)]);
         complete(&mut figures, 4096);
-        assert_eq!((figures[&Figure::MbPerS], figures[&Figure::ClientBusy]), (409.6, 50.0));
+        assert_eq!(
+            (figures[&Figure::MbPerS], figures[&Figure::ClientBusy]),
+            (409.6, 50.0)
+        );
         assert_eq!(figures[&Figure::IopsPerClientCpu], 2e5);
         assert_eq!(figures.get(&Figure::ServerBusy), None);
     }

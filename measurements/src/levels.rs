@@ -14,22 +14,44 @@ use crate::server::Site;
 pub(crate) const PARTS: [Part; 1] = [("levels", measure)];
 
 fn measure(_: &Site, options: &Options) -> Result<Found> {
-    let (build, folder): (&[&str], _) =
-        if options.quick { (&[], "debug") } else { (&["--profile", workspace::SHIPPED], workspace::SHIPPED) };
+    let (build, folder): (&[&str], _) = if options.quick {
+        (&[], "debug")
+    } else {
+        (&["--profile", workspace::SHIPPED], workspace::SHIPPED)
+    };
     let words = ["build", "--package", "linerate-raid", "--example", "device"];
     process::succeed(process::cargo(&[&words[..], build].concat()))
         .context("building the measuring program")?;
-    let mut command = Command::new(workspace::target_directory().join(folder).join("examples/device"));
+    let mut command = Command::new(
+        workspace::target_directory()
+            .join(folder)
+            .join("examples/device"),
+    );
     // Members use huge pages, as RAM volumes do.
     command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
-    command.args(options.quick.then_some("--quick")).stderr(Stdio::inherit());
+    command
+        .args(options.quick.then_some("--quick"))
+        .stderr(Stdio::inherit());
     let output = command.output().context("running the measuring program")?;
     let tables = String::from_utf8(output.stdout).context("its tables")?;
     // Exit code 1 means that a goal was missed.
-    ensure!(matches!(output.status.code(), Some(0 | 1)), "the measuring program: {}", output.status);
+    ensure!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "the measuring program: {}",
+        output.status
+    );
     let missed = if output.status.success() { 0.0 } else { 1.0 };
-    let goals = vec![Judged::at_most("the program's own goals are missed", missed, 0.0)];
-    Ok(Found { heading: "Levels", text: format!("{TEXT}\n{tables}"), goals, figures: json!(tables) })
+    let goals = vec![Judged::at_most(
+        "the program's own goals are missed",
+        missed,
+        0.0,
+    )];
+    Ok(Found {
+        heading: "Levels",
+        text: format!("{TEXT}\n{tables}"),
+        goals,
+        figures: json!(tables),
+    })
 }
 
 const TEXT: &str = "\

@@ -15,19 +15,29 @@ pub(crate) fn machine() -> String {
 
 /// Returns the release of Linux.
 pub(crate) fn kernel() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("model name"));
-    name.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_owned()
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    name.unwrap_or("unknown")
+        .trim_start_matches([' ', '\t', ':'])
+        .to_owned()
 }
 
 /// Returns the load average of the last minute.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
+    text.split(' ')
+        .next()
+        .and_then(|minute| minute.parse().ok())
+        .unwrap_or(0.0)
 }
 
 /// Returns the user and system time of all threads of a running process, in seconds, in steps of 10 ms.
@@ -75,8 +85,11 @@ pub(crate) fn proportional_memory(pid: u32) -> Result<u64> {
 }
 
 fn memory(pid: u32, field: &str) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
-    field_kib(&text, field).map(|kib| kib << 10).context("smaps_rollup")
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
+    field_kib(&text, field)
+        .map(|kib| kib << 10)
+        .context("smaps_rollup")
 }
 
 /// Returns the CPU time of all current threads of a process, in seconds, with nanosecond resolution.
@@ -91,7 +104,11 @@ pub(crate) fn threads_cpu_s(pid: u32) -> Result<f64> {
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) => return Err(error).context("schedstat"),
         };
-        nanoseconds += text.split(' ').next().and_then(|run| run.parse::<u64>().ok()).context("schedstat")?;
+        nanoseconds += text
+            .split(' ')
+            .next()
+            .and_then(|run| run.parse::<u64>().ok())
+            .context("schedstat")?;
     }
     Ok(nanoseconds as f64 / 1e9)
 }

@@ -29,7 +29,10 @@ use clap::{Parser, Subcommand};
 use xtask::tally::Verdict;
 
 #[derive(Parser)]
-#[command(name = "cargo measure", about = "Compare Linerate with its peers and its goals")]
+#[command(
+    name = "cargo measure",
+    about = "Compare Linerate with its peers and its goals"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

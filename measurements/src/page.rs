@@ -42,7 +42,10 @@ impl Setting {
     /// Collects the setting, and warns if the machine is not idle.
     pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
         let (load, namespace) = (machine::load(), &site.namespace);
-        println!("network namespace {}: {}", namespace.name, namespace.congestion);
+        println!(
+            "network namespace {}: {}",
+            namespace.name, namespace.congestion
+        );
         if load > 0.5 {
             println!("note: the machine has other load ({load:.1}); the figures will be too low");
         }
@@ -56,8 +59,15 @@ impl Setting {
             tgt: Tgt::version(),
             istgt: Istgt::version(),
             nbd: Nbd::versions(),
-            fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
-            ceph: site.world.as_ref().and_then(World::ceph_version).unwrap_or_default(),
+            fio: process::run(&site.fio, &["--version"])
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            ceph: site
+                .world
+                .as_ref()
+                .and_then(World::ceph_version)
+                .unwrap_or_default(),
         }
     }
 
@@ -96,10 +106,21 @@ pub(crate) fn about(table: &Table, setting: &Setting) -> String {
         ("{fio}", &setting.fio),
         ("{ceph}", &setting.ceph),
     ];
-    let own = versions.iter().fold(table.about.clone(), |text, (name, version)| text.replace(name, version));
-    let Setting { rounds, seconds, congestion, .. } = setting;
+    let own = versions
+        .iter()
+        .fold(table.about.clone(), |text, (name, version)| {
+            text.replace(name, version)
+        });
+    let Setting {
+        rounds,
+        seconds,
+        congestion,
+        ..
+    } = setting;
     let others = match table.together {
-        true => "all servers are started together, and all except the measured one are paused (SIGSTOP)",
+        true => {
+            "all servers are started together, and all except the measured one are paused (SIGSTOP)"
+        }
         false => "each server is started after the previous one has terminated",
     };
     let places = match table.servers.iter().all(|server| server.pinned) {
@@ -134,13 +155,28 @@ pub(crate) fn about(table: &Table, setting: &Setting) -> String {
 
 /// Returns a row for each cell, a column for each server.
 fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
-    let Some(base) = table.server(&multiples.of) else { return String::new() };
+    let Some(base) = table.server(&multiples.of) else {
+        return String::new();
+    };
     let (heading, places) = multiples.figure.column();
-    let bases: Vec<Run> = results.runs.keys().filter(|run| run.server == base).copied().collect();
-    let is_there = |server: usize| bases.iter().any(|run| results.runs.contains_key(&Run { server, ..*run }));
-    let is_meant = |server: usize| server != base && has(&multiples.servers, &table.servers[server].name);
-    let others = || (0..table.servers.len()).filter(|server| is_meant(*server) && is_there(*server));
-    let names: Vec<&str> = others().map(|server| table.servers[server].name.as_str()).collect();
+    let bases: Vec<Run> = results
+        .runs
+        .keys()
+        .filter(|run| run.server == base)
+        .copied()
+        .collect();
+    let is_there = |server: usize| {
+        bases
+            .iter()
+            .any(|run| results.runs.contains_key(&Run { server, ..*run }))
+    };
+    let is_meant =
+        |server: usize| server != base && has(&multiples.servers, &table.servers[server].name);
+    let others =
+        || (0..table.servers.len()).filter(|server| is_meant(*server) && is_there(*server));
+    let names: Vec<&str> = others()
+        .map(|server| table.servers[server].name.as_str())
+        .collect();
     let mut text = format!(
         "{heading} as multiples of those of {of}:\n\n| cell | {of} | {} |\n|---|---:|{}\n",
         names.join(" | "),
@@ -148,12 +184,18 @@ fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
         of = multiples.of,
     );
     for run in &bases {
-        let Some(figure) = results.median(*run, multiples.figure) else { continue };
+        let Some(figure) = results.median(*run, multiples.figure) else {
+            continue;
+        };
         let client = match table.clients.len() > 1 {
             true => format!(", {}", table.clients[run.client].name),
             false => String::new(),
         };
-        let _ = write!(text, "| {}{client} | {figure:.places$} |", table.cells[run.cell].name);
+        let _ = write!(
+            text,
+            "| {}{client} | {figure:.places$} |",
+            table.cells[run.cell].name
+        );
         for server in others() {
             let times = results.times(Run { server, ..*run }, *run, multiples.figure);
             let _ = write!(text, " {} |", number(times, 2));
@@ -182,7 +224,12 @@ fn figures(table: &Table, results: &Results) -> String {
         let mut row = vec![table.cells[run.cell].name.clone()];
         row.extend(servers.then(|| table.servers[run.server].name.clone()));
         row.extend(clients.then(|| table.clients[run.client].name.clone()));
-        row.extend(table.columns.iter().map(|figure| number(median.get(figure).copied(), figure.column().1)));
+        row.extend(
+            table
+                .columns
+                .iter()
+                .map(|figure| number(median.get(figure).copied(), figure.column().1)),
+        );
         let _ = writeln!(text, "| {} | {} |", row.join(" | "), spread(rounds));
     }
     text
@@ -206,13 +253,19 @@ pub(crate) fn json(table: &Table, results: &Results) -> Result<String> {
             json!({"cell": cell, "server": server, "client": client, "rounds": rounds})
         })
         .collect();
-    Ok(serde_json::to_string_pretty(&json!({"setting": results.setting, "runs": runs}))?)
+    Ok(serde_json::to_string_pretty(
+        &json!({"setting": results.setting, "runs": runs}),
+    )?)
 }
 
 /// Returns the names of all cells of these runs, for messages.
 pub(crate) fn cells(table: &Table, runs: &BTreeSet<Run>) -> String {
     let cells: BTreeSet<usize> = runs.iter().map(|run| run.cell).collect();
-    cells.into_iter().map(|cell| table.cells[cell].name.as_str()).collect::<Vec<_>>().join("; ")
+    cells
+        .into_iter()
+        .map(|cell| table.cells[cell].name.as_str())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Judges all goals of a table in all measured runs to which they apply.
@@ -220,7 +273,12 @@ pub(crate) fn judge(table: &Table, results: &Results) -> Vec<Judged> {
     table
         .goals
         .iter()
-        .flat_map(|goal| results.runs.keys().flat_map(|run| of_run(goal, *run, table, results)))
+        .flat_map(|goal| {
+            results
+                .runs
+                .keys()
+                .flat_map(|run| of_run(goal, *run, table, results))
+        })
         .collect()
 }
 
@@ -230,8 +288,12 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
         && has(&goal.clients, &table.clients[run.client].name)
         && has_part(&goal.cells, &cell.name);
     let limit = |limit: &Option<Limit>| limit.as_ref().and_then(|limit| limit.of(cell));
-    let bound = limit(&goal.at_least).map(Bound::AtLeast).or(limit(&goal.at_most).map(Bound::AtMost));
-    let Some(bound) = bound.filter(|_| is_meant) else { return Vec::new() };
+    let bound = limit(&goal.at_least)
+        .map(Bound::AtLeast)
+        .or(limit(&goal.at_most).map(Bound::AtMost));
+    let Some(bound) = bound.filter(|_| is_meant) else {
+        return Vec::new();
+    };
     // Groups of runs to compare with, and their figures; an empty group means that the run's own figure is judged.
     let groups: Vec<&[Beside]> = match (goal.beside.is_empty(), goal.sum) {
         (true, _) => vec![&[]],
@@ -241,18 +303,35 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
     let judged = |group: &[Beside]| {
         let others: Vec<(Run, Figure)> = group
             .iter()
-            .map(|beside| Some((beside.run(run, table)?, beside.figure.unwrap_or(goal.figure))))
+            .map(|beside| {
+                Some((
+                    beside.run(run, table)?,
+                    beside.figure.unwrap_or(goal.figure),
+                ))
+            })
             .collect::<Option<_>>()?;
         if others.contains(&(run, goal.figure)) {
             return None; // a run is not compared with itself
         }
         let found = results.ratio(run, &others, goal)?;
         let figure = goal.figure.column().0;
-        let over = goal.over.map_or_else(String::new, |over| format!(" over {}", over.column().0));
-        let names: Vec<String> = others.iter().map(|(other, _)| table.other(run, *other)).collect();
-        let beside =
-            if names.is_empty() { String::new() } else { format!(" relative to {}", names.join(" and ")) };
-        let what = format!("{}: {figure}{over} of {}{beside}", cell.name, table.name_of(run));
+        let over = goal
+            .over
+            .map_or_else(String::new, |over| format!(" over {}", over.column().0));
+        let names: Vec<String> = others
+            .iter()
+            .map(|(other, _)| table.other(run, *other))
+            .collect();
+        let beside = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" relative to {}", names.join(" and "))
+        };
+        let what = format!(
+            "{}: {figure}{over} of {}{beside}",
+            cell.name,
+            table.name_of(run)
+        );
         Some(Judged { what, found, bound })
     };
     groups.into_iter().filter_map(judged).collect()
@@ -274,7 +353,10 @@ impl Beside {
 impl Table {
     /// Returns the names of server and client, if there are several.
     pub(crate) fn name_of(&self, run: Run) -> String {
-        let (server, client) = (&self.servers[run.server].name, &self.clients[run.client].name);
+        let (server, client) = (
+            &self.servers[run.server].name,
+            &self.clients[run.client].name,
+        );
         match (self.servers.len() > 1, self.clients.len() > 1) {
             (true, true) => format!("{server} by {client}"),
             (false, true) => client.clone(),
@@ -299,12 +381,16 @@ impl Results {
     fn ratio(&self, run: Run, others: &[(Run, Figure)], goal: &Goal) -> Option<f64> {
         let of = |run: &Run, figure: Figure, round: usize| {
             let figures = self.runs.get(run)?.get(round)?;
-            let over = goal.over.map_or(Some(1.0), |over| figures.get(&over).copied());
+            let over = goal
+                .over
+                .map_or(Some(1.0), |over| figures.get(&over).copied());
             Some(figures.get(&figure)? / over?)
         };
         let ratio = |round: usize| {
-            let theirs =
-                others.iter().map(|(other, figure)| of(other, *figure, round)).sum::<Option<f64>>()?;
+            let theirs = others
+                .iter()
+                .map(|(other, figure)| of(other, *figure, round))
+                .sum::<Option<f64>>()?;
             Some(of(&run, goal.figure, round)? / if others.is_empty() { 1.0 } else { theirs })
         };
         middle((0..self.runs.get(&run)?.len()).filter_map(ratio).collect())
@@ -318,7 +404,11 @@ impl Results {
     fn times(&self, run: Run, other: Run, figure: Figure) -> Option<f64> {
         let [ours, theirs] = [self.runs.get(&run)?, self.runs.get(&other)?]
             .map(|rounds| rounds.iter().map(move |round| round.get(&figure)));
-        middle(ours.zip(theirs).filter_map(|(ours, theirs)| Some(ours? / theirs?)).collect())
+        middle(
+            ours.zip(theirs)
+                .filter_map(|(ours, theirs)| Some(ours? / theirs?))
+                .collect(),
+        )
     }
 }
 
@@ -357,19 +447,40 @@ mod tests {
         let table = Table::parse("x", TABLE).expect("a table");
         let runs: BTreeMap<_, _> = runs
             .iter()
-            .map(|(cell, server, rounds)| (Run { cell: *cell, server: *server, client: 0 }, rounds.to_vec()))
+            .map(|(cell, server, rounds)| {
+                (
+                    Run {
+                        cell: *cell,
+                        server: *server,
+                        client: 0,
+                    },
+                    rounds.to_vec(),
+                )
+            })
             .collect();
         // The second goal selects cells by a part of a name that is also in the first cell's name.
-        judge(&table, &Results { setting: Setting::default(), runs })
+        judge(
+            &table,
+            &Results {
+                setting: Setting::default(),
+                runs,
+            },
+        )
     }
 
     fn rates(rates: &[f64]) -> Vec<Figures> {
-        rates.iter().map(|iops| Figures::from([(Figure::Iops, *iops)])).collect()
+        rates
+            .iter()
+            .map(|iops| Figures::from([(Figure::Iops, *iops)]))
+            .collect()
     }
 
     #[test]
     fn what_slows_a_round_down_for_all_changes_no_ratio() {
-        let goals = judged(&[(0, 0, &rates(&[100.0, 50.0, 100.0])), (0, 1, &rates(&[700.0, 350.0, 700.0]))]);
+        let goals = judged(&[
+            (0, 0, &rates(&[100.0, 50.0, 100.0])),
+            (0, 1, &rates(&[700.0, 350.0, 700.0])),
+        ]);
         assert_eq!(goals.len(), 1, "unmeasured goals are omitted");
         assert!(goals[0].is_reached());
         let row = "| 4 KiB random read, depth 32: IOPS of ours relative to tgt | ≥ 6.9 | 7.000 | reached |\n";

@@ -29,7 +29,10 @@ struct Pause {
 
 /// Polls the clock, and prints the pauses as JSON.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    println!("{}", serde_json::to_string(&watch(Duration::from_secs_f64(options.seconds)))?);
+    println!(
+        "{}",
+        serde_json::to_string(&watch(Duration::from_secs_f64(options.seconds)))?
+    );
     Ok(())
 }
 
@@ -41,7 +44,10 @@ fn watch(time: Duration) -> Vec<Pause> {
     while last < end_us {
         let now = since();
         if now - last >= SHORTEST_US {
-            pauses.push(Pause { begin_us: last, end_us: now });
+            pauses.push(Pause {
+                begin_us: last,
+                end_us: now,
+            });
         }
         last = now;
     }
@@ -53,13 +59,24 @@ fn watch(time: Duration) -> Vec<Pause> {
 pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
     let pauses = of_cores(cores, seconds)?;
     let waits = waits_us(&pauses, rate, capacity, seconds);
-    let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied().unwrap_or(0.0);
-    let away_us: f64 = pauses.iter().map(|pause| pause.end_us - pause.begin_us).sum();
+    let at = |share: f64| {
+        waits
+            .get((waits.len() as f64 * share) as usize)
+            .copied()
+            .unwrap_or(0.0)
+    };
+    let away_us: f64 = pauses
+        .iter()
+        .map(|pause| pause.end_us - pause.begin_us)
+        .sum();
     Ok(Figures::from([
         (Figure::P50Us, at(0.5)),
         (Figure::P99Us, at(0.99)),
         (Figure::P999Us, at(0.999)),
-        (Figure::Away, away_us * 100.0 / (seconds * 1e6) / cores.len() as f64),
+        (
+            Figure::Away,
+            away_us * 100.0 / (seconds * 1e6) / cores.len() as f64,
+        ),
     ]))
 }
 
@@ -68,8 +85,14 @@ pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> 
 fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     let program = std::env::current_exe().context("the path of this program")?;
     let begin = |core: &usize| -> Result<Child> {
-        let mut command: Command = Placement { core: Some(*core), ..Placement::default() }.command(&program);
-        command.args(["pauses", "--seconds", &seconds.to_string()]).stdout(Stdio::piped());
+        let mut command: Command = Placement {
+            core: Some(*core),
+            ..Placement::default()
+        }
+        .command(&program);
+        command
+            .args(["pauses", "--seconds", &seconds.to_string()])
+            .stdout(Stdio::piped());
         command.spawn().context("measure pauses")
     };
     let watchers = cores.iter().map(begin).collect::<Result<Vec<_>>>()?;
@@ -110,7 +133,10 @@ mod tests {
     use super::*;
 
     fn longest(pauses: &[Pause]) -> f64 {
-        waits_us(pauses, 1000.0, 2000.0, 0.1).last().copied().expect("a hundred requests")
+        waits_us(pauses, 1000.0, 2000.0, 0.1)
+            .last()
+            .copied()
+            .expect("a hundred requests")
     }
 
     #[test]
@@ -120,20 +146,41 @@ mod tests {
 
     #[test]
     fn who_comes_as_a_pause_begins_waits_for_its_end() {
-        let pause = Pause { begin_us: 10_000.0, end_us: 15_000.0 };
+        let pause = Pause {
+            begin_us: 10_000.0,
+            end_us: 15_000.0,
+        };
         assert!((longest(&[pause]) - 5000.0).abs() < 1.0);
     }
 
     #[test]
     fn a_pause_while_the_server_has_nothing_to_do_delays_nobody() {
         // Requests come every 1000 µs and take 500.
-        assert!(longest(&[Pause { begin_us: 10_600.0, end_us: 10_900.0 }]).abs() < 1e-6);
+        assert!(
+            longest(&[Pause {
+                begin_us: 10_600.0,
+                end_us: 10_900.0
+            }])
+            .abs()
+                < 1e-6
+        );
     }
 
     #[test]
     fn those_behind_a_pause_wait_until_the_backlog_is_gone() {
-        let waits = waits_us(&[Pause { begin_us: 10_000.0, end_us: 15_000.0 }], 1000.0, 2000.0, 0.1);
+        let waits = waits_us(
+            &[Pause {
+                begin_us: 10_000.0,
+                end_us: 15_000.0,
+            }],
+            1000.0,
+            2000.0,
+            0.1,
+        );
         let waiting = waits.iter().filter(|wait| **wait > 1.0).count();
-        assert!((9..=11).contains(&waiting), "a backlog of 5000 µs shrinks by 500 a request: {waiting}");
+        assert!(
+            (9..=11).contains(&waiting),
+            "a backlog of 5000 µs shrinks by 500 a request: {waiting}"
+        );
     }
 }

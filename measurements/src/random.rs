@@ -9,7 +9,9 @@ impl Random {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
-        Random(block::Random::new(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93)))
+        Random(block::Random::new(
+            seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93),
+        ))
     }
 
     pub(crate) fn number(&mut self) -> u64 {

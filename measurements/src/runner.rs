@@ -50,7 +50,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',', visible_aliases = ["storage", "served"])]
     servers: Vec<String>,
     /// Measure only with these clients
-    #[arg(long, value_name = "NAME", value_delimiter = ',', visible_alias = "client")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        visible_alias = "client"
+    )]
     clients: Vec<String>,
     /// Measure only these parts of the command
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -78,8 +83,15 @@ pub(crate) struct Options {
 impl Options {
     /// Prepares the namespace and the programs to measure with.
     fn site(&self) -> Result<Site> {
-        let build = if self.quick { workspace::test_binary } else { workspace::release_binary };
-        Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
+        let build = if self.quick {
+            workspace::test_binary
+        } else {
+            workspace::release_binary
+        };
+        Site::new(
+            self.binary.clone().map_or_else(build, Ok)?,
+            self.fio.clone(),
+        )
     }
 
     /// Whether a part is selected.
@@ -99,7 +111,8 @@ impl Options {
 
     fn seconds(&self, table: &Table) -> f64 {
         let quick = if table.scene.is_some() { 1.0 } else { 0.2 };
-        self.seconds.unwrap_or(if self.quick { quick } else { table.seconds })
+        self.seconds
+            .unwrap_or(if self.quick { quick } else { table.seconds })
     }
 }
 
@@ -107,28 +120,57 @@ impl Options {
 /// of all rounds. Passes if every goal is reached.
 pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Verdict> {
     let tables = table::tables(command)?;
-    let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
+    let part = |table: &Table| {
+        table
+            .name
+            .split_once('-')
+            .map_or(String::new(), |(_, part)| part.to_owned())
+    };
     let is_known = |name: &String| {
         parts.iter().any(|(part, _)| part == name) || tables.iter().any(|it| part(it) == *name)
     };
     let unknown = options.part.iter().find(|name| !is_known(name));
-    ensure!(unknown.is_none(), "{command} has no part {}", unknown.map_or("", String::as_str));
+    ensure!(
+        unknown.is_none(),
+        "{command} has no part {}",
+        unknown.map_or("", String::as_str)
+    );
     let mut site = options.site()?;
     let mut verdict = Verdict::Holds;
     for table in tables.iter().filter(|table| options.has_part(&part(table))) {
         site.world = None; // the previous table's scene ends before the next one starts
-        site.world = table.scene.as_ref().map(|scene| World::build(scene, &site.binary)).transpose()?;
+        site.world = table
+            .scene
+            .as_ref()
+            .map(|scene| World::build(scene, &site.binary))
+            .transpose()?;
         let goals = one(command, table, &mut site, options).with_context(|| table.name.clone())?;
         verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
     }
     site.world = None;
     for (name, measure) in parts.iter().filter(|(name, _)| options.has_part(name)) {
-        let Found { heading, text, goals, figures } = measure(&site, options)?;
-        let machine = format!("Machine: {}, Linux {}.", machine::machine(), machine::kernel());
+        let Found {
+            heading,
+            text,
+            goals,
+            figures,
+        } = measure(&site, options)?;
+        let machine = format!(
+            "Machine: {}, Linux {}.",
+            machine::machine(),
+            machine::kernel()
+        );
         let section = format!("{}\n\n{}{machine}\n", text.trim_end(), rows(&goals));
         let all = json!({"machine": machine, "congestion": site.namespace.congestion, "figures": figures});
         let json = serde_json::to_string_pretty(&all)?;
-        publish(command, &format!("{command}-{name}"), heading, &section, &json, options)?;
+        publish(
+            command,
+            &format!("{command}-{name}"),
+            heading,
+            &section,
+            &json,
+            options,
+        )?;
         verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
     }
     Ok(verdict)
@@ -156,24 +198,62 @@ fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Resu
     process::require(&table.needs)?;
     let setting = Setting::look(site, options.rounds(), options.seconds(table));
     if let Some(steps) = &table.steps {
-        let (text, goals) =
-            steps::measure(steps, &table.servers, &table.cells, site, options.seconds(table).max(1.0))?;
+        let (text, goals) = steps::measure(
+            steps,
+            &table.servers,
+            &table.cells,
+            site,
+            options.seconds(table).max(1.0),
+        )?;
         let section = format!("{}{}{text}", page::about(table, &setting), rows(&goals));
-        publish(command, &table.name, &table.heading, &section, &json!(setting).to_string(), options)?;
+        publish(
+            command,
+            &table.name,
+            &table.heading,
+            &section,
+            &json!(setting).to_string(),
+            options,
+        )?;
         return Ok(goals);
     }
     let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
     ensure!(!runs.is_empty(), "the table has no such combination");
     without_engines(table, &mut runs, site, &setting)?;
-    println!("{}: {} figures: {}", table.name, runs.len() * options.rounds(), page::cells(table, &runs));
-    let mut results = Results { setting, runs: BTreeMap::new() };
+    println!(
+        "{}: {} figures: {}",
+        table.name,
+        runs.len() * options.rounds(),
+        page::cells(table, &runs)
+    );
+    let mut results = Results {
+        setting,
+        runs: BTreeMap::new(),
+    };
     for number in 0..options.rounds() {
-        println!("{}: round {} of {}", table.name, number + 1, options.rounds());
-        Round { number, table, runs: &runs, seconds: options.seconds(table) }.measure(site, &mut results)?;
+        println!(
+            "{}: round {} of {}",
+            table.name,
+            number + 1,
+            options.rounds()
+        );
+        Round {
+            number,
+            table,
+            runs: &runs,
+            seconds: options.seconds(table),
+        }
+        .measure(site, &mut results)?;
     }
     let goals = page::judge(table, &results);
     let section = page::section(table, &results, &goals);
-    publish(command, &table.name, &table.heading, &section, &page::json(table, &results)?, options)?;
+    publish(
+        command,
+        &table.name,
+        &table.heading,
+        &section,
+        &page::json(table, &results)?,
+        options,
+    )?;
     Ok(goals)
 }
 
@@ -183,7 +263,10 @@ fn add_printed(figures: &mut Figures, run: Run, table: &Table) {
         let system = table.servers[run.server].published.as_ref()?;
         let test = table.published.get(&table.cells[run.cell].name)?;
         let row = published::rows().iter().find(|row| {
-            row.document == "004" && row.system.ends_with(system) && row.test == *test && row.metric == metric
+            row.document == "004"
+                && row.system.ends_with(system)
+                && row.test == *test
+                && row.metric == metric
         })?;
         row.printed.parse::<f64>().ok()
     };
@@ -196,16 +279,33 @@ fn add_printed(figures: &mut Figures, run: Run, table: &Table) {
 }
 
 /// Removes the runs for which this fio has no engine.
-fn without_engines(table: &Table, runs: &mut BTreeSet<Run>, site: &Site, setting: &Setting) -> Result<()> {
+fn without_engines(
+    table: &Table,
+    runs: &mut BTreeSet<Run>,
+    site: &Site,
+    setting: &Setting,
+) -> Result<()> {
     let is_fio = |run: &Run| table.clients[run.client].program == Program::Fio;
     if runs.iter().any(is_fio) {
-        ensure!(!setting.fio.is_empty(), "{} is missing: run `cargo xtask packages`", site.fio.display());
+        ensure!(
+            !setting.fio.is_empty(),
+            "{} is missing: run `cargo xtask packages`",
+            site.fio.display()
+        );
         let engines = process::run(&site.fio, &["--enghelp"])?;
-        let has = |run: &Run| engines.split_whitespace().any(|one| one == table.servers[run.server].engine());
+        let has = |run: &Run| {
+            engines
+                .split_whitespace()
+                .any(|one| one == table.servers[run.server].engine())
+        };
         let left_out = runs.len();
         runs.retain(|run| !is_fio(run) || has(run));
         if runs.len() < left_out {
-            println!("skipped: {} figures for which {} has no engine", left_out - runs.len(), setting.fio);
+            println!(
+                "skipped: {} figures for which {} has no engine",
+                left_out - runs.len(),
+                setting.fio
+            );
         }
     }
     Ok(())
@@ -221,12 +321,19 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn measure(&self, site: &mut Site, results: &mut Results) -> Result<()> {
-        let servers: Vec<usize> =
-            self.runs.iter().map(|run| run.server).collect::<BTreeSet<_>>().into_iter().collect();
+        let servers: Vec<usize> = self
+            .runs
+            .iter()
+            .map(|run| run.server)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let turns = in_turn(&servers, self.number);
         match self.table.together {
             true => self.servers(&turns, site, results),
-            false => turns.chunks(1).try_for_each(|alone| self.servers(alone, site, results)),
+            false => turns
+                .chunks(1)
+                .try_for_each(|alone| self.servers(alone, site, results)),
         }
     }
 
@@ -252,7 +359,9 @@ impl Round<'_> {
             // Measure runs last whose rate depends on another run.
             runs.sort_by_key(|run| self.table.clients[run.client].rate.is_some());
             for run in runs {
-                let Some(running) = started.get(&run.server) else { continue };
+                let Some(running) = started.get(&run.server) else {
+                    continue;
+                };
                 if let Some(figures) = self.one(run, running, site, results)? {
                     results.runs.entry(run).or_default().push(figures);
                 }
@@ -262,19 +371,37 @@ impl Round<'_> {
     }
 
     /// Measures the figures of one run. Returns `None` if the run depends on a rate that was not measured.
-    fn one(&self, run: Run, server: &Started, site: &Site, results: &Results) -> Result<Option<Figures>> {
+    fn one(
+        &self,
+        run: Run,
+        server: &Started,
+        site: &Site,
+        results: &Results,
+    ) -> Result<Option<Figures>> {
         let (cell, client) = (&self.table.cells[run.cell], &self.table.clients[run.client]);
         let rate = match &client.rate {
             None => None,
             Some(rate) => {
-                let last = rate.of.run(run, self.table).and_then(|of| results.runs.get(&of)?.last());
-                let Some(iops) = last.and_then(|figures| figures.get(&Figure::Iops)) else { return Ok(None) };
+                let last = rate
+                    .of
+                    .run(run, self.table)
+                    .and_then(|of| results.runs.get(&of)?.last());
+                let Some(iops) = last.and_then(|figures| figures.get(&Figure::Iops)) else {
+                    return Ok(None);
+                };
                 Some(iops * rate.share)
             }
         };
         server.resume();
         let (target, span) = (server.target(), self.table.span.as_str());
-        let measured = client.measure(Measurement { cell, target, site, span, rate, seconds: self.seconds });
+        let measured = client.measure(Measurement {
+            cell,
+            target,
+            site,
+            span,
+            rate,
+            seconds: self.seconds,
+        });
         if self.table.together {
             server.pause();
         }
@@ -282,7 +409,9 @@ impl Round<'_> {
             add_printed(&mut figures, run, self.table);
             Some(figures)
         };
-        measured.map(with_printed).with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
+        measured
+            .map(with_printed)
+            .with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
     }
 }
 
@@ -323,13 +452,35 @@ mod tests {
         let of_raid_5 = |goal: &&table::Goal| goal.servers == ["RAID 5 of 6 disks"];
         let goal = table.goals.iter().find(of_raid_5).expect("a goal");
         assert_eq!(goal.beside[0].server.as_deref(), Some("RAID 0 of 6 disks"));
-        let Some(table::Limit::ByCell(limits)) = &goal.at_least else { panic!("a limit for each cell") };
-        assert_eq!(limits.len(), table.published.len(), "each published test has its limit");
+        let Some(table::Limit::ByCell(limits)) = &goal.at_least else {
+            panic!("a limit for each cell")
+        };
+        assert_eq!(
+            limits.len(),
+            table.published.len(),
+            "each published test has its limit"
+        );
         let printed = |server: &str, cell: &str| {
-            let server = table.servers.iter().position(|one| one.name == server).expect("a server");
-            let cell = table.cells.iter().position(|one| one.name == cell).expect("a cell");
+            let server = table
+                .servers
+                .iter()
+                .position(|one| one.name == server)
+                .expect("a server");
+            let cell = table
+                .cells
+                .iter()
+                .position(|one| one.name == cell)
+                .expect("a cell");
             let mut figures = Figures::new();
-            add_printed(&mut figures, Run { cell, server, client: 0 }, table);
+            add_printed(
+                &mut figures,
+                Run {
+                    cell,
+                    server,
+                    client: 0,
+                },
+                table,
+            );
             figures[&Figure::PrintedMbPerS]
         };
         for (cell, limit) in limits {

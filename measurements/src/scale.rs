@@ -44,7 +44,9 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
     });
     drop(client); // terminated with SIGTERM, so that it logs out
     let (cpu_with, after) = watched?;
-    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / 1024.0 / IDLE_SESSIONS as f64;
+    let each = |before: u64, after: u64| {
+        after.saturating_sub(before) as f64 / 1024.0 / IDLE_SESSIONS as f64
+    };
     let (own, proportional) = (each(before.0, after.0), each(before.1, after.1));
     let text = format!(
         "`cargo measure scale --part idle`: {IDLE_SESSIONS} sessions of our initiator to a RAM volume, each with one \
@@ -68,13 +70,22 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
     let goals = vec![
         Judged::at_most("KiB per idle session", own.max(proportional), 64.0),
         Judged::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
-        Judged::at_most(format!("% of a core with {IDLE_SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
+        Judged::at_most(
+            format!("% of a core with {IDLE_SESSIONS} idle sessions"),
+            cpu_with * 100.0,
+            0.5,
+        ),
     ];
     let figures = json!({
         "sessions": IDLE_SESSIONS, "own_bytes": [before.0, after.0], "proportional_bytes": [before.1, after.1],
         "cpu_share": [cpu_without, cpu_with], "logins_seconds": took.as_secs_f64(),
     });
-    Ok(Found { heading: "1,000 idle sessions", text, goals, figures })
+    Ok(Found {
+        heading: "1,000 idle sessions",
+        text,
+        goals,
+        figures,
+    })
 }
 
 /// Measures the server's CPU time per second, over [`WATCHED`].
@@ -103,38 +114,68 @@ fn luns(site: &Site, _: &Options) -> Result<Found> {
     );
     let (mut goals, mut figures) = (Vec::new(), Vec::new());
     for (name, is_one) in [("one target with all", true), ("a target for each", false)] {
-        let path = workspace::target_directory().join(format!("xtask/scale-{}.toml", std::process::id()));
+        let path =
+            workspace::target_directory().join(format!("xtask/scale-{}.toml", std::process::id()));
         fs::write(&path, luns_configuration(is_one)).with_context(|| path.display().to_string())?;
         let file = path.to_string_lossy().into_owned();
         let arguments = ["--config", file.as_str()];
         let first = serve(site, &arguments)?;
         let first_s = first.started_in.as_secs_f64();
-        let later = first.restart(&site.binary, &arguments.map(str::to_owned), &site.place(None)?)?;
+        let later = first.restart(
+            &site.binary,
+            &arguments.map(str::to_owned),
+            &site.place(None)?,
+        )?;
         let later_s = later.started_in.as_secs_f64();
         let each = own_memory(pid(&later))?.saturating_sub(empty) / LUNS as u64;
         let seen = luns_seen(is_one, site, &later)?;
         drop(later);
         let _ = fs::remove_file(&path); // a leftover under target/ is harmless
-        let _ = writeln!(text, "| {name} | {first_s:.2} | {later_s:.2} | {seen} | {each} |");
-        goals.push(Judged::at_most(format!("seconds to the first start, {name}"), first_s, 2.0));
-        goals.push(Judged::at_most(format!("seconds to a later start, {name}"), later_s, 2.0));
-        goals.push(Judged::at_least(format!("LUNs seen, {name}"), seen as f64, LUNS as f64));
+        let _ = writeln!(
+            text,
+            "| {name} | {first_s:.2} | {later_s:.2} | {seen} | {each} |"
+        );
+        goals.push(Judged::at_most(
+            format!("seconds to the first start, {name}"),
+            first_s,
+            2.0,
+        ));
+        goals.push(Judged::at_most(
+            format!("seconds to a later start, {name}"),
+            later_s,
+            2.0,
+        ));
+        goals.push(Judged::at_least(
+            format!("LUNs seen, {name}"),
+            seen as f64,
+            LUNS as f64,
+        ));
         figures.push(
             json!({"shape": name, "first_s": first_s, "later_s": later_s, "seen": seen, "bytes_each": each}),
         );
     }
-    Ok(Found { heading: "4,096 LUNs", text, goals, figures: json!(figures) })
+    Ok(Found {
+        heading: "4,096 LUNs",
+        text,
+        goals,
+        figures: json!(figures),
+    })
 }
 
 fn luns_configuration(is_one: bool) -> String {
     let volumes = (0..LUNS).map(|number| format!("[volume.v{number}]\nspec = \"ram:16MiB\"\n"));
-    let lun = |lun: usize, volume: usize| format!("[[target.lun]]\nlun = {lun}\nvolume = \"v{volume}\"\n");
+    let lun = |lun: usize, volume: usize| {
+        format!("[[target.lun]]\nlun = {lun}\nvolume = \"v{volume}\"\n")
+    };
     let target = |name: &str| format!("[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\n");
     match is_one {
-        true => volumes.chain([target("all")]).chain((0..LUNS).map(|number| lun(number, number))).collect(),
-        false => {
-            volumes.chain((0..LUNS).map(|number| target(&format!("t{number}")) + &lun(0, number))).collect()
-        }
+        true => volumes
+            .chain([target("all")])
+            .chain((0..LUNS).map(|number| lun(number, number)))
+            .collect(),
+        false => volumes
+            .chain((0..LUNS).map(|number| target(&format!("t{number}")) + &lun(0, number)))
+            .collect(),
     }
 }
 
@@ -149,10 +190,16 @@ fn luns_seen(is_one: bool, site: &Site, server: &Linerate) -> Result<usize> {
     let list = answer[if is_one { "luns" } else { "targets" }].as_array();
     // REPORT LUNS also lists the well-known logical units, which have no number.
     let is_counted = |entry: &&Value| match is_one {
-        true => entry["lun"].as_str().is_some_and(|lun| lun.parse::<u32>().is_ok()),
+        true => entry["lun"]
+            .as_str()
+            .is_some_and(|lun| lun.parse::<u32>().is_ok()),
         false => entry["name"].is_string(),
     };
-    Ok(list.with_context(|| format!("no list in {answer}"))?.iter().filter(is_counted).count())
+    Ok(list
+        .with_context(|| format!("no list in {answer}"))?
+        .iter()
+        .filter(is_counted)
+        .count())
 }
 
 const BUSY_SESSIONS: u64 = 16;
@@ -178,10 +225,18 @@ fn commands(site: &Site, _: &Options) -> Result<Found> {
         many >> 10,
         (beside * 256 * 1000) >> 20,
     );
-    let goals = vec![Judged::at_most("bytes for each command without its data", beside as f64, 4096.0)];
-    let figures =
-        json!({"sessions": BUSY_SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
-    Ok(Found { heading: "Memory of commands", text, goals, figures })
+    let goals = vec![Judged::at_most(
+        "bytes for each command without its data",
+        beside as f64,
+        4096.0,
+    )];
+    let figures = json!({"sessions": BUSY_SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
+    Ok(Found {
+        heading: "Memory of commands",
+        text,
+        goals,
+        figures,
+    })
 }
 
 /// Measures the server's private memory while every session has `depth` outstanding commands.
@@ -200,12 +255,19 @@ fn memory_with(site: &Site, depth: u64) -> Result<u64> {
 
 fn switch(site: &Site, server: &Linerate, mode: &str) -> Result<()> {
     let mut command = linerate(site)?;
-    command.args(["server", "fault"]).arg("--control").arg(server.control()).args(["ram0", mode]);
+    command
+        .args(["server", "fault"])
+        .arg("--control")
+        .arg(server.control())
+        .args(["ram0", mode]);
     process::capture(command).map(drop)
 }
 
 fn in_flight(site: &Site, server: &Linerate) -> Result<u64> {
-    Ok(sessions(site, server)?.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
+    Ok(sessions(site, server)?
+        .iter()
+        .filter_map(|session| session["in_flight"].as_u64())
+        .sum())
 }
 
 /// Starts a server with these options on all cores.
@@ -222,17 +284,31 @@ fn linerate(site: &Site) -> Result<Command> {
 /// Starts a load in the background.
 fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<Background> {
     let mut command = linerate(site)?;
-    command.args(["bench", &server.url_of(volume, 0), "--json", "--allow-write", "--yes"]);
-    command.args(options.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args([
+        "bench",
+        &server.url_of(volume, 0),
+        "--json",
+        "--allow-write",
+        "--yes",
+    ]);
+    command
+        .args(options.split(' '))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     Background::start(&mut command)
 }
 
 /// Asks the server for its current sessions.
 fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     let mut command = linerate(site)?;
-    command.args(["server", "sessions", "--json", "--control"]).arg(server.control());
+    command
+        .args(["server", "sessions", "--json", "--control"])
+        .arg(server.control());
     let told: Value = serde_json::from_str(&process::capture(command)?)?;
-    told["sessions"].as_array().cloned().context("linerate server sessions")
+    told["sessions"]
+        .as_array()
+        .cloned()
+        .context("linerate server sessions")
 }
 
 /// Time limit until all sessions are logged in, or all commands are outstanding.
@@ -242,7 +318,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
     let end = Instant::now() + LIMIT;
     while count()? < wanted {
-        ensure!(Instant::now() < end, "not {wanted} sessions or commands within {LIMIT:?}");
+        ensure!(
+            Instant::now() < end,
+            "not {wanted} sessions or commands within {LIMIT:?}"
+        );
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())

@@ -134,8 +134,11 @@ impl World {
             workspace::target_directory().join(format!("xtask/scene-{id}")),
             PathBuf::from(format!("/dev/shm/linerate-scene-{id}")),
         ];
-        let mut texts: Vec<(String, String)> =
-            scene.names.iter().map(|(name, text)| (format!("{{{name}}}"), text.clone())).collect();
+        let mut texts: Vec<(String, String)> = scene
+            .names
+            .iter()
+            .map(|(name, text)| (format!("{{{name}}}"), text.clone()))
+            .collect();
         for (name, folder) in ["{folder}", "{shm}"].into_iter().zip(&folders) {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
             texts.push((name.to_owned(), folder.display().to_string()));
@@ -156,7 +159,10 @@ impl World {
         }
         world.start_ceph(&scene.ceph_images)?;
         world.connect(scene)?;
-        let sets = scene.sets.iter().map(|set| (set, world.resolve(&set.set).contains("://")));
+        let sets = scene
+            .sets
+            .iter()
+            .map(|set| (set, world.resolve(&set.set).contains("://")));
         let (remote, local): (Vec<_>, Vec<_>) = sets.partition(|(_, is_remote)| *is_remote);
         local.iter().try_for_each(|(set, _)| world.create(set))?;
         for daemon in &scene.daemons {
@@ -169,8 +175,17 @@ impl World {
         remote.iter().try_for_each(|(set, _)| world.create(set))?;
         for place in &scene.fill {
             let mut command = world.place(&world.client, None)?.command(binary);
-            command.args(["--log", "error", "bench", &world.resolve(place), "--allow-write", "--yes"]);
-            command.args(["--block", "256KiB", "--depth", "8", "--read", "0", "--random", "0", "--json"]);
+            command.args([
+                "--log",
+                "error",
+                "bench",
+                &world.resolve(place),
+                "--allow-write",
+                "--yes",
+            ]);
+            command.args([
+                "--block", "256KiB", "--depth", "8", "--read", "0", "--random", "0", "--json",
+            ]);
             command.args(["--seconds", &scene.fill_seconds.to_string()]);
             process::capture(command)?;
         }
@@ -186,9 +201,18 @@ impl World {
         for image in images {
             ceph.run("rbd", &["create", "--size", SIZE, image])?;
             // Fill the image, so that reads find data and writes create no objects.
-            let fill = ["bench", "--io-type", "write", "--io-size", "1M", "--io-threads", "4"];
+            let fill = [
+                "bench",
+                "--io-type",
+                "write",
+                "--io-size",
+                "1M",
+                "--io-threads",
+                "4",
+            ];
             ceph.run("rbd", &[&fill[..], &["--io-total", SIZE, image]].concat())?;
-            self.texts.push((format!("{{ceph:{image}}}"), ceph.volume(image, "")));
+            self.texts
+                .push((format!("{{ceph:{image}}}"), ceph.volume(image, "")));
         }
         self.ceph = Some(ceph);
         Ok(())
@@ -201,25 +225,50 @@ impl World {
         for (number, link) in scene.links.iter().enumerate() {
             for end in &link.ends {
                 if !self.hosts.contains_key(end) {
-                    self.hosts.insert(end.clone(), Namespace::named(&format!("-{end}"))?);
+                    self.hosts
+                        .insert(end.clone(), Namespace::named(&format!("-{end}"))?);
                 }
             }
             self.ends.push(link.ends.clone());
             let [first, second] = link.ends.each_ref().map(|end| self.hosts[end].name.clone());
             let interface = &format!("link{number}");
-            let pair = ["link", "add", interface, "netns", &first, "type", "veth", "peer", "name", interface];
+            let pair = [
+                "link", "add", interface, "netns", &first, "type", "veth", "peer", "name",
+                interface,
+            ];
             process::run("ip", &[&pair[..], &["netns", &second]].concat())?;
             for (at, end) in (1..).zip(&link.ends) {
-                self.ip(end, &["address", "add", &format!("10.88.{number}.{at}/24"), "dev", interface])?;
+                self.ip(
+                    end,
+                    &[
+                        "address",
+                        "add",
+                        &format!("10.88.{number}.{at}/24"),
+                        "dev",
+                        interface,
+                    ],
+                )?;
                 let mtu = link.mtu.unwrap_or(1500).to_string();
                 self.ip(end, &["link", "set", interface, "mtu", &mtu, "up"])?;
                 if link.no_offload {
-                    let off = ["tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off"];
+                    let off = [
+                        "tso",
+                        "off",
+                        "gso",
+                        "off",
+                        "gro",
+                        "off",
+                        "tx-udp-segmentation",
+                        "off",
+                    ];
                     self.hosts[end].within(&[&["ethtool", "-K", interface][..], &off].concat())?;
                 }
             }
             if link.segments_alone {
-                self.ip(&link.ends[0], &["link", "set", interface, "gso_max_segs", "1"])?;
+                self.ip(
+                    &link.ends[0],
+                    &["link", "set", interface, "gso_max_segs", "1"],
+                )?;
             }
             if let Some(mbit) = link.mbit {
                 self.set_rate(number, Some(mbit))?;
@@ -228,25 +277,40 @@ impl World {
         if let Some(switch) = &scene.switch {
             self.ip(switch, &["link", "add", "bridge", "type", "bridge"])?;
             self.ip(switch, &["link", "set", "bridge", "up"])?;
-            for number in (0..self.ends.len()).filter(|number| self.ends[*number].contains(switch)) {
+            for number in (0..self.ends.len()).filter(|number| self.ends[*number].contains(switch))
+            {
                 let interface = &format!("link{number}");
                 self.ip(switch, &["address", "flush", "dev", interface])?;
                 self.ip(switch, &["link", "set", interface, "master", "bridge"])?;
             }
         }
         for (host, number, address) in &scene.addresses {
-            self.ip(host, &["address", "add", address, "dev", &format!("link{number}")])?;
+            self.ip(
+                host,
+                &["address", "add", address, "dev", &format!("link{number}")],
+            )?;
         }
         Ok(())
     }
 
     fn ip(&self, host: &str, words: &[&str]) -> Result<()> {
-        let name = &self.hosts.get(host).with_context(|| format!("no host {host}"))?.name;
+        let name = &self
+            .hosts
+            .get(host)
+            .with_context(|| format!("no host {host}"))?
+            .name;
         process::run("ip", &[&["-n", name], words].concat()).map(drop)
     }
 
     pub(crate) fn ceph_version(&self) -> Option<String> {
-        Some(self.ceph.as_ref()?.run("ceph", &["--version"]).ok()?.trim().to_owned())
+        Some(
+            self.ceph
+                .as_ref()?
+                .run("ceph", &["--version"])
+                .ok()?
+                .trim()
+                .to_owned(),
+        )
     }
 
     /// Sets the rate of a link in both directions; `None` blocks all traffic.
@@ -267,14 +331,23 @@ impl World {
     /// Takes the second end of a link down, or brings it up.
     pub(crate) fn set_up(&self, number: usize, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
-        self.ip(&self.ends[number][1], &["link", "set", &format!("link{number}"), state])
+        self.ip(
+            &self.ends[number][1],
+            &["link", "set", &format!("link{number}"), state],
+        )
     }
 
     /// Returns the placement on a host, on one core or on all. Without links, the host is this machine.
     fn place(&self, host: &str, core: Option<usize>) -> Result<Placement> {
         let namespace = match self.hosts.is_empty() {
             true => None,
-            false => Some(self.hosts.get(host).with_context(|| format!("no host {host}"))?.name.clone()),
+            false => Some(
+                self.hosts
+                    .get(host)
+                    .with_context(|| format!("no host {host}"))?
+                    .name
+                    .clone(),
+            ),
         };
         Ok(Placement { namespace, core })
     }
@@ -285,7 +358,8 @@ impl World {
     }
 
     pub(crate) fn resolve(&self, text: &str) -> String {
-        let replace = |text: String, (name, with): &(String, String)| text.replace(name.as_str(), with);
+        let replace =
+            |text: String, (name, with): &(String, String)| text.replace(name.as_str(), with);
         let once = self.texts.iter().fold(text.to_owned(), replace);
         self.texts.iter().fold(once, replace) // a text can contain the name of another
     }
@@ -295,7 +369,10 @@ impl World {
         let first = format!("link{}", self.ends.iter().position(is_here).unwrap_or(0));
         let last = format!("link{}", self.ends.iter().rposition(is_here).unwrap_or(0));
         let text = |text: &String| {
-            self.resolve(text).replace("{host}", host).replace("{link}", &first).replace("{last}", &last)
+            self.resolve(text)
+                .replace("{host}", host)
+                .replace("{link}", &first)
+                .replace("{last}", &last)
         };
         let texts = |texts: &[String]| texts.iter().map(text).collect();
         Daemon {
@@ -313,11 +390,18 @@ impl World {
             let listening = self.folders[0].join(format!("nbdkit-{host}.pid"));
             let _ = fs::remove_file(&listening); // does not exist before the first start
             let mut command = place.command("nbdkit");
-            command.arg("--foreground").arg("--pidfile").arg(&listening).args(&daemon.options);
+            command
+                .arg("--foreground")
+                .arg("--pidfile")
+                .arg(&listening)
+                .args(&daemon.options);
             let nbdkit = Background::start(&mut command)?;
             let begun = Instant::now();
             while !listening.exists() {
-                ensure!(begun.elapsed() < START_MAX, "nbdkit does not listen after {START_MAX:?}");
+                ensure!(
+                    begun.elapsed() < START_MAX,
+                    "nbdkit does not listen after {START_MAX:?}"
+                );
                 thread::sleep(Duration::from_millis(20));
             }
             return Ok(nbdkit);
@@ -325,15 +409,27 @@ impl World {
         let state = self.state(daemon);
         fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
         let mut command = place.command(&self.binary);
-        command.args(["--log", if daemon.log { "info" } else { "error" }, "serve"]).args(&daemon.options);
+        command
+            .args(["--log", if daemon.log { "info" } else { "error" }, "serve"])
+            .args(&daemon.options);
         command.args(daemon.listen.iter().flat_map(|listen| ["--listen", listen]));
-        command.args(daemon.volumes.iter().flat_map(|volume| ["--volume", volume]));
-        command.arg("--state").arg(&state).arg("--control").arg(state.join("control"));
+        command.args(
+            daemon
+                .volumes
+                .iter()
+                .flat_map(|volume| ["--volume", volume]),
+        );
+        command
+            .arg("--state")
+            .arg(&state)
+            .arg("--control")
+            .arg(state.join("control"));
         if daemon.log {
             let log = self.folders[0].join(format!("{}.log", daemon.name));
             command.stderr(OpenOptions::new().create(true).append(true).open(log)?);
         }
-        Background::start_ready(&mut command).with_context(|| format!("starting {} of {host}", daemon.name))
+        Background::start_ready(&mut command)
+            .with_context(|| format!("starting {} of {host}", daemon.name))
     }
 
     fn state(&self, daemon: &Daemon) -> PathBuf {
@@ -347,7 +443,10 @@ impl World {
         command.args(set.options.iter().map(|option| self.resolve(option)));
         process::capture(command)?;
         if set.sync {
-            let opened = set.opened.as_ref().map_or(spec, |opened| self.resolve(opened));
+            let opened = set
+                .opened
+                .as_ref()
+                .map_or(spec, |opened| self.resolve(opened));
             // Only a server resynchronises the set, not a reading client.
             let server = Linerate::start(&self.binary, &[format!("set={opened}")], 1, &client)?;
             await_sync(&self.binary, &server.control(), "set")?;
@@ -357,8 +456,13 @@ impl World {
 
     /// Returns the process IDs of the named daemons.
     pub(crate) fn pids(&self, names: &[String]) -> Vec<u32> {
-        let named = self.daemons.iter().filter(|(daemon, _)| names.contains(&daemon.name));
-        named.filter_map(|(_, running)| Some(running.as_ref()?.pid())).collect()
+        let named = self
+            .daemons
+            .iter()
+            .filter(|(daemon, _)| names.contains(&daemon.name));
+        named
+            .filter_map(|(_, running)| Some(running.as_ref()?.pid()))
+            .collect()
     }
 
     pub(crate) fn start_daemon(&mut self, name: &str) -> Result<()> {
@@ -375,7 +479,9 @@ impl World {
 
     /// Returns the path of a daemon's control socket.
     pub(crate) fn control(&self, name: &str) -> Result<PathBuf> {
-        Ok(self.state(&self.daemons[self.daemon(name)?].0).join("control"))
+        Ok(self
+            .state(&self.daemons[self.daemon(name)?].0)
+            .join("control"))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -384,7 +490,11 @@ impl World {
 
     pub(crate) fn kill_daemon(&mut self, name: &str) -> Result<()> {
         let at = self.daemon(name)?;
-        self.daemons[at].1.take().context("the server is not running")?.kill();
+        self.daemons[at]
+            .1
+            .take()
+            .context("the server is not running")?
+            .kill();
         Ok(())
     }
 
@@ -393,16 +503,25 @@ impl World {
         let daemon = &self.daemons[self.daemon(name)?].0;
         let server = |arguments: &[&str]| {
             let mut command = self.place(&daemon.hosts[0], None)?.command(&self.binary);
-            command.arg("server").args(arguments).arg("--control").arg(self.control(name)?);
+            command
+                .arg("server")
+                .args(arguments)
+                .arg("--control")
+                .arg(self.control(name)?);
             process::capture(command)
         };
         let sessions: Value = serde_json::from_str(&server(&["sessions", "--json"])?)?;
-        let number = sessions["sessions"][0]["tsih"].as_u64().context("an NBD client among the sessions")?;
+        let number = sessions["sessions"][0]["tsih"]
+            .as_u64()
+            .context("an NBD client among the sessions")?;
         server(&["drop", "--force", &format!("nbd:{number}")]).map(drop)
     }
 
     fn daemon(&self, name: &str) -> Result<usize> {
-        let at = self.daemons.iter().position(|(daemon, _)| daemon.name == name);
+        let at = self
+            .daemons
+            .iter()
+            .position(|(daemon, _)| daemon.name == name);
         at.with_context(|| format!("no server {name}"))
     }
 }

@@ -130,23 +130,37 @@ fn yes() -> bool {
 impl Site {
     pub(crate) fn new(binary: PathBuf, fio: PathBuf) -> Result<Site> {
         process::require(&["ip", "nsenter", "taskset"])?;
-        Ok(Site { binary, fio, namespace: Namespace::create()?, world: None, files: Files::default() })
+        Ok(Site {
+            binary,
+            fio,
+            namespace: Namespace::create()?,
+            world: None,
+            files: Files::default(),
+        })
     }
 
     /// Returns the placement in the namespace or on the scene's client host, on one core or on all.
     pub(crate) fn place(&self, core: Option<usize>) -> Result<Placement> {
         match &self.world {
             Some(world) => world.client(core),
-            None => Ok(Placement { namespace: Some(self.namespace.name.clone()), core }),
+            None => Ok(Placement {
+                namespace: Some(self.namespace.name.clone()),
+                core,
+            }),
         }
     }
 
     /// Replaces the scene's names, and `{disk}`, `{cached}` and `{memory}` by the paths of files.
     fn resolve(&mut self, text: &str) -> Result<String> {
-        let mut resolved = self.world.as_ref().map_or(text.to_owned(), |world| world.resolve(text));
-        for (mark, on_disk, is_cached) in
-            [("{disk}", true, false), ("{cached}", true, true), ("{memory}", false, false)]
-        {
+        let mut resolved = self
+            .world
+            .as_ref()
+            .map_or(text.to_owned(), |world| world.resolve(text));
+        for (mark, on_disk, is_cached) in [
+            ("{disk}", true, false),
+            ("{cached}", true, true),
+            ("{memory}", false, false),
+        ] {
             if !resolved.contains(mark) {
                 continue;
             }
@@ -198,7 +212,8 @@ impl Server {
 
     /// Starts the server, and fills its volume.
     pub(crate) fn start(&self, site: &mut Site) -> Result<Started> {
-        self.started(site).with_context(|| format!("starting {}", self.name))
+        self.started(site)
+            .with_context(|| format!("starting {}", self.name))
     }
 
     fn started(&self, site: &mut Site) -> Result<Started> {
@@ -211,20 +226,50 @@ impl Server {
         let client = site.place(self.pinned.then_some(CLIENT_CORE))?;
         let linerate = || {
             let options = ["--volume".to_owned(), format!("vol0={volume}")];
-            Linerate::start_with(&site.binary, &[&options, &self.options[..]].concat(), 1, &place)
+            Linerate::start_with(
+                &site.binary,
+                &[&options, &self.options[..]].concat(),
+                1,
+                &place,
+            )
         };
         let attach = |server: &Linerate| {
-            Attached::to(&format!("{}?congestion=cubic", Serving::url(server)), &site.binary, &place)
+            Attached::to(
+                &format!("{}?congestion=cubic", Serving::url(server)),
+                &site.binary,
+                &place,
+            )
         };
         match self.program {
-            Make::Null => Ok(Started::without("null:1TiB".to_owned(), "nothing", "null", client)),
+            Make::Null => Ok(Started::without(
+                "null:1TiB".to_owned(),
+                "nothing",
+                "null",
+                client,
+            )),
             Make::File => Ok(Started::file(&volume, client)),
             Make::Place => {
-                let places = self.urls.iter().map(|url| site.resolve(url)).collect::<Result<Vec<_>>>()?;
-                let servers = site.world.as_ref().map_or(Vec::new(), |world| world.pids(&self.busy));
-                let target =
-                    Target { places, file: String::new(), engine: self.engine(), servers, placement: client };
-                Ok(Started { target, _storage: None, serving: None })
+                let places = self
+                    .urls
+                    .iter()
+                    .map(|url| site.resolve(url))
+                    .collect::<Result<Vec<_>>>()?;
+                let servers = site
+                    .world
+                    .as_ref()
+                    .map_or(Vec::new(), |world| world.pids(&self.busy));
+                let target = Target {
+                    places,
+                    file: String::new(),
+                    engine: self.engine(),
+                    servers,
+                    placement: client,
+                };
+                Ok(Started {
+                    target,
+                    _storage: None,
+                    serving: None,
+                })
             }
             Make::Attached => {
                 let server = linerate()?;
@@ -247,15 +292,23 @@ impl Server {
                 let tgt = Tgt::start_over(store, VOLUME_BYTES, &place)?;
                 Started::serving(tgt, client).filled()
             }
-            Make::Istgt => Ok(Started::serving(Istgt::start(VOLUME_BYTES, &place)?, client)),
-            Make::LinerateNbd => {
-                Started::nbd(Nbd::linerate(&site.binary, VOLUME_BYTES, &self.options, &place)?, client)
-            }
+            Make::Istgt => Ok(Started::serving(
+                Istgt::start(VOLUME_BYTES, &place)?,
+                client,
+            )),
+            Make::LinerateNbd => Started::nbd(
+                Nbd::linerate(&site.binary, VOLUME_BYTES, &self.options, &place)?,
+                client,
+            ),
             Make::Nbdkit => Started::nbd(Nbd::nbdkit(VOLUME_BYTES, &self.options, &place)?, client),
             Make::QemuNbd => Started::nbd(Nbd::qemu(VOLUME_BYTES, &self.options, &place)?, client),
             Make::Linerate => {
                 let started = Started::serving(linerate()?, client);
-                if volume.starts_with("ram:") { started.filled() } else { Ok(started) }
+                if volume.starts_with("ram:") {
+                    started.filled()
+                } else {
+                    Ok(started)
+                }
             }
         }
     }
@@ -270,7 +323,8 @@ impl Started {
     fn serving(server: impl Serving + 'static, client: Placement) -> Started {
         let url = server.url();
         // fio separates file names by colons.
-        let mut started = Started::without(url.clone(), &url.replace(':', "\\:"), "libiscsi", client);
+        let mut started =
+            Started::without(url.clone(), &url.replace(':', "\\:"), "libiscsi", client);
         started.target.servers = vec![server.process().pid()];
         started.serving = Some(Box::new(server));
         started
@@ -290,12 +344,26 @@ impl Started {
 
     fn without(place: String, file: &str, engine: &'static str, placement: Placement) -> Started {
         let (places, file) = (vec![place], file.to_owned());
-        let target = Target { places, file, engine, servers: Vec::new(), placement };
-        Started { target, _storage: None, serving: None }
+        let target = Target {
+            places,
+            file,
+            engine,
+            servers: Vec::new(),
+            placement,
+        };
+        Started {
+            target,
+            _storage: None,
+            serving: None,
+        }
     }
 
     fn over(self, storage: Storage, server: impl Serving + 'static) -> Started {
-        Started { _storage: Some(storage), serving: Some(Box::new(server)), ..self }
+        Started {
+            _storage: Some(storage),
+            serving: Some(Box::new(server)),
+            ..self
+        }
     }
 
     /// Writes the whole volume, so that no server reads holes. Uses QEMU's initiator, which is not one of the measured clients.
@@ -331,7 +399,9 @@ impl Started {
         let to = format!("of={}", self.target.file);
         let dd = ["if=/dev/zero", &to, "bs=1M", "oflag=direct", "count=1024"];
         ensure!(VOLUME_BYTES == 1024 << 20);
-        process::run("dd", &dd).context("filling the device").map(drop)
+        process::run("dd", &dd)
+            .context("filling the device")
+            .map(drop)
     }
 
     pub(crate) fn target(&self) -> &Target {

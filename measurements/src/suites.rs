@@ -43,8 +43,12 @@ pub(crate) struct Options {
 }
 
 /// The kinds of storage to measure.
-const STORAGE: [(&str, Make); 4] =
-    [("linerate", Make::Linerate), ("tgt", Make::Tgt), ("file", Make::File), ("ext4", Make::Ext4)];
+const STORAGE: [(&str, Make); 4] = [
+    ("linerate", Make::Linerate),
+    ("tgt", Make::Tgt),
+    ("file", Make::File),
+    ("ext4", Make::Ext4),
+];
 
 /// The outcome of one suite on one kind of storage.
 #[derive(Debug)]
@@ -61,17 +65,29 @@ struct Outcome {
 /// Runs the suites, and prints and writes the table. Holds if every suite completed everywhere with a consistent record.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     process::require(&["tgtd", "losetup", "mkfs.ext4", "qemu-io"])?;
-    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
-    let suites = if options.suite.is_empty() { names(&binary)? } else { options.suite.clone() };
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(workspace::release_binary, Ok)?;
+    let suites = if options.suite.is_empty() {
+        names(&binary)?
+    } else {
+        options.suite.clone()
+    };
     let mut site = Site::new(binary, PathBuf::from("fio"))?;
     let setting = Setting::look(&site, 1, 0.0);
-    let asked = |name: &str| options.storage.is_empty() || options.storage.iter().any(|one| one == name);
+    let asked =
+        |name: &str| options.storage.is_empty() || options.storage.iter().any(|one| one == name);
     let mut outcomes = Vec::new();
     for (name, make) in STORAGE.into_iter().filter(|(name, _)| asked(name)) {
         let storage = Server::of(name, make).start(&mut site)?;
         for suite in &suites {
             let outcome = outcome(suite, name, &storage, &site.binary, options)?;
-            println!("{name}, {suite}: {:.0} s, {}", outcome.wall_s, outcome.verdict());
+            println!(
+                "{name}, {suite}: {:.0} s, {}",
+                outcome.wall_s,
+                outcome.verdict()
+            );
             outcomes.push(outcome);
         }
     }
@@ -80,15 +96,20 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let section = section(&outcomes, &setting, options);
         document::write_section("suites", "Every suite on every kind of storage", &section)?;
     }
-    let fine = outcomes.iter().all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
+    let fine = outcomes
+        .iter()
+        .all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
     Ok(Verdict::of(fine))
 }
 
 /// Asks the program for the names of all suites.
 fn names(binary: &Path) -> Result<Vec<String>> {
     let said = process::run(binary, &["bench", "--list"])?;
-    let names: Vec<String> =
-        said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    let names: Vec<String> = said
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
     ensure!(!names.is_empty(), "`linerate bench --list` printed nothing");
     Ok(names)
 }
@@ -105,17 +126,36 @@ fn outcome(
     fs::create_dir_all(folder.parent().unwrap_or(&folder))?;
     let target = storage.target();
     let mut command = target.placement.command(binary);
-    command.args(["bench", &target.places[0], "--suite", suite, "--allow-write", "--yes"]);
-    command.args(["--span", &format!("{}MiB", options.span_mib), "--seconds", &options.seconds.to_string()]);
+    command.args([
+        "bench",
+        &target.places[0],
+        "--suite",
+        suite,
+        "--allow-write",
+        "--yes",
+    ]);
+    command.args([
+        "--span",
+        &format!("{}MiB", options.span_mib),
+        "--seconds",
+        &options.seconds.to_string(),
+    ]);
     command.args(["--repeats", &options.repeats.to_string()]);
     command.arg("--out").arg(&folder);
     let begun = Instant::now();
     let ended = process::capture(command);
     let wall_s = begun.elapsed().as_secs_f64();
-    let record = ended.and_then(|_| Record::read(&folder.join("result.json")).context("result.json"));
+    let record =
+        ended.and_then(|_| Record::read(&folder.join("result.json")).context("result.json"));
     let doubts = record.as_ref().map_or_else(|_| Vec::new(), doubts);
     let record = record.map_err(|error| format!("{error:#}"));
-    Ok(Outcome { suite: suite.to_owned(), storage: name, wall_s, record, doubts })
+    Ok(Outcome {
+        suite: suite.to_owned(),
+        storage: name,
+        wall_s,
+        record,
+        doubts,
+    })
 }
 
 impl Outcome {
@@ -136,22 +176,38 @@ fn table(outcomes: &[Outcome]) -> String {
          |---|---|---:|---:|---:|---:|---:|---:|---|\n",
     );
     for outcome in outcomes {
-        let figures = outcome.record.as_ref().map_or_else(|_| " | | | | ".to_owned(), figures);
+        let figures = outcome
+            .record
+            .as_ref()
+            .map_or_else(|_| " | | | | ".to_owned(), figures);
         let (suite, storage, wall_s) = (&outcome.suite, outcome.storage, outcome.wall_s);
-        let _ = writeln!(text, "| `{suite}` | {storage} | {wall_s:.0} | {figures} | {} |", outcome.verdict());
+        let _ = writeln!(
+            text,
+            "| `{suite}` | {storage} | {wall_s:.0} | {figures} | {} |",
+            outcome.verdict()
+        );
     }
     text
 }
 
 /// Returns five columns, starting with the number of cells.
 fn figures(record: &Record) -> String {
-    let best = record.runs.iter().map(CellRun::rates).fold(Rates::default(), |best, rates| Rates {
-        iops: best.iops.max(rates.iops),
-        read_bytes: best.read_bytes.max(rates.read_bytes),
-        written_bytes: best.written_bytes.max(rates.written_bytes),
-    });
-    let mb_per_s =
-        |bytes: f64| if bytes > 0.0 { format!("{:.0} MB/s", bytes / 1e6) } else { "–".to_owned() };
+    let best = record
+        .runs
+        .iter()
+        .map(CellRun::rates)
+        .fold(Rates::default(), |best, rates| Rates {
+            iops: best.iops.max(rates.iops),
+            read_bytes: best.read_bytes.max(rates.read_bytes),
+            written_bytes: best.written_bytes.max(rates.written_bytes),
+        });
+    let mb_per_s = |bytes: f64| {
+        if bytes > 0.0 {
+            format!("{:.0} MB/s", bytes / 1e6)
+        } else {
+            "–".to_owned()
+        }
+    };
     format!(
         "{} | {} | {} | {} | {:.0}",
         record.cells().count(),
@@ -319,8 +375,9 @@ impl CellRun {
     /// Requests per second, and bytes read and written per second, of all clients together.
     fn rates(&self) -> Rates {
         let sum = |of: fn(&Run) -> u64| -> f64 {
-            let rate =
-                |client: &ClientRun| of(&client.run) as f64 / client.run.seconds.max(f64::MIN_POSITIVE);
+            let rate = |client: &ClientRun| {
+                of(&client.run) as f64 / client.run.seconds.max(f64::MIN_POSITIVE)
+            };
             self.clients.iter().map(rate).sum()
         };
         Rates {
@@ -350,12 +407,18 @@ fn doubts(record: &Record) -> Vec<String> {
         doubts.push("the record is incomplete".to_owned());
     }
     for cell in record.cells() {
-        let runs: Vec<_> = record.runs.iter().filter(|run| run.cell == cell.name).collect();
+        let runs: Vec<_> = record
+            .runs
+            .iter()
+            .filter(|run| run.cell == cell.name)
+            .collect();
         if runs.is_empty() {
             doubts.push(format!("{}: never ran", cell.name));
         }
         doubts.extend(
-            runs.iter().flat_map(|run| of_run(cell, run)).map(|doubt| format!("{}: {doubt}", cell.name)),
+            runs.iter()
+                .flat_map(|run| of_run(cell, run))
+                .map(|doubt| format!("{}: {doubt}", cell.name)),
         );
     }
     doubts
@@ -367,7 +430,11 @@ fn of_run(cell: &Cell, run: &CellRun) -> Vec<String> {
         doubts.push(format!("ended by {}", run.ended));
     }
     if run.clients.len() != cell.roles.len() {
-        doubts.push(format!("{} clients for {} roles", run.clients.len(), cell.roles.len()));
+        doubts.push(format!(
+            "{} clients for {} roles",
+            run.clients.len(),
+            cell.roles.len()
+        ));
     }
     for client in &run.clients {
         match cell.roles.iter().find(|role| role.name == client.role) {
@@ -383,22 +450,48 @@ fn of_client(role: &Role, client: &ClientRun) -> Vec<String> {
     let mut doubts = Vec::new();
     let mut doubt = |odd: bool, what: String| doubts.extend(odd.then_some(what));
     doubt(run.errors > 0, format!("{} errors", run.errors));
-    doubt(run.mismatches > 0, format!("{} blocks were wrong", run.mismatches));
-    doubt(run.ios() == 0 || run.seconds <= 0.0, "no requests".to_owned());
+    doubt(
+        run.mismatches > 0,
+        format!("{} blocks were wrong", run.mismatches),
+    );
+    doubt(
+        run.ios() == 0 || run.seconds <= 0.0,
+        "no requests".to_owned(),
+    );
     let kinds = || role.workload.accesses.iter();
-    doubt(kinds().all(|access| access.read == 100) && run.writes.ios > 0, "a reader wrote".to_owned());
-    doubt(kinds().all(|access| access.read == 0) && run.reads.ios > 0, "a writer read".to_owned());
-    let sizes: Vec<u64> = kinds().map(|access| u64::from(access.block_bytes)).collect();
+    doubt(
+        kinds().all(|access| access.read == 100) && run.writes.ios > 0,
+        "a reader wrote".to_owned(),
+    );
+    doubt(
+        kinds().all(|access| access.read == 0) && run.reads.ios > 0,
+        "a writer read".to_owned(),
+    );
+    let sizes: Vec<u64> = kinds()
+        .map(|access| u64::from(access.block_bytes))
+        .collect();
     for (name, flow) in [("reads", &run.reads), ("writes", &run.writes)] {
-        doubt(counted(flow) != flow.ios, format!("{} {name}, {} latencies", flow.ios, counted(flow)));
-        let (least, most) = (sizes.iter().min().unwrap_or(&0), sizes.iter().max().unwrap_or(&0));
+        doubt(
+            counted(flow) != flow.ios,
+            format!("{} {name}, {} latencies", flow.ios, counted(flow)),
+        );
+        let (least, most) = (
+            sizes.iter().min().unwrap_or(&0),
+            sizes.iter().max().unwrap_or(&0),
+        );
         let possible = flow.ios * least..=flow.ios * most;
-        doubt(!possible.contains(&flow.bytes), format!("{} {name} of {} bytes", flow.ios, flow.bytes));
+        doubt(
+            !possible.contains(&flow.bytes),
+            format!("{} {name} of {} bytes", flow.ios, flow.bytes),
+        );
     }
     let asked = f64::from(role.workload.depth) * f64::from(role.sessions);
     doubt(
         run.under_way_mean > asked * 1.001,
-        format!("{} outstanding requests, more than {asked}", run.under_way_mean),
+        format!(
+            "{} outstanding requests, more than {asked}",
+            run.under_way_mean
+        ),
     );
     doubt(
         cpu.seconds > run.seconds * 1.2 * f64::from(cpu.cpus),
@@ -417,18 +510,26 @@ fn counted(flow: &Flow) -> u64 {
 /// omits a last piece shorter than half a sample as noise.
 fn samples(run: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
-    let longest_s = run.samples.iter().map(|sample| sample.seconds).fold(0.0, f64::max);
+    let longest_s = run
+        .samples
+        .iter()
+        .map(|sample| sample.seconds)
+        .fold(0.0, f64::max);
     let left_s = run.seconds - run.samples.iter().map(|sample| sample.seconds).sum::<f64>();
     if !(-1e-6..longest_s * 0.501).contains(&left_s) {
         doubts.push(format!("samples omit {left_s} s of {} s", run.seconds));
     }
     let sum = |of: fn(&Sample) -> u64| run.samples.iter().map(of).sum::<u64>();
     let told = (run.ios(), run.reads.bytes + run.writes.bytes);
-    let seen =
-        (sum(|sample| sample.reads + sample.writes), sum(|sample| sample.read_bytes + sample.written_bytes));
+    let seen = (
+        sum(|sample| sample.reads + sample.writes),
+        sum(|sample| sample.read_bytes + sample.written_bytes),
+    );
     let is_whole = left_s < 1e-6;
     if (is_whole && seen != told) || seen.0 > told.0 || seen.1 > told.1 {
-        doubts.push(format!("samples have {seen:?} requests and bytes, the run has {told:?}"));
+        doubts.push(format!(
+            "samples have {seen:?} requests and bytes, the run has {told:?}"
+        ));
     }
     if !run.samples.is_sorted_by(|one, next| one.at_s < next.at_s) {
         doubts.push("samples are out of order".to_owned());
@@ -443,7 +544,8 @@ fn samples(run: &Run) -> Vec<String> {
 fn little(asked: f64, run: &Run) -> Option<String> {
     let expected = run.ios() as f64 / run.seconds * run.latency_mean_s();
     let ends = 2.0 * asked * run.latency_max_s() / run.seconds;
-    let odd = (expected - run.under_way_mean).abs() > ends + run.under_way_mean * LITTLE_PERCENT / 100.0;
+    let odd =
+        (expected - run.under_way_mean).abs() > ends + run.under_way_mean * LITTLE_PERCENT / 100.0;
     odd.then(|| {
         format!(
             "rate times latency is {expected:.2}, but the mean number of outstanding requests {:.2}",

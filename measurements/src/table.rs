@@ -129,7 +129,16 @@ pub(crate) fn tables(command: &str) -> Result<Vec<Table>> {
     let folder = workspace::root().join("measurements/tables");
     let mut names: Vec<String> = fs::read_dir(&folder)
         .with_context(|| folder.display().to_string())?
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .ok()?
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".toml")?
+                    .to_owned(),
+            )
+        })
         .filter(|name| name.split('-').next() == Some(command))
         .collect();
     names.sort();
@@ -143,7 +152,10 @@ pub(crate) fn tables(command: &str) -> Result<Vec<Table>> {
 
 impl Table {
     pub(crate) fn parse(name: &str, text: &str) -> Result<Table> {
-        let table = Table { name: name.to_owned(), ..toml::from_str(text)? };
+        let table = Table {
+            name: name.to_owned(),
+            ..toml::from_str(text)?
+        };
         table.check()?;
         Ok(table)
     }
@@ -156,9 +168,14 @@ impl Table {
             .flat_map(|it| &it.servers)
             .chain(self.goals.iter().flat_map(|it| &it.servers))
             .chain(self.others().filter_map(|it| it.server.as_ref()))
-            .chain(self.multiples.iter().flat_map(|it| it.servers.iter().chain([&it.of])));
+            .chain(
+                self.multiples
+                    .iter()
+                    .flat_map(|it| it.servers.iter().chain([&it.of])),
+            );
         for name in servers {
-            self.server(name).with_context(|| format!("there is no server {name}"))?;
+            self.server(name)
+                .with_context(|| format!("there is no server {name}"))?;
         }
         let clients = self
             .measure
@@ -167,28 +184,43 @@ impl Table {
             .chain(self.goals.iter().flat_map(|it| &it.clients))
             .chain(self.others().filter_map(|it| it.client.as_ref()));
         for name in clients {
-            self.client(name).with_context(|| format!("there is no client {name}"))?;
+            self.client(name)
+                .with_context(|| format!("there is no client {name}"))?;
         }
-        let limits = self.goals.iter().flat_map(|goal| [&goal.at_least, &goal.at_most]).flatten();
+        let limits = self
+            .goals
+            .iter()
+            .flat_map(|goal| [&goal.at_least, &goal.at_most])
+            .flatten();
         let by_cell = limits.filter_map(|limit| match limit {
             Limit::Same(_) => None,
             Limit::ByCell(cells) => Some(cells.keys()),
         });
         let published = self.published.keys();
-        for name in self.others().filter_map(|it| it.cell.as_ref()).chain(by_cell.flatten()).chain(published)
+        for name in self
+            .others()
+            .filter_map(|it| it.cell.as_ref())
+            .chain(by_cell.flatten())
+            .chain(published)
         {
-            self.cell(name).with_context(|| format!("there is no cell {name}"))?;
+            self.cell(name)
+                .with_context(|| format!("there is no cell {name}"))?;
         }
         let parts = self.measure.iter().flat_map(|it| &it.cells);
         for part in parts.chain(self.goals.iter().flat_map(|goal| &goal.cells)) {
             ensure!(
-                self.cells.iter().any(|cell| has_part(std::slice::from_ref(part), &cell.name)),
+                self.cells
+                    .iter()
+                    .any(|cell| has_part(std::slice::from_ref(part), &cell.name)),
                 "no cell's name contains {part}"
             );
         }
         let servers = self.servers.iter().map(|server| &server.name);
         for name in servers.chain(self.clients.iter().map(|client| &client.name)) {
-            ensure!(!name.contains(','), "{name} contains a comma, which separates names on command lines");
+            ensure!(
+                !name.contains(','),
+                "{name} contains a comma, which separates names on command lines"
+            );
         }
         for goal in &self.goals {
             ensure!(
@@ -201,7 +233,10 @@ impl Table {
 
     /// Returns all runs with which other runs are compared.
     fn others(&self) -> impl Iterator<Item = &Beside> {
-        let rates = self.clients.iter().filter_map(|client| Some(&client.rate.as_ref()?.of));
+        let rates = self
+            .clients
+            .iter()
+            .filter_map(|client| Some(&client.rate.as_ref()?.of));
         self.goals.iter().flat_map(|goal| &goal.beside).chain(rates)
     }
 
@@ -219,22 +254,35 @@ impl Table {
 
     /// Returns the runs to measure, restricted to these cells (by a part of their names), servers and
     /// clients.
-    pub(crate) fn runs(&self, cells: &[String], servers: &[String], clients: &[String]) -> BTreeSet<Run> {
+    pub(crate) fn runs(
+        &self,
+        cells: &[String],
+        servers: &[String],
+        clients: &[String],
+    ) -> BTreeSet<Run> {
         let everything = [Selection::default()];
-        let selections = if self.measure.is_empty() { &everything[..] } else { &self.measure };
+        let selections = if self.measure.is_empty() {
+            &everything[..]
+        } else {
+            &self.measure
+        };
         let mut runs = BTreeSet::new();
         for selection in selections {
             if selection.if_named && clients.is_empty() {
                 continue;
             }
             for run in self.all().filter(|run| self.can(run)) {
-                let (cell, server, client) =
-                    (&self.cells[run.cell], &self.servers[run.server], &self.clients[run.client]);
+                let (cell, server, client) = (
+                    &self.cells[run.cell],
+                    &self.servers[run.server],
+                    &self.clients[run.client],
+                );
                 let is_meant = has_part(&selection.cells, &cell.name)
                     && has(&selection.servers, &server.name)
                     && has(&selection.clients, &client.name);
-                let is_wanted =
-                    has_part(cells, &cell.name) && has(servers, &server.name) && has(clients, &client.name);
+                let is_wanted = has_part(cells, &cell.name)
+                    && has(servers, &server.name)
+                    && has(clients, &client.name);
                 if is_meant && is_wanted {
                     runs.insert(run);
                 }
@@ -267,13 +315,19 @@ pub(crate) fn has(names: &[String], name: &str) -> bool {
 pub(crate) fn has_part(parts: &[String], name: &str) -> bool {
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
     let is_whole = |at: usize, part: &str| {
-        let (before, after) = (name[..at].chars().last(), name[at + part.len()..].chars().next());
+        let (before, after) = (
+            name[..at].chars().last(),
+            name[at + part.len()..].chars().next(),
+        );
         let cut = (is_digit(before) && is_digit(part.chars().next()))
             || (is_digit(part.chars().last()) && is_digit(after));
         !cut
     };
     parts.is_empty()
-        || parts.iter().any(|part| name.match_indices(part.as_str()).any(|(at, _)| is_whole(at, part)))
+        || parts.iter().any(|part| {
+            name.match_indices(part.as_str())
+                .any(|(at, _)| is_whole(at, part))
+        })
 }
 
 impl Limit {
@@ -310,7 +364,11 @@ mod tests {
             let tables = tables(command).unwrap_or_else(|error| panic!("{error:#}"));
             assert!(!tables.is_empty(), "{command} has none");
             for table in tables {
-                assert!(!table.runs(&[], &[], &[]).is_empty(), "{} measures nothing", table.name);
+                assert!(
+                    !table.runs(&[], &[], &[]).is_empty(),
+                    "{} measures nothing",
+                    table.name
+                );
             }
         }
     }
@@ -331,8 +389,16 @@ mod tests {
                  [[servers]]\nname = 'a'\nprogram = 'null'\n[[clients]]\nname = 'b'\nprogram = 'bench'\n"
             )
         };
-        assert_eq!(Table::parse("x", &text("a")).expect("a table").runs(&[], &[], &[]).len(), 1);
-        let error = Table::parse("x", &text("c")).expect_err("there is no c").to_string();
+        assert_eq!(
+            Table::parse("x", &text("a"))
+                .expect("a table")
+                .runs(&[], &[], &[])
+                .len(),
+            1
+        );
+        let error = Table::parse("x", &text("c"))
+            .expect_err("there is no c")
+            .to_string();
         assert_eq!(error, "there is no server c");
     }
 }

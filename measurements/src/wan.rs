@@ -21,12 +21,19 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let program = options.program.clone().map_or_else(workspace::release_binary, Ok)?;
+    let program = options
+        .program
+        .clone()
+        .map_or_else(workspace::release_binary, Ok)?;
     for directory in &options.directories {
         let folder = directory.display().to_string();
         let report = process::run(&program, &["report", &folder, "--format", "markdown"])?;
-        let section = Section::of(&report)
-            .with_context(|| format!("{} contains no record of the suite wan", directory.display()))?;
+        let section = Section::of(&report).with_context(|| {
+            format!(
+                "{} contains no record of the suite wan",
+                directory.display()
+            )
+        })?;
         document::write_section("wan", &section.heading, &section.body)?;
     }
     Ok(Verdict::Holds)
@@ -43,23 +50,38 @@ impl Section {
     /// Returns the part of a report between the facts on the machine and the list of all cells, with headings
     /// one level deeper.
     fn of(report: &str) -> Option<Section> {
-        let title = report.lines().next()?.strip_prefix("# wan on a lab with a link of ")?;
-        let measured = report.lines().nth(2)?;
-        let verdict =
-            report.lines().filter(|line| line.starts_with("- ")).take_while(|line| line.contains("**"));
-        let verdict: Vec<&str> = verdict.collect();
-        let tables =
-            report.split_once("\n## Requests over distance\n")?.1.split("\n## All results\n").next()?;
-        let deeper = tables
+        let title = report
             .lines()
-            .map(|line| if line.starts_with("##") { format!("#{line}") } else { line.to_owned() });
+            .next()?
+            .strip_prefix("# wan on a lab with a link of ")?;
+        let measured = report.lines().nth(2)?;
+        let verdict = report
+            .lines()
+            .filter(|line| line.starts_with("- "))
+            .take_while(|line| line.contains("**"));
+        let verdict: Vec<&str> = verdict.collect();
+        let tables = report
+            .split_once("\n## Requests over distance\n")?
+            .1
+            .split("\n## All results\n")
+            .next()?;
+        let deeper = tables.lines().map(|line| {
+            if line.starts_with("##") {
+                format!("#{line}")
+            } else {
+                line.to_owned()
+            }
+        });
         let tables: Vec<String> = deeper.collect();
         let body = format!(
             "{measured}\n\n{}\n\n### Requests over distance\n{}\n",
             verdict.join("\n"),
             tables.join("\n").trim_end()
         );
-        Some(Section { heading: format!("Measured at {title}"), body })
+        Some(Section {
+            heading: format!("Measured at {title}"),
+            body,
+        })
     }
 }
 

@@ -26,8 +26,11 @@ where
     E: Send + 'static,
 {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let class = CLASS
-        .get_or_try_init(py, || py.import("concurrent.futures")?.getattr("Future").map(Bound::unbind))?;
+    let class = CLASS.get_or_try_init(py, || {
+        py.import("concurrent.futures")?
+            .getattr("Future")
+            .map(Bound::unbind)
+    })?;
     let future = class.bind(py).call0()?;
     let (cancel, mut cancelled) = reactor::mailbox();
     future.call_method1("add_done_callback", (Done { cancel },))?;
@@ -45,7 +48,9 @@ where
             let _ = Python::try_attach(|py| complete(of_python.bind(py), result(py, outcome)));
         });
     });
-    thread(py)?.send(start).map_err(|_| PyOSError::new_err("cannot start the thread for futures"))?;
+    thread(py)?
+        .send(start)
+        .map_err(|_| PyOSError::new_err("cannot start the thread for futures"))?;
     Ok(future)
 }
 
@@ -79,7 +84,9 @@ fn thread(py: Python<'_>) -> PyResult<Sender<Start>> {
             let (sender, mut received) = reactor::mailbox::<Start>();
             std::thread::spawn(move || {
                 // Without a runtime environment, the mailbox closes, and requests are rejected.
-                let Ok(world) = Epoll::shared(EpollOptions::default()) else { return };
+                let Ok(world) = Epoll::shared(EpollOptions::default()) else {
+                    return;
+                };
                 reactor::block_on(world, async move {
                     while let Some(start) = received.recv().await {
                         start();
@@ -90,7 +97,9 @@ fn thread(py: Python<'_>) -> PyResult<Sender<Start>> {
         })
     });
     if started.0 != std::process::id() {
-        return Err(PyOSError::new_err("futures do not work after fork: start a new process"));
+        return Err(PyOSError::new_err(
+            "futures do not work after fork: start a new process",
+        ));
     }
     Ok(started.1.clone())
 }

@@ -63,11 +63,15 @@ fn discover(
         Err(_) if host.contains("://") => host.to_owned(),
         Err(_) => format!("iscsi://{host}"),
     };
-    let (portal, mut settings) = Portal::parse(&url).map_err(|error| raised(py, &Failure::refused(error)))?;
+    let (portal, mut settings) =
+        Portal::parse(&url).map_err(|error| raised(py, &Failure::refused(error)))?;
     set(py, &mut settings, options, password, target_password)?;
     let found = wait(py, blocking::discover(&portal, &settings))?;
     let found = found.map_err(|error| errors::open(py, error))?;
-    Ok(found.into_iter().map(|target| (target.name, target.addresses)).collect())
+    Ok(found
+        .into_iter()
+        .map(|target| (target.name, target.addresses))
+        .collect())
 }
 
 fn set(
@@ -79,14 +83,26 @@ fn set(
 ) -> PyResult<()> {
     for (name, value) in options {
         let (name, value): (String, String) = (name.extract()?, value.extract()?);
-        settings.set(&name, &value).map_err(|error| raised(py, &Failure::refused(error)))?;
+        settings
+            .set(&name, &value)
+            .map_err(|error| raised(py, &Failure::refused(error)))?;
     }
     for (secret, account, whose) in [
-        (password, &mut settings.account, "a password requires a user: name one in the URL, or with user="),
-        (target_password, &mut settings.target_account, "target_password requires target_user"),
+        (
+            password,
+            &mut settings.account,
+            "a password requires a user: name one in the URL, or with user=",
+        ),
+        (
+            target_password,
+            &mut settings.target_account,
+            "target_password requires target_user",
+        ),
     ] {
         let Some(secret) = secret else { continue };
-        let account = account.as_mut().ok_or_else(|| raised(py, &Failure::refused(whose)))?;
+        let account = account
+            .as_mut()
+            .ok_or_else(|| raised(py, &Failure::refused(whose)))?;
         account.secret = iscsi::chap::Secret::new(secret.as_bytes());
     }
     Ok(())

@@ -38,7 +38,8 @@ impl Lun {
             let identity = unit.identity().await?;
             Ok::<_, Failed>((identity.to_string(), unit.inquiry().await?))
         });
-        let (identity, inquiry) = wait(py, asked)?.map_err(|Failed(error)| errors::command(py, error))?;
+        let (identity, inquiry) =
+            wait(py, asked)?.map_err(|Failed(error)| errors::command(py, error))?;
         Ok(Lun {
             remote: Mutex::new(Some(remote)),
             process: std::process::id(),
@@ -56,7 +57,9 @@ impl Lun {
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Option<Remote>> {
-        self.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.remote
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn bytes_of(&self, remote: &Remote, extent: Extent) -> Result<usize, DeviceError> {
@@ -68,9 +71,16 @@ impl Lun {
         usize::try_from(geometry.length(extent)).map_err(|_| DeviceError::OutOfRange)
     }
 
-    fn reading(&self, py: Python<'_>, lba: u64, blocks: u64) -> PyResult<Request<Buffer, DeviceError>> {
+    fn reading(
+        &self,
+        py: Python<'_>,
+        lba: u64,
+        blocks: u64,
+    ) -> PyResult<Request<Buffer, DeviceError>> {
         let (remote, extent) = (self.remote(py)?, Extent::new(lba, blocks));
-        let length = self.bytes_of(&remote, extent).map_err(|error| errors::device(py, error))?;
+        let length = self
+            .bytes_of(&remote, extent)
+            .map_err(|error| errors::device(py, error))?;
         Ok(remote.read(extent, Buffer::recycled(length)))
     }
 
@@ -97,10 +107,15 @@ impl Lun {
         let size = remote.geometry().block_size;
         let Some(blocks) = size.exact(data.len() as u64) else {
             let (length, size) = (data.len(), size.bytes());
-            let sentence = format!("{length} bytes are not a whole number of blocks of {size} bytes");
+            let sentence =
+                format!("{length} bytes are not a whole number of blocks of {size} bytes");
             return Err(PyValueError::new_err(sentence));
         };
-        let durability = if fua { Durability::Stable } else { Durability::Cached };
+        let durability = if fua {
+            Durability::Stable
+        } else {
+            Durability::Cached
+        };
         Ok(remote.write(Extent::new(lba, blocks.0), data.share(), durability))
     }
 
@@ -112,17 +127,24 @@ impl Lun {
         data_out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Request<CommandResult, CommandError>> {
         let mut padded = Cdb::default();
-        let Some(start) = padded.get_mut(..cdb.len()).filter(|start| !start.is_empty()) else {
+        let Some(start) = padded
+            .get_mut(..cdb.len())
+            .filter(|start| !start.is_empty())
+        else {
             return Err(PyValueError::new_err("a CDB has 1 to 16 bytes"));
         };
         start.copy_from_slice(cdb);
         let transfer = match (data_in, data_out) {
             (0, None) => Transfer::None,
             (0, Some(data)) => Transfer::Out(copied(data)?.share()),
-            (length, None) if length <= DATA_IN_MAX => Transfer::into_all_of(Buffer::zeroed(length)),
+            (length, None) if length <= DATA_IN_MAX => {
+                Transfer::into_all_of(Buffer::zeroed(length))
+            }
             (_, None) => return Err(PyValueError::new_err("data_in is limited to 256 MiB")),
             (_, Some(_)) => {
-                return Err(PyValueError::new_err("a command can have data_in or data_out, not both"));
+                return Err(PyValueError::new_err(
+                    "a command can have data_in or data_out, not both",
+                ));
             }
         };
         Ok(self.remote(py)?.command(padded, transfer))
@@ -193,7 +215,13 @@ impl Lun {
 
     #[getter]
     fn portal(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.remote(py)?.remote().target().nexus().address.to_string())
+        Ok(self
+            .remote(py)?
+            .remote()
+            .target()
+            .nexus()
+            .address
+            .to_string())
     }
 
     #[getter]
@@ -214,7 +242,8 @@ impl Lun {
     #[pyo3(signature = (lba, blocks = 1))]
     fn read<'py>(&self, py: Python<'py>, lba: u64, blocks: u64) -> PyResult<Bound<'py, PyBytes>> {
         let read = wait(py, self.reading(py, lba, blocks)?)?;
-        read.map(|buffer| PyBytes::new(py, &buffer)).map_err(|error| errors::device(py, error))
+        read.map(|buffer| PyBytes::new(py, &buffer))
+            .map_err(|error| errors::device(py, error))
     }
 
     fn readinto(&self, py: Python<'_>, lba: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -223,17 +252,25 @@ impl Lun {
         let length = memory.len_bytes();
         let Some(blocks) = size.exact(length as u64) else {
             let size = size.bytes();
-            let sentence = format!("{length} bytes are not a whole number of blocks of {size} bytes");
+            let sentence =
+                format!("{length} bytes are not a whole number of blocks of {size} bytes");
             return Err(PyValueError::new_err(sentence));
         };
-        let read = wait(py, self.reading(py, lba, blocks.0)?)?.map_err(|error| errors::device(py, error))?;
+        let read = wait(py, self.reading(py, lba, blocks.0)?)?
+            .map_err(|error| errors::device(py, error))?;
         memory.copy_from_slice(py, &read)?;
         Ok(length)
     }
 
-    fn read_bytes<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn read_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let read = wait(py, self.reading_bytes(py, offset, length)?)?;
-        read.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::device(py, error))
+        read.map(|bytes| PyBytes::new(py, &bytes))
+            .map_err(|error| errors::device(py, error))
     }
 
     #[pyo3(signature = (lba, data, *, fua = false))]
@@ -257,7 +294,9 @@ impl Lun {
 
     #[pyo3(signature = (lba, blocks, *, unmap = false))]
     fn write_zeroes(&self, py: Python<'_>, lba: u64, blocks: u64, unmap: bool) -> PyResult<()> {
-        let request = self.remote(py)?.write_zeroes(Extent::new(lba, blocks), unmap);
+        let request = self
+            .remote(py)?
+            .write_zeroes(Extent::new(lba, blocks), unmap);
         wait(py, request)?.map_err(|error| errors::device(py, error))
     }
 
@@ -277,13 +316,25 @@ impl Lun {
         let answer = answer.map_err(|error| errors::command(py, error))?;
         let sense = answer.sense.map(|sense| {
             let words = sense.to_string();
-            (sense.key, sense.code, sense.qualifier, sense.information, sense.deferred, words)
+            (
+                sense.key,
+                sense.code,
+                sense.qualifier,
+                sense.information,
+                sense.deferred,
+                words,
+            )
         });
         Ok((answer.status, sense, PyBytes::new(py, &answer.data)))
     }
 
     #[pyo3(signature = (lba, blocks = 1))]
-    fn submit_read<'py>(&self, py: Python<'py>, lba: u64, blocks: u64) -> PyResult<Bound<'py, PyAny>> {
+    fn submit_read<'py>(
+        &self,
+        py: Python<'py>,
+        lba: u64,
+        blocks: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         future(py, self.reading(py, lba, blocks)?, |py, read| match read {
             Ok(buffer) => Ok(PyBytes::new(py, &buffer).into_any().unbind()),
             Err(error) => Err(errors::device(py, error)),
@@ -305,14 +356,22 @@ impl Lun {
         future(py, self.remote(py)?.flush(), done)
     }
 
-    fn submit_unmap<'py>(&self, py: Python<'py>, lba: u64, blocks: u64) -> PyResult<Bound<'py, PyAny>> {
+    fn submit_unmap<'py>(
+        &self,
+        py: Python<'py>,
+        lba: u64,
+        blocks: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         future(py, self.remote(py)?.unmap(Extent::new(lba, blocks)), done)
     }
 
     /// Logs out. Outstanding requests fail. A second call has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Only the parent process may log out its session.
-        let remote = self.held().take().filter(|_| self.process == std::process::id());
+        let remote = self
+            .held()
+            .take()
+            .filter(|_| self.process == std::process::id());
         match remote {
             // If the session's thread has ended, there is nothing to close.
             Some(remote) => wait(py, remote.close()).map(|closed| closed.unwrap_or(())),
@@ -322,7 +381,9 @@ impl Lun {
 }
 
 fn done(py: Python<'_>, outcome: Result<(), DeviceError>) -> PyResult<Py<PyAny>> {
-    outcome.map(|()| py.None()).map_err(|error| errors::device(py, error))
+    outcome
+        .map(|()| py.None())
+        .map_err(|error| errors::device(py, error))
 }
 
 /// Copies the bytes of any object with the buffer protocol, such as bytes, a memoryview or a numpy array. The

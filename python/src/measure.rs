@@ -65,23 +65,40 @@ pub(crate) fn bench_place(
     let refused = |why: String| raised(py, &Failure::refused(why));
     let suite = match (toml, suite) {
         (Some(text), _) => bench::suite::parse(text).map_err(|error| refused(error.to_string()))?,
-        (None, name) => suites::suite(name.unwrap_or("quick")).map_err(|failure| raised(py, &failure))?,
+        (None, name) => {
+            suites::suite(name.unwrap_or("quick")).map_err(|failure| raised(py, &failure))?
+        }
     };
-    let suite = Shorten { seconds, rounds: repeats }.apply(suite);
+    let suite = Shorten {
+        seconds,
+        rounds: repeats,
+    }
+    .apply(suite);
     let place = Location::parse(place).map_err(|failure| raised(py, &failure))?;
     let extent = |text: Option<&str>| text.map(str::parse::<Extent>).transpose().map_err(refused);
     let (allowed, span) = (extent(allow_write)?, extent(span)?);
-    let part = span.unwrap_or(Extent::ALL).within(allowed.unwrap_or(Extent::ALL));
+    let part = span
+        .unwrap_or(Extent::ALL)
+        .within(allowed.unwrap_or(Extent::ALL));
     let part = part.ok_or_else(|| refused("span and allow_write do not overlap".to_owned()))?;
-    let allowance = Allowance { writes: allowed.is_some(), part, yes };
+    let allowance = Allowance {
+        writes: allowed.is_some(),
+        part,
+        yes,
+    };
 
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let mut request = blocking::run(async move || {
         let record = measure(&place, suite, allowance, &asked).await?;
         let beside = Beside::new(&record, None, false);
-        let lines = record.runs.iter().map(|run| Measured::of(run, &beside).json());
-        let lines = lines.collect::<Result<Vec<String>, _>>().map_err(Failure::failed)?;
+        let lines = record
+            .runs
+            .iter()
+            .map(|run| Measured::of(run, &beside).json());
+        let lines = lines
+            .collect::<Result<Vec<String>, _>>()
+            .map_err(Failure::failed)?;
         Ok::<_, Unmeasured>((lines, record.notes.clone()))
     });
     let mut interrupted = Ok(());
@@ -111,7 +128,11 @@ struct Allowance {
 
 impl Allowance {
     fn consent(&self) -> Consent<'static> {
-        if self.yes { Consent::Given } else { Consent::Ask(&|_| false) }
+        if self.yes {
+            Consent::Given
+        } else {
+            Consent::Ask(&|_| false)
+        }
     }
 }
 
@@ -123,7 +144,10 @@ async fn measure(
 ) -> Result<Record, Failure> {
     let storage = Storage::open(place, allowance.writes && suite.writes(), None).await?;
     let prepared = prepare(place, &storage, suite, &allowance).await;
-    let (source, server) = (storage.source.clone(), storage.server(place).await.map(Into::into));
+    let (source, server) = (
+        storage.source.clone(),
+        storage.server(place).await.map(Into::into),
+    );
     storage.close().await;
     let mut keeper = Keeper::new(prepared?, None)?;
     let crew = LocalCrew::new(source, EpollOptions::default().spin);
@@ -149,14 +173,32 @@ async fn prepare(
     if fitted.suite.writes() && storage.keeps {
         prepare::consent(storage, &limits, allowance.consent()).await?;
     }
-    let holes = if storage.keeps { prepare::note_holes(&*storage.device, &fitted.suite).await } else { None };
-    let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
-    Ok(prepare::new_record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
+    let holes = if storage.keeps {
+        prepare::note_holes(&*storage.device, &fitted.suite).await
+    } else {
+        None
+    };
+    let notes = storage
+        .notes
+        .iter()
+        .cloned()
+        .chain(fitted.notes)
+        .chain(holes)
+        .collect();
+    Ok(prepare::new_record(
+        storage.subject.clone(),
+        fitted.suite,
+        storage.facts(place).await,
+        notes,
+    ))
 }
 
 /// Diagnoses a slow path, and returns the JSON of `linerate diagnose --json`.
 #[pyfunction(name = "diagnose")]
-#[expect(clippy::too_many_arguments, reason = "the keywords of linerate.diagnose")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the keywords of linerate.diagnose"
+)]
 pub(crate) fn diagnose_path(
     py: Python<'_>,
     url: &str,
@@ -180,10 +222,18 @@ pub(crate) fn diagnose_path(
     };
     let diagnosed = blocking::run(async move || {
         // Create the options here, because the consent callback cannot move between threads.
-        let options =
-            Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
+        let options = Options {
+            consent: Allowance {
+                writes: true,
+                part: Extent::ALL,
+                yes,
+            }
+            .consent(),
+            ..options
+        };
         let begun = folder::timestamp();
-        let diagnosis = diagnose::diagnose(diagnose::measure::evidence(&subject, &options, &()).await?);
+        let diagnosis =
+            diagnose::diagnose(diagnose::measure::evidence(&subject, &options, &()).await?);
         let report = DiagnosisReport::new(&diagnosis, &begun, env!("CARGO_PKG_VERSION"));
         Ok::<_, Unmeasured>(report.json().map_err(Failure::failed)?)
     });

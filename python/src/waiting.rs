@@ -10,7 +10,10 @@ pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// Waits for the outcome of a request. If a signal handler raises an exception (such as KeyboardInterrupt),
 /// cancels the request.
-pub(crate) fn wait<T: Send, E: Send>(py: Python<'_>, mut request: Request<T, E>) -> PyResult<Result<T, E>> {
+pub(crate) fn wait<T: Send, E: Send>(
+    py: Python<'_>,
+    mut request: Request<T, E>,
+) -> PyResult<Result<T, E>> {
     loop {
         match py.detach(|| request.wait_for(SIGNALS_EVERY)) {
             Ok(outcome) => return Ok(outcome),

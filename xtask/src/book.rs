@@ -55,8 +55,11 @@ fn program() -> Result<PathBuf> {
     let environment = workspace::target_directory().join("xtask/mdbook");
     let program = environment.join("bin/mdbook");
     if !program.exists() {
-        process::run("python3", &["-m", "venv", &environment.display().to_string()])
-            .context("mdbook is missing, and there is no virtual environment for its Python package")?;
+        process::run(
+            "python3",
+            &["-m", "venv", &environment.display().to_string()],
+        )
+        .context("mdbook is missing, and there is no virtual environment for its Python package")?;
         let install = ["install", "--quiet", "--disable-pip-version-check", PACKAGE];
         process::run(environment.join("bin/pip"), &install)
             .context("mdbook is missing, and pip cannot install it")?;
@@ -84,9 +87,14 @@ struct Html {
 fn write_source(target: &Path) -> Result<()> {
     let root = workspace::root();
     let configuration = fs::read_to_string(root.join("book.toml")).context("book.toml")?;
-    let repository = toml::from_str::<Configuration>(&configuration)?.output.html.git_repository_url;
+    let repository = toml::from_str::<Configuration>(&configuration)?
+        .output
+        .html
+        .git_repository_url;
     let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;
-    let pages: BTreeSet<PathBuf> = links(&summary).map(|(_, link)| PathBuf::from(link)).collect();
+    let pages: BTreeSet<PathBuf> = links(&summary)
+        .map(|(_, link)| PathBuf::from(link))
+        .collect();
     if target.exists() {
         fs::remove_dir_all(target).with_context(|| target.display().to_string())?;
     }
@@ -94,17 +102,22 @@ fn write_source(target: &Path) -> Result<()> {
     write(&target.join("docs/SUMMARY.md"), &summary)?;
     for page in &pages {
         let place = Path::new("docs").join(page);
-        let text = fs::read_to_string(root.join(&place)).with_context(|| place.display().to_string())?;
+        let text =
+            fs::read_to_string(root.join(&place)).with_context(|| place.display().to_string())?;
         let folder = page.parent().unwrap_or(Path::new(""));
         let text = with_destinations(&text, |link| {
             let (path, anchor) = link
                 .split_once('#')
-                .map_or((link, String::new()), |(path, anchor)| (path, format!("#{anchor}")));
+                .map_or((link, String::new()), |(path, anchor)| {
+                    (path, format!("#{anchor}"))
+                });
             if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
                 return None;
             }
             let path = normalized(&Path::new("docs").join(folder).join(path));
-            let is_in_book = path.strip_prefix("docs").is_ok_and(|page| pages.contains(page));
+            let is_in_book = path
+                .strip_prefix("docs")
+                .is_ok_and(|page| pages.contains(page));
             (!is_in_book).then(|| format!("{repository}/blob/HEAD/{}{anchor}", path.display()))
         });
         write(&target.join(place), &text)?;
@@ -160,12 +173,18 @@ fn dead_links(book: &Path) -> Result<Vec<String>> {
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let path = entry?.path();
             // Skip these three files, which repeat other pages at different addresses.
-            let repeats = ["print.html", "404.html", "toc.html"].iter().any(|name| path.ends_with(name));
+            let repeats = ["print.html", "404.html", "toc.html"]
+                .iter()
+                .any(|name| path.ends_with(name));
             if repeats || path.extension().is_none_or(|extension| extension != "html") {
                 continue;
             }
             let text = fs::read_to_string(&path)?;
-            for link in text.split(" href=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)) {
+            for link in text
+                .split(" href=\"")
+                .skip(1)
+                .filter_map(|rest| Some(rest.split_once('"')?.0))
+            {
                 if !link.contains(':') && !leads_somewhere(&path, link) {
                     dead.push(format!("{}: a link leads nowhere: {link}", path.display()));
                 }
@@ -177,7 +196,11 @@ fn dead_links(book: &Path) -> Result<Vec<String>> {
 
 fn leads_somewhere(page: &Path, link: &str) -> bool {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-    let target = if file.is_empty() { page.to_owned() } else { page.with_file_name(file) };
+    let target = if file.is_empty() {
+        page.to_owned()
+    } else {
+        page.with_file_name(file)
+    };
     match (target.is_file(), anchor) {
         (is_file, "") => is_file,
         (false, _) => false,
@@ -195,11 +218,17 @@ mod tests {
     fn destinations_change_outside_code_blocks() {
         let text = "[a](a.md), [b](b.md#c)\n```\n[a](a.md)\n```\n[a](a.md)\n";
         let changed = with_destinations(text, |link| (link == "a.md").then(|| "x".to_owned()));
-        assert_eq!(changed, "[a](x), [b](b.md#c)\n```\n[a](a.md)\n```\n[a](x)\n");
+        assert_eq!(
+            changed,
+            "[a](x), [b](b.md#c)\n```\n[a](a.md)\n```\n[a](x)\n"
+        );
     }
 
     #[test]
     fn a_path_loses_its_parents() {
-        assert_eq!(normalized(Path::new("docs/design/../../SECURITY.md")), Path::new("SECURITY.md"));
+        assert_eq!(
+            normalized(Path::new("docs/design/../../SECURITY.md")),
+            Path::new("SECURITY.md")
+        );
     }
 }

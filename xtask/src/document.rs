@@ -10,7 +10,9 @@ use crate::workspace;
 
 /// Returns the path of a command's page.
 fn path(command: &str) -> PathBuf {
-    workspace::root().join("docs/measured").join(format!("{command}.md"))
+    workspace::root()
+        .join("docs/measured")
+        .join(format!("{command}.md"))
 }
 
 /// Writes a section of a command's page: replaces the section with this heading, or appends a new one.
@@ -39,7 +41,9 @@ fn with_section(page: &str, heading: &str, body: &str) -> String {
         None => sections.push(section),
     }
     let head = format!("{}\n", head.trim_end());
-    sections.iter().fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
+    sections
+        .iter()
+        .fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
 }
 
 #[cfg(test)]

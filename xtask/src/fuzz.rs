@@ -28,7 +28,10 @@ pub(crate) struct Options {
 impl Options {
     /// Returns options to run each target for `seconds`.
     pub(crate) fn short(seconds: u64) -> Options {
-        Options { seconds, only: Vec::new() }
+        Options {
+            seconds,
+            only: Vec::new(),
+        }
     }
 }
 
@@ -40,11 +43,15 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 /// Like [`run`], but counts targets. The output of failures is also added to `failed`.
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     let targets = targets()?;
-    if let Some(unknown) = options.only.iter().find(|only| targets.iter().all(|target| target.name != **only))
+    if let Some(unknown) = options
+        .only
+        .iter()
+        .find(|only| targets.iter().all(|target| target.name != **only))
     {
         bail!("fuzz/Cargo.toml has no target {unknown}");
     }
-    let is_chosen = |target: &Target| options.only.is_empty() || options.only.contains(&target.name);
+    let is_chosen =
+        |target: &Target| options.only.is_empty() || options.only.contains(&target.name);
     let targets: Vec<Target> = targets.into_iter().filter(is_chosen).collect();
     process::succeed(build(options.seconds)?).context("building the fuzz targets")?;
     let make = |target: &Target| {
@@ -52,12 +59,22 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
             .unwrap_or_else(|error| (Verdict::Fails, format!("{error:#}")));
         // If the target passes, libFuzzer's dictionary and function names are not useful.
         let told = match verdict {
-            Verdict::Holds => {
-                told.lines().filter(|line| line.starts_with("stat::")).collect::<Vec<_>>().join("\n")
-            }
+            Verdict::Holds => told
+                .lines()
+                .filter(|line| line.starts_with("stat::"))
+                .collect::<Vec<_>>()
+                .join("\n"),
             Verdict::Fails => told,
         };
-        (verdict, format!("fuzz: {} for {} s\n{}\n", target.name, options.seconds, told.trim_end()))
+        (
+            verdict,
+            format!(
+                "fuzz: {} for {} s\n{}\n",
+                target.name,
+                options.seconds,
+                told.trim_end()
+            ),
+        )
     };
     // libFuzzer is single-threaded: each target keeps one core busy.
     Ok(Tally::of_busy(&targets, make, failed))
@@ -82,20 +99,28 @@ fn targets() -> Result<Vec<Target>> {
 
 /// Runs one target, and returns its output. Its corpus is in fuzz/corpus, its findings are in fuzz/artifacts.
 fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
-    let [corpus, artifacts] =
-        ["corpus", "artifacts"].map(|folder| workspace::root().join("fuzz").join(folder).join(target));
+    let [corpus, artifacts] = ["corpus", "artifacts"]
+        .map(|folder| workspace::root().join("fuzz").join(folder).join(target));
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(&artifacts)?;
     let folder = workspace::target_directory().join(Build::of(seconds).folder);
     let mut command = Command::new(folder.join(target));
-    command.arg(corpus).arg(format!("-artifact_prefix={}/", artifacts.display()));
+    command
+        .arg(corpus)
+        .arg(format!("-artifact_prefix={}/", artifacts.display()));
     // Suppress the line for each new input, which would hide the output of a finding.
-    command.args([&format!("-max_total_time={seconds}"), "-verbosity=0", "-print_final_stats=1"]);
+    command.args([
+        &format!("-max_total_time={seconds}"),
+        "-verbosity=0",
+        "-print_final_stats=1",
+    ]);
     // libFuzzer limits the time of each input. This limit is for a target that does not start.
-    Ok(match process::within(Duration::from_secs(seconds) + SPARE, command)? {
-        (Ended::Exited(status), told) => (Verdict::of(status.success()), told),
-        (ended, told) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
-    })
+    Ok(
+        match process::within(Duration::from_secs(seconds) + SPARE, command)? {
+            (Ended::Exited(status), told) => (Verdict::of(status.success()), told),
+            (ended, told) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
+        },
+    )
 }
 
 /// Additional time for a target to start and exit.
@@ -103,14 +128,26 @@ const SPARE: Duration = Duration::from_mins(5);
 
 /// Builds all targets, for runs of `seconds`.
 pub(crate) fn build(seconds: u64) -> Result<Command> {
-    let Build { profile, options, .. } = Build::of(seconds);
+    let Build {
+        profile, options, ..
+    } = Build::of(seconds);
     // Cargo selects the features of the dependencies for all selected packages together, with those of
     // development dependencies if there is an example. With the same features as for the tests, both share them.
-    let mut command = process::cargo(&["build", "--profile", profile, "--workspace", "--example", "echo"]);
+    let mut command = process::cargo(&[
+        "build",
+        "--profile",
+        profile,
+        "--workspace",
+        "--example",
+        "echo",
+    ]);
     for target in targets()? {
         command.args(["--bin", &target.name]);
     }
-    command.env("RUSTC_WORKSPACE_WRAPPER", workspace::root().join("fuzz/instrument"));
+    command.env(
+        "RUSTC_WORKSPACE_WRAPPER",
+        workspace::root().join("fuzz/instrument"),
+    );
     command.env("HOT_OPTIONS", options);
     Ok(command)
 }
@@ -128,9 +165,17 @@ impl Build {
     /// Returns the profile for a run. In short runs, optimisation takes more time than it saves.
     fn of(seconds: u64) -> Build {
         if seconds < OPTIMISED_SECONDS_MIN {
-            Build { profile: "dev", folder: "debug", options: "-Copt-level=1" }
+            Build {
+                profile: "dev",
+                folder: "debug",
+                options: "-Copt-level=1",
+            }
         } else {
-            Build { profile: "simulation", folder: "simulation", options: "" }
+            Build {
+                profile: "simulation",
+                folder: "simulation",
+                options: "",
+            }
         }
     }
 }

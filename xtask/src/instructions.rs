@@ -52,23 +52,66 @@ struct Cell {
     digests: &'static str,
 }
 
-const PLAIN: Cell = Cell { operation: "read", bytes: 4096, depth: 32, volume: "ram", digests: "plain" };
+const PLAIN: Cell = Cell {
+    operation: "read",
+    bytes: 4096,
+    depth: 32,
+    volume: "ram",
+    digests: "plain",
+};
 
 /// Depth 1 includes the cost of a wake-up. A read of a cached file copies the data to a buffer immediately; a
 /// read of the null device is a request that completes on its first poll.
 const CELLS: &[Cell] = &[
     PLAIN,
-    Cell { operation: "write", ..PLAIN },
+    Cell {
+        operation: "write",
+        ..PLAIN
+    },
     Cell { depth: 1, ..PLAIN },
-    Cell { operation: "write", depth: 1, ..PLAIN },
-    Cell { volume: "cached", ..PLAIN },
-    Cell { operation: "write", volume: "cached", ..PLAIN },
-    Cell { volume: "null", ..PLAIN },
-    Cell { operation: "write", volume: "null", ..PLAIN },
-    Cell { digests: "digests", ..PLAIN },
-    Cell { operation: "write", digests: "digests", ..PLAIN },
-    Cell { bytes: 65536, depth: 8, ..PLAIN },
-    Cell { operation: "write", bytes: 65536, depth: 8, ..PLAIN },
+    Cell {
+        operation: "write",
+        depth: 1,
+        ..PLAIN
+    },
+    Cell {
+        volume: "cached",
+        ..PLAIN
+    },
+    Cell {
+        operation: "write",
+        volume: "cached",
+        ..PLAIN
+    },
+    Cell {
+        volume: "null",
+        ..PLAIN
+    },
+    Cell {
+        operation: "write",
+        volume: "null",
+        ..PLAIN
+    },
+    Cell {
+        digests: "digests",
+        ..PLAIN
+    },
+    Cell {
+        operation: "write",
+        digests: "digests",
+        ..PLAIN
+    },
+    Cell {
+        bytes: 65536,
+        depth: 8,
+        ..PLAIN
+    },
+    Cell {
+        operation: "write",
+        bytes: 65536,
+        depth: 8,
+        ..PLAIN
+    },
 ];
 
 /// A count that rises by more than this percentage fails. Smaller changes come from the compiler's inlining decisions.
@@ -81,7 +124,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     process::require(&["valgrind"])?;
     let before = Baseline::load().unwrap_or_default();
-    let mut after = Baseline { toolchain: toolchain()?, cell: Vec::new() };
+    let mut after = Baseline {
+        toolchain: toolchain()?,
+        cell: Vec::new(),
+    };
     let callgrind = Callgrind::new()?;
     println!("{HEADING}");
     for cell in CELLS {
@@ -104,7 +150,10 @@ pub(crate) fn measure() -> Result<Tally> {
     let (baseline, here) = (Baseline::load()?, toolchain()?);
     let comparable = baseline.toolchain == here;
     if !comparable {
-        println!("not compared: the baseline is from {}, this is {here}", baseline.toolchain);
+        println!(
+            "not compared: the baseline is from {}, this is {here}",
+            baseline.toolchain
+        );
     }
     let callgrind = Callgrind::new()?;
     let mut tally = Tally::default();
@@ -124,12 +173,20 @@ pub(crate) fn measure() -> Result<Tally> {
 
 /// Versions of everything, except the source, that affects counts: the compiler, valgrind, and libc (memcpy, malloc).
 fn toolchain() -> Result<String> {
-    let parts = [("rustc", "--version"), ("valgrind", "--version"), ("getconf", "GNU_LIBC_VERSION")];
+    let parts = [
+        ("rustc", "--version"),
+        ("valgrind", "--version"),
+        ("getconf", "GNU_LIBC_VERSION"),
+    ];
     let versions: Result<Vec<String>> = parts
         .iter()
         .map(|(program, option)| Ok(process::run(program, &[*option])?.trim().to_owned()))
         .collect();
-    Ok(format!("{}, {}", std::env::consts::ARCH, versions?.join(", ")))
+    Ok(format!(
+        "{}, {}",
+        std::env::consts::ARCH,
+        versions?.join(", ")
+    ))
 }
 
 /// Callgrind, and the program that it runs.
@@ -148,7 +205,12 @@ const TUNABLES: &str =
 
 /// Builds the measured program together with the packaged program, whose profile and features its crates then have.
 pub(crate) fn build() -> Command {
-    let packages = ["--package", "linerate", "--package", "linerate-instructions"];
+    let packages = [
+        "--package",
+        "linerate",
+        "--package",
+        "linerate-instructions",
+    ];
     process::cargo(&[&["build", "--profile", workspace::SHIPPED], &packages[..]].concat())
 }
 
@@ -164,12 +226,24 @@ impl Callgrind {
 
     /// Counts one run, and a second run with twice the commands, so that the cost of startup cancels out.
     fn count(&self, cell: &Cell) -> Result<Counts> {
-        let (few, many) = (self.totals(cell, COMMANDS)?, self.totals(cell, 2 * COMMANDS)?);
-        let [target, initiator] = [0, 1].map(|end| many[end].saturating_sub(few[end]).div_ceil(COMMANDS));
+        let (few, many) = (
+            self.totals(cell, COMMANDS)?,
+            self.totals(cell, 2 * COMMANDS)?,
+        );
+        let [target, initiator] =
+            [0, 1].map(|end| many[end].saturating_sub(few[end]).div_ceil(COMMANDS));
         // Each end needs at least one instruction per byte of a header. A lower count means that callgrind's pattern
         // matched nothing.
-        ensure!(target.min(initiator) > 48, "{}: implausible counts {target} and {initiator}", cell.name());
-        Ok(Counts { name: cell.name(), target, initiator })
+        ensure!(
+            target.min(initiator) > 48,
+            "{}: implausible counts {target} and {initiator}",
+            cell.name()
+        );
+        Ok(Counts {
+            name: cell.name(),
+            target,
+            initiator,
+        })
     }
 
     /// Returns the target's and the initiator's instructions of a whole run.
@@ -179,7 +253,13 @@ impl Callgrind {
         let mut command = Command::new("valgrind");
         command
             .env("GLIBC_TUNABLES", TUNABLES)
-            .args(["--quiet", "--tool=callgrind", "--separate-threads=yes", OUTSIDE, "--collect-atstart=yes"])
+            .args([
+                "--quiet",
+                "--tool=callgrind",
+                "--separate-threads=yes",
+                OUTSIDE,
+                "--collect-atstart=yes",
+            ])
             .arg(format!("--callgrind-out-file={}", out.display()))
             .arg(&self.program)
             .args([
@@ -205,47 +285,76 @@ impl Callgrind {
 
 /// Returns the sum at the end of callgrind's profile.
 fn total(profile: &str) -> Option<u64> {
-    profile.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
+    profile
+        .lines()
+        .find_map(|line| line.strip_prefix("totals: "))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 impl Cell {
     /// Returns the name in the output and in the baseline.
     fn name(&self) -> String {
-        let Cell { operation, bytes, depth, volume, digests } = self;
-        let digests = if *digests == "plain" { "" } else { ", both digests" };
-        format!("{} KiB {operation}, depth {depth}, {volume}{digests}", bytes >> 10)
+        let Cell {
+            operation,
+            bytes,
+            depth,
+            volume,
+            digests,
+        } = self;
+        let digests = if *digests == "plain" {
+            ""
+        } else {
+            ", both digests"
+        };
+        format!(
+            "{} KiB {operation}, depth {depth}, {volume}{digests}",
+            bytes >> 10
+        )
     }
 }
 
 /// The heading of the lines from [`Counts::line`].
-const HEADING: &str =
-    "instructions for one command                target  baseline    change   initiator  baseline    change";
+const HEADING: &str = "instructions for one command                target  baseline    change   initiator  baseline    change";
 
 impl Counts {
     /// Returns the changes of the target's and the initiator's counts in percent. Subtracts before dividing,
     /// so that exactly 5 % gives 5.
     fn percent_above(&self, before: &Counts) -> [f64; 2] {
-        let percent = |now: u64, before: u64| (now as f64 - before as f64) * 100.0 / before.max(1) as f64;
-        [percent(self.target, before.target), percent(self.initiator, before.initiator)]
+        let percent =
+            |now: u64, before: u64| (now as f64 - before as f64) * 100.0 / before.max(1) as f64;
+        [
+            percent(self.target, before.target),
+            percent(self.initiator, before.initiator),
+        ]
     }
 
     /// Fails if either end's count rose too much; skipped without a baseline.
     fn judged(&self, before: Option<&Counts>) -> Tally {
         before.map_or_else(Tally::skipped, |before| {
             Tally::of(Verdict::of(
-                self.percent_above(before).iter().all(|percent| *percent <= RISE_PERCENT_MAX),
+                self.percent_above(before)
+                    .iter()
+                    .all(|percent| *percent <= RISE_PERCENT_MAX),
             ))
         })
     }
 
     fn line(&self, before: Option<&Counts>) -> String {
-        let Counts { name, target, initiator } = self;
+        let Counts {
+            name,
+            target,
+            initiator,
+        } = self;
         let Some(before) = before else {
             return format!("{name:40} {target:>9} {:>19}   {initiator:>9}", "new");
         };
         let changes = self.percent_above(before);
         let verdict = match changes {
-            changes if changes.iter().any(|percent| *percent > RISE_PERCENT_MAX) => "  MORE THAN BEFORE",
+            changes if changes.iter().any(|percent| *percent > RISE_PERCENT_MAX) => {
+                "  MORE THAN BEFORE"
+            }
             changes if changes.iter().any(|percent| *percent < -RISE_PERCENT_MAX) => {
                 "  less: --update keeps it"
             }
@@ -276,10 +385,13 @@ impl Baseline {
 
     /// Returns the section of docs/measured/instructions.md.
     fn section(&self) -> String {
-        let rows = self
-            .cell
-            .iter()
-            .map(|Counts { name, target, initiator }| format!("| {name} | {target} | {initiator} |\n"));
+        let rows = self.cell.iter().map(
+            |Counts {
+                 name,
+                 target,
+                 initiator,
+             }| format!("| {name} | {target} | {initiator} |\n"),
+        );
         format!(
             "{TEXT}\nToolchain: {}.\n\n| cell | target | initiator |\n|---|---:|---:|\n{}",
             self.toolchain,
@@ -309,7 +421,11 @@ mod tests {
     use super::*;
 
     fn counts(target: u64, initiator: u64) -> Counts {
-        Counts { name: CELLS[0].name(), target, initiator }
+        Counts {
+            name: CELLS[0].name(),
+            target,
+            initiator,
+        }
     }
 
     #[test]
@@ -318,8 +434,16 @@ mod tests {
         let judge = |target, initiator| counts(target, initiator).judged(Some(&before)).verdict();
         assert_eq!(judge(1050, 2100), Verdict::Holds);
         assert_eq!(judge(1051, 2000), Verdict::Fails);
-        assert_eq!(judge(500, 2101), Verdict::Fails, "what one end saved is not the other's");
-        assert_eq!(counts(9000, 9000).judged(None), Tally::skipped(), "without a baseline");
+        assert_eq!(
+            judge(500, 2101),
+            Verdict::Fails,
+            "what one end saved is not the other's"
+        );
+        assert_eq!(
+            counts(9000, 9000).judged(None),
+            Tally::skipped(),
+            "without a baseline"
+        );
     }
 
     #[test]
@@ -332,8 +456,7 @@ mod tests {
 
     #[test]
     fn the_total_is_found_behind_the_functions() {
-        let profile =
-            "# callgrind format\nthread: 2\nevents: Ir\nsummary: 41\n\nfn=(1) main\n12 41\n\ntotals: 41\n";
+        let profile = "# callgrind format\nthread: 2\nevents: Ir\nsummary: 41\n\nfn=(1) main\n12 41\n\ntotals: 41\n";
         assert_eq!(total(profile), Some(41));
         assert_eq!(total("# callgrind format\nsummary: 41\n"), None);
     }
@@ -346,7 +469,11 @@ mod tests {
             baseline
         );
         for cell in CELLS {
-            assert!(baseline.of(cell).is_some(), "{}: run cargo xtask instructions --update", cell.name());
+            assert!(
+                baseline.of(cell).is_some(),
+                "{}: run cargo xtask instructions --update",
+                cell.name()
+            );
         }
     }
 }

@@ -24,12 +24,18 @@ pub(crate) struct Checker {
 impl Checker {
     /// Starts installing cargo-deny if it is missing.
     pub(crate) fn prepare() -> Checker {
-        Checker { installation: thread::spawn(program) }
+        Checker {
+            installation: thread::spawn(program),
+        }
     }
 
     /// Runs the checks. The vulnerability database is fetched from the network; without a network, that check is skipped.
     pub(crate) fn check(self) -> Result<Tally> {
-        let program = match self.installation.join().map_err(|_| anyhow!("a thread panicked"))? {
+        let program = match self
+            .installation
+            .join()
+            .map_err(|_| anyhow!("a thread panicked"))?
+        {
             Ok(program) => program,
             Err(error) => {
                 println!("skipped: {error:#}");
@@ -38,13 +44,25 @@ impl Checker {
         };
         let deny = |manifest: &str, words: &[&str]| {
             let mut command = Command::new(&program);
-            command.args(["--manifest-path", manifest]).args(words).current_dir(workspace::root());
+            command
+                .args(["--manifest-path", manifest])
+                .args(words)
+                .current_dir(workspace::root());
             process::succeed(command)
         };
         // Each of the two workspaces finds deny.toml in a parent directory of its manifest.
         let mut tally = Tally::default();
         for manifest in MANIFESTS {
-            deny(manifest, &["check", "--hide-inclusion-graph", "bans", "licenses", "sources"])?;
+            deny(
+                manifest,
+                &[
+                    "check",
+                    "--hide-inclusion-graph",
+                    "bans",
+                    "licenses",
+                    "sources",
+                ],
+            )?;
             tally += Tally::of(Verdict::Holds);
             if let Err(error) = deny(manifest, &["fetch", "db"]) {
                 println!("skipped: advisories; cannot fetch their database: {error:#}");
@@ -69,8 +87,14 @@ fn program() -> Result<PathBuf> {
     if !program.exists() {
         // Applies only to this thread and its child processes.
         rustix::process::nice(19)?;
-        let mut install =
-            process::cargo(&["install", "cargo-deny", "--locked", "--debug", "--quiet", "--root"]);
+        let mut install = process::cargo(&[
+            "install",
+            "cargo-deny",
+            "--locked",
+            "--debug",
+            "--quiet",
+            "--root",
+        ]);
         install.arg(&folder).env("CARGO_PROFILE_DEV_DEBUG", "0");
         process::capture(install).context("cargo-deny is missing, and could not be installed")?;
     }

@@ -25,10 +25,16 @@ impl Namespace {
 
     /// Like [`Namespace::create`], for one of several namespaces.
     pub fn named(suffix: &str) -> Result<Namespace> {
-        ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "a network namespace needs root: run this with sudo"
+        );
         let name = format!("linerate-{}{suffix}", std::process::id());
         process::run("ip", &["netns", "add", &name]).context("creating a network namespace")?;
-        let mut namespace = Namespace { name, congestion: String::new() }; // dropped, and so removed, on any error
+        let mut namespace = Namespace {
+            name,
+            congestion: String::new(),
+        }; // dropped, and so removed, on any error
         process::run("ip", &["-n", &namespace.name, "link", "set", "lo", "up"])?;
         namespace.congestion = namespace.set_congestion()?;
         Ok(namespace)
@@ -42,7 +48,10 @@ impl Namespace {
             return Ok(sysctl);
         }
         let route = |to| {
-            ["ip", "route", "replace", "table", "local", "local", to, "dev", "lo", "congctl", CONGESTION]
+            [
+                "ip", "route", "replace", "table", "local", "local", to, "dev", "lo", "congctl",
+                CONGESTION,
+            ]
         };
         self.within(&route("127.0.0.0/8"))?;
         self.within(&route("127.0.0.1"))?;

@@ -18,47 +18,147 @@ pub struct Package(&'static str, &'static str, &'static str);
 
 /// The packages of all commands.
 pub const ALL: &[Package] = &[
-    Package("libiscsi-bin", "iscsi-test-cu", "the conformance suite and small clients"),
-    Package("tgt", "tgtd", "the target to compare conformance and speed with"),
-    Package("istgt", "istgt", "another target, to test our initiator with"),
+    Package(
+        "libiscsi-bin",
+        "iscsi-test-cu",
+        "the conformance suite and small clients",
+    ),
+    Package(
+        "tgt",
+        "tgtd",
+        "the target to compare conformance and speed with",
+    ),
+    Package(
+        "istgt",
+        "istgt",
+        "another target, to test our initiator with",
+    ),
     Package("fio", "fio", "load with verification on attached volumes"),
-    Package("bonnie++", "bonnie++", "a file system under load on an attached volume"),
-    Package("xfsprogs", "mkfs.xfs", "a second file system on attached volumes"),
+    Package(
+        "bonnie++",
+        "bonnie++",
+        "a file system under load on an attached volume",
+    ),
+    Package(
+        "xfsprogs",
+        "mkfs.xfs",
+        "a second file system on attached volumes",
+    ),
     Package("e2fsprogs", "mkfs.ext4", "the first file system"),
     Package("fuse3", "fusermount3", "attaches volumes without root"),
-    Package("ethtool", "ethtool", "disables segmentation offload to compare HyperSCSI with iSCSI"),
+    Package(
+        "ethtool",
+        "ethtool",
+        "disables segmentation offload to compare HyperSCSI with iSCSI",
+    ),
     Package("tshark", "tshark", "decodes every PDU of the interop tests"),
-    Package("qemu-utils", "qemu-img", "qemu-img and qemu-io as initiators"),
-    Package("qemu-block-extra", "", "QEMU's iscsi:// driver, a module of qemu-utils"),
-    Package("libnbd-bin", "nbdcopy", "another NBD client: nbdinfo, nbdcopy, nbdfuse"),
-    Package("python3-libnbd", "nbdsh", "sends single NBD requests, including illegal ones"),
-    Package("nbd-client", "nbd-client", "sets up the kernel's NBD client in the guest"),
-    Package("sg3-utils", "sg_persist", "SCSI commands by the guest's kernel"),
-    Package("dmsetup", "dmsetup", "several paths to one LUN in the guest"),
-    Package("qemu-system-x86", "qemu-system-x86_64", "the emulated machine for the guest's kernel"),
-    Package("nbdkit", "nbdkit", "an NBD server with filters that delay, fail and restrict"),
+    Package(
+        "qemu-utils",
+        "qemu-img",
+        "qemu-img and qemu-io as initiators",
+    ),
+    Package(
+        "qemu-block-extra",
+        "",
+        "QEMU's iscsi:// driver, a module of qemu-utils",
+    ),
+    Package(
+        "libnbd-bin",
+        "nbdcopy",
+        "another NBD client: nbdinfo, nbdcopy, nbdfuse",
+    ),
+    Package(
+        "python3-libnbd",
+        "nbdsh",
+        "sends single NBD requests, including illegal ones",
+    ),
+    Package(
+        "nbd-client",
+        "nbd-client",
+        "sets up the kernel's NBD client in the guest",
+    ),
+    Package(
+        "sg3-utils",
+        "sg_persist",
+        "SCSI commands by the guest's kernel",
+    ),
+    Package(
+        "dmsetup",
+        "dmsetup",
+        "several paths to one LUN in the guest",
+    ),
+    Package(
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "the emulated machine for the guest's kernel",
+    ),
+    Package(
+        "nbdkit",
+        "nbdkit",
+        "an NBD server with filters that delay, fail and restrict",
+    ),
     Package("vblade", "vblade", "an AoE server, to test our client with"),
-    Package("aoetools", "aoeping", "AoE probes and configuration by third-party programs"),
-    Package("open-iscsi", "iscsiadm", "discovery by the Linux initiator's tool"),
-    Package("ceph-mon", "ceph-mon", "a Ceph cluster of one node, for RBD volumes: its monitor"),
+    Package(
+        "aoetools",
+        "aoeping",
+        "AoE probes and configuration by third-party programs",
+    ),
+    Package(
+        "open-iscsi",
+        "iscsiadm",
+        "discovery by the Linux initiator's tool",
+    ),
+    Package(
+        "ceph-mon",
+        "ceph-mon",
+        "a Ceph cluster of one node, for RBD volumes: its monitor",
+    ),
     Package("ceph-mgr", "ceph-mgr", "its manager"),
     Package("ceph-osd", "ceph-osd", "its object server"),
     Package("ceph-common", "rbd", "its commands, and librbd"),
     Package("g++", "g++", "compiles libFuzzer for the fuzz targets"),
-    Package("iproute2", "ip", "network namespaces for speed and captures"),
+    Package(
+        "iproute2",
+        "ip",
+        "network namespaces for speed and captures",
+    ),
     Package(
         "util-linux",
         "taskset",
         "pins server and client to their cores, enters namespaces, makes loop devices",
     ),
     Package("prometheus", "promtool", "reads metrics as Prometheus does"),
-    Package("strace", "strace", "shows that a flush issues the kernel's sync calls"),
-    Package("valgrind", "valgrind", "counts the instructions of a command"),
-    Package("chromium", "chromium", "renders reports, to check that nothing overlaps"),
+    Package(
+        "strace",
+        "strace",
+        "shows that a flush issues the kernel's sync calls",
+    ),
+    Package(
+        "valgrind",
+        "valgrind",
+        "counts the instructions of a command",
+    ),
+    Package(
+        "chromium",
+        "chromium",
+        "renders reports, to check that nothing overlaps",
+    ),
     Package("lintian", "lintian", "checks the Debian package"),
-    Package("dpkg-dev", "dpkg-shlibdeps", "finds the libraries that the Debian package depends on"),
-    Package("binutils", "strip", "strips symbols from the packaged program"),
-    Package("procps", "sysctl", "sets the namespace's congestion control"),
+    Package(
+        "dpkg-dev",
+        "dpkg-shlibdeps",
+        "finds the libraries that the Debian package depends on",
+    ),
+    Package(
+        "binutils",
+        "strip",
+        "strips symbols from the packaged program",
+    ),
+    Package(
+        "procps",
+        "sysctl",
+        "sets the namespace's congestion control",
+    ),
 ];
 
 /// Installs missing packages with apt-get, without starting their daemons. If installation is not possible,
@@ -67,7 +167,10 @@ pub const ALL: &[Package] = &[
 /// # Errors
 /// apt-get was run and failed.
 pub fn ensure(packages: &[Package]) -> Result<()> {
-    let missing: Vec<&Package> = packages.iter().filter(|package| !present(package)).collect();
+    let missing: Vec<&Package> = packages
+        .iter()
+        .filter(|package| !present(package))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -75,7 +178,10 @@ pub fn ensure(packages: &[Package]) -> Result<()> {
     for Package(name, _, reason) in &missing {
         println!("missing: {name:18} {reason}");
     }
-    let obstacle = match (process::installed("apt-get"), rustix::process::geteuid().is_root()) {
+    let obstacle = match (
+        process::installed("apt-get"),
+        rustix::process::geteuid().is_root(),
+    ) {
         (true, true) => return install(&names),
         (false, _) => "this system has no apt-get: install the programs with its package manager",
         (true, false) => "not root: run `sudo apt-get install` with the names above",
@@ -89,8 +195,9 @@ fn present(&Package(name, program, _): &Package) -> bool {
     if !program.is_empty() {
         return process::installed(program);
     }
-    let query =
-        Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", name]).output();
+    let query = Command::new("dpkg-query")
+        .args(["--show", "--showformat=${db:Status-Status}", name])
+        .output();
     query.is_ok_and(|output| output.stdout == b"installed")
 }
 
@@ -105,7 +212,9 @@ fn install(names: &[&str]) -> Result<()> {
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     // tshark's installation asks whether users other than root may capture; this keeps the default, no.
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
     command
 }
 
@@ -140,7 +249,10 @@ impl StartNothing {
         if path.exists() && fs::read(path)? != SCRIPT.as_bytes() {
             fs::rename(path, &before)?;
         }
-        let policy = StartNothing { path: path.to_owned(), before };
+        let policy = StartNothing {
+            path: path.to_owned(),
+            before,
+        };
         fs::write(path, SCRIPT)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
         Ok(policy)
@@ -176,7 +288,8 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("linerate-policy-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("linerate-policy-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).expect("a folder");
             Folder(path)
         }
@@ -200,7 +313,10 @@ mod tests {
     fn nothing_is_started_while_it_is_in_force_and_no_file_is_left() {
         let folder = Folder::new("none");
         let policy = StartNothing::at(&folder.policy()).expect("set");
-        let status = Command::new(folder.policy()).args(["tgt", "start"]).status().expect("it runs");
+        let status = Command::new(folder.policy())
+            .args(["tgt", "start"])
+            .status()
+            .expect("it runs");
         assert_eq!(status.code(), Some(101));
         drop(policy);
         assert_eq!(folder.names(), 0);
@@ -212,8 +328,18 @@ mod tests {
         fs::write(folder.policy(), "#!/bin/sh\nexit 104\n").expect("room");
         fs::set_permissions(folder.policy(), fs::Permissions::from_mode(0o750)).expect("ours");
         drop(StartNothing::at(&folder.policy()).expect("set"));
-        assert_eq!(fs::read_to_string(folder.policy()).expect("there"), "#!/bin/sh\nexit 104\n");
-        assert_eq!(fs::metadata(folder.policy()).expect("there").permissions().mode() & 0o777, 0o750);
+        assert_eq!(
+            fs::read_to_string(folder.policy()).expect("there"),
+            "#!/bin/sh\nexit 104\n"
+        );
+        assert_eq!(
+            fs::metadata(folder.policy())
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o750
+        );
         assert_eq!(folder.names(), 1);
     }
 
@@ -223,7 +349,10 @@ mod tests {
         fs::write(folder.policy(), "#!/bin/sh\nexit 104\n").expect("room");
         std::mem::forget(StartNothing::at(&folder.policy()).expect("set"));
         drop(StartNothing::at(&folder.policy()).expect("set again"));
-        assert_eq!(fs::read_to_string(folder.policy()).expect("there"), "#!/bin/sh\nexit 104\n");
+        assert_eq!(
+            fs::read_to_string(folder.policy()).expect("there"),
+            "#!/bin/sh\nexit 104\n"
+        );
         assert_eq!(folder.names(), 1);
     }
 }

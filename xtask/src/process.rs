@@ -30,13 +30,17 @@ pub fn installed(program: &str) -> bool {
 pub fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    everywhere.map(|directory| directory.join(program)).find(|path| path.is_file())
+    everywhere
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
 }
 
 /// Runs a program with our own input and output; an exit code other than 0 is an error.
 pub fn succeed(mut command: Command) -> Result<()> {
     let shown = shown(&command);
-    let status = command.status().with_context(|| format!("cannot run {shown}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {shown}"))?;
     if !status.success() {
         bail!("{shown}: {status}");
     }
@@ -46,9 +50,15 @@ pub fn succeed(mut command: Command) -> Result<()> {
 /// Runs a program and returns its standard output; an exit code other than 0 is an error with its standard error.
 pub fn capture(mut command: Command) -> Result<String> {
     let shown = shown(&command);
-    let output = command.output().with_context(|| format!("cannot run {shown}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {shown}"))?;
     if !output.status.success() {
-        bail!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+        bail!(
+            "{shown}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -62,9 +72,16 @@ pub fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
 
 /// Fails unless all of these programs are installed.
 pub fn require(programs: &[impl AsRef<str>]) -> Result<()> {
-    let missing: Vec<&str> =
-        programs.iter().map(AsRef::as_ref).filter(|program| !installed(program)).collect();
-    ensure!(missing.is_empty(), "missing: {}; run `cargo xtask packages`", missing.join(", "));
+    let missing: Vec<&str> = programs
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|program| !installed(program))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "missing: {}; run `cargo xtask packages`",
+        missing.join(", ")
+    );
     Ok(())
 }
 
@@ -88,9 +105,16 @@ pub fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> 
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {shown}"))?;
-    let collectors = [child.stdout.take().map(collect), child.stderr.take().map(collect)];
+    let collectors = [
+        child.stdout.take().map(collect),
+        child.stderr.take().map(collect),
+    ];
     let ended = end_within(limit, &mut child)?;
-    let text = collectors.into_iter().flatten().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>();
+    let text = collectors
+        .into_iter()
+        .flatten()
+        .filter_map(|thread| thread.join().ok())
+        .collect::<Vec<_>>();
     Ok((ended, text.concat()))
 }
 
@@ -99,7 +123,9 @@ fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.signal().map_or(Ended::Exited(status), Ended::Crashed));
+            return Ok(status
+                .signal()
+                .map_or(Ended::Exited(status), Ended::Crashed));
         }
         if Instant::now() >= deadline {
             child.kill()?;
@@ -114,7 +140,13 @@ fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
 pub fn kill_children(parent: u32) -> Result<usize> {
     let mut killed = 0;
     for entry in std::fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         // `PID (NAME) STATE PARENT …`, where a name can contain any character.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
@@ -150,7 +182,10 @@ impl Background {
     /// Starts a program.
     pub fn start(command: &mut Command) -> Result<Background> {
         let shown = shown(command);
-        let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
+        let child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot run {shown}"))?;
         Ok(Background { child })
     }
 
@@ -158,13 +193,21 @@ impl Background {
     pub fn start_piped(command: &mut Command) -> Result<Background> {
         let shown = shown(command);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        Ok(Background { child: child.with_context(|| format!("cannot run {shown}"))? })
+        Ok(Background {
+            child: child.with_context(|| format!("cannot run {shown}"))?,
+        })
     }
 
     /// Starts our server, and waits for its line `ready`. Later output is read and discarded, so that the server never blocks.
     pub fn start_ready(command: &mut Command) -> Result<Background> {
         let mut background = Background::start(command.stdout(Stdio::piped()))?;
-        await_ready(background.child.stdout.take().context("the server's standard output")?)?;
+        await_ready(
+            background
+                .child
+                .stdout
+                .take()
+                .context("the server's standard output")?,
+        )?;
         Ok(background)
     }
 
@@ -198,7 +241,9 @@ impl Background {
 
     /// Terminates the process (SIGTERM), and kills it if it does not exit in time.
     pub fn stop(&mut self) {
-        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
         if matches!(self.child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
             self.resume(); // a stopped process would not handle SIGTERM
             let _ = end_within(Self::GRACE, &mut self.child); // an error cannot be handled here
@@ -226,7 +271,9 @@ fn await_ready(stdout: ChildStdout) -> Result<()> {
         match lines.recv_timeout(START) {
             Ok(line) if line == "ready" => return Ok(()),
             Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => bail!("the server did not print `ready` within {START:?}"),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the server did not print `ready` within {START:?}")
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("the server exited before it was ready"),
         }
     }
@@ -234,9 +281,14 @@ fn await_ready(stdout: ChildStdout) -> Result<()> {
 
 /// Returns a command line as typed in a shell, for messages.
 fn shown(command: &Command) -> String {
-    let program =
-        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    command.get_args().fold(program, |line, argument| line + " " + &argument.to_string_lossy())
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    command.get_args().fold(program, |line, argument| {
+        line + " " + &argument.to_string_lossy()
+    })
 }
 
 #[cfg(test)]
@@ -251,8 +303,11 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_ended_when_its_time_is_up() {
-        let (ended, text) =
-            within(Duration::from_millis(200), shell("echo begun; exec sleep 1000")).expect("sh runs");
+        let (ended, text) = within(
+            Duration::from_millis(200),
+            shell("echo begun; exec sleep 1000"),
+        )
+        .expect("sh runs");
         assert!(matches!(ended, Ended::OutOfTime), "{ended:?}");
         assert_eq!(text, "begun\n");
     }
@@ -267,7 +322,8 @@ mod tests {
 
     #[test]
     fn both_outputs_are_kept() {
-        let (_, text) = within(Duration::from_secs(10), shell("echo out; echo err >&2")).expect("sh runs");
+        let (_, text) =
+            within(Duration::from_secs(10), shell("echo out; echo err >&2")).expect("sh runs");
         assert!(text.contains("out\n") && text.contains("err\n"));
     }
 

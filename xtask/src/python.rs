@@ -66,13 +66,22 @@ impl Environment {
     fn ready(folder: &Path) -> Result<Environment> {
         let why = "Python 3.11 or later with venv is missing (apt-get install python3-venv)";
         process::run("python3", &["-c", VERSION_AT_LEAST]).context(why)?;
-        let environment = Environment { path: workspace::root().join("target/python") };
+        let environment = Environment {
+            path: workspace::root().join("target/python"),
+        };
         let path = environment.path.display().to_string();
         if !environment.path.join("bin/pip").exists() {
-            process::run("python3", &["-m", "venv", &path]).context("creating the virtual environment")?;
+            process::run("python3", &["-m", "venv", &path])
+                .context("creating the virtual environment")?;
         }
         let requirements = folder.join("tests/requirements.txt").display().to_string();
-        let install = ["install", "--quiet", "--disable-pip-version-check", "--requirement", &requirements];
+        let install = [
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+            &requirements,
+        ];
         process::run(environment.program("pip"), &install)
             .context("pip cannot install the packages for the tests")?;
         Ok(environment)
@@ -91,13 +100,31 @@ impl Environment {
         let mut maturin = Command::new(self.program("maturin"));
         // Build for this machine, whose C library can be newer than any manylinux tag permits.
         maturin
-            .args(["build", "--locked", "--quiet", "--strip", "--compatibility", "linux", "--out"])
+            .args([
+                "build",
+                "--locked",
+                "--quiet",
+                "--strip",
+                "--compatibility",
+                "linux",
+                "--out",
+            ])
             .arg(&wheels);
-        maturin.arg("--manifest-path").arg(folder.join("Cargo.toml"));
-        maturin.env("VIRTUAL_ENV", &self.path).env("CARGO_TARGET_DIR", workspace::root().join("target"));
+        maturin
+            .arg("--manifest-path")
+            .arg(folder.join("Cargo.toml"));
+        maturin
+            .env("VIRTUAL_ENV", &self.path)
+            .env("CARGO_TARGET_DIR", workspace::root().join("target"));
         process::succeed(maturin).context("building the wheel")?;
         let mut pip = Command::new(self.program("pip"));
-        pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]);
+        pip.args([
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--force-reinstall",
+        ]);
         for wheel in std::fs::read_dir(&wheels).with_context(|| wheels.display().to_string())? {
             pip.arg(wheel?.path());
         }
@@ -107,12 +134,20 @@ impl Environment {
     /// Runs pytest, shows its output, and reads the counts from its last line.
     fn test(&self, folder: &Path) -> Result<Tally> {
         let mut pytest = Command::new(self.program("python"));
-        pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
-        pytest.env("LINERATE_BIN", workspace::root().join("target/debug/linerate"));
+        pytest
+            .args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"])
+            .current_dir(folder);
+        pytest.env(
+            "LINERATE_BIN",
+            workspace::root().join("target/debug/linerate"),
+        );
         pytest.env("PYTHONDONTWRITEBYTECODE", "1");
         // The tests and their child processes import the installed wheel, not the sources in this directory.
         pytest.env("PYTHONSAFEPATH", "1");
-        let mut child = pytest.stdout(Stdio::piped()).spawn().context("cannot run pytest")?;
+        let mut child = pytest
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run pytest")?;
         let stdout = child.stdout.take().context("pytest's output")?;
         let mut tally = Tally::default();
         for line in BufReader::new(stdout).lines() {
@@ -153,7 +188,14 @@ mod tests {
     #[test]
     fn pytests_counts_are_read() {
         let line = "2 failed, 40 passed, 1 skipped, 3 warnings, 1 error in 12.34s (0:00:12)";
-        assert_eq!(counted(line), Some(Tally { passed: 40, failed: 3, skipped: 1 }));
+        assert_eq!(
+            counted(line),
+            Some(Tally {
+                passed: 40,
+                failed: 3,
+                skipped: 1
+            })
+        );
         assert_eq!(counted("tests took 3 s in all"), None);
         assert_eq!(counted("............ [100%]"), None);
     }

@@ -18,7 +18,11 @@ pub enum Verdict {
 impl Verdict {
     /// Returns `Holds` if a condition holds, and `Fails` otherwise.
     pub fn of(holds: bool) -> Verdict {
-        if holds { Verdict::Holds } else { Verdict::Fails }
+        if holds {
+            Verdict::Holds
+        } else {
+            Verdict::Fails
+        }
     }
 
     /// Holds if both hold.
@@ -43,14 +47,23 @@ impl Tally {
     /// Returns the tally of one check with this verdict.
     pub fn of(verdict: Verdict) -> Tally {
         match verdict {
-            Verdict::Holds => Tally { passed: 1, ..Tally::default() },
-            Verdict::Fails => Tally { failed: 1, ..Tally::default() },
+            Verdict::Holds => Tally {
+                passed: 1,
+                ..Tally::default()
+            },
+            Verdict::Fails => Tally {
+                failed: 1,
+                ..Tally::default()
+            },
         }
     }
 
     /// Returns the tally of one check that could not be made here.
     pub fn skipped() -> Tally {
-        Tally { skipped: 1, ..Tally::default() }
+        Tally {
+            skipped: 1,
+            ..Tally::default()
+        }
     }
 
     /// Runs checks that each keep a core busy, one check per core. Each check returns its output, which is
@@ -96,7 +109,11 @@ mod tests {
 
     #[test]
     fn the_closing_line_has_its_plain_form() {
-        let mut tally = Tally { passed: 2, failed: 0, skipped: 1 };
+        let mut tally = Tally {
+            passed: 2,
+            failed: 0,
+            skipped: 1,
+        };
         tally += Tally::of(Verdict::Holds);
         assert_eq!(tally.to_string(), "3 passed, 0 failed, 1 skipped");
         assert_eq!(tally.verdict(), Verdict::Holds);
@@ -115,12 +132,20 @@ mod tests {
         made.sort_unstable();
         assert_eq!((made, tally.passed, tally.failed), (checks, 16, 4));
         let told: BTreeSet<&str> = failed.lines().collect();
-        assert_eq!(told, BTreeSet::from(["0", "5", "10", "15"]), "failures are repeated");
+        assert_eq!(
+            told,
+            BTreeSet::from(["0", "5", "10", "15"]),
+            "failures are repeated"
+        );
     }
 
     #[test]
     fn one_failure_is_enough() {
-        let mut tally = Tally { passed: 1000, failed: 0, skipped: 0 };
+        let mut tally = Tally {
+            passed: 1000,
+            failed: 0,
+            skipped: 0,
+        };
         tally += Tally::of(Verdict::Fails);
         assert_eq!(tally.verdict(), Verdict::Fails);
     }

@@ -45,13 +45,26 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let fuzz_seconds = options.fuzz_seconds;
     let first = [
         Step("format", &|_| format()),
-        Step("tidy", &|_| tidy::run(&tidy::Options::default()).map(Tally::of)),
-        Step("clippy", &|_| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
+        Step("tidy", &|_| {
+            tidy::run(&tidy::Options::default()).map(Tally::of)
+        }),
+        Step("clippy", &|_| {
+            checked(&[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "--deny",
+                "warnings",
+            ])
+        }),
         Step("tests", &|failures| cargo_test(fuzz_seconds, failures)),
     ];
     // QEMU and valgrind use one core.
     let one_core = [
-        Step("guest", &|failures| guest::measure(&guest::Options::default(), failures)),
+        Step("guest", &|failures| {
+            guest::measure(&guest::Options::default(), failures)
+        }),
         Step("instructions", &|_| instructions::measure()),
         Step("package", &|_| package::measure()),
     ];
@@ -59,11 +72,15 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         Step("python", &|_| python::measure()),
         Step("book", &|_| book::measure()),
         Step("conformance", &|_| conformance(options.full)),
-        Step("licences and advisories", &|_| licences().context("cargo-deny is prepared once")?.check()),
+        Step("licences and advisories", &|_| {
+            licences().context("cargo-deny is prepared once")?.check()
+        }),
     ];
     let all_cores = [
         Step("simulation", &simulate::measure),
-        Step("fuzz", &|failures| fuzz::measure(&fuzz::Options::short(fuzz_seconds), failures)),
+        Step("fuzz", &|failures| {
+            fuzz::measure(&fuzz::Options::short(fuzz_seconds), failures)
+        }),
     ];
     let mut ended: Vec<Ended> = first.iter().map(Step::run).collect();
     thread::scope(|scope| {
@@ -72,13 +89,25 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         ended.extend(other_core.join().expect("a step returns its errors"));
     });
     ended.extend(all_cores.iter().map(Step::run));
-    let failed: Vec<&Ended> = ended.iter().filter(|step| step.tally.verdict() == Verdict::Fails).collect();
+    let failed: Vec<&Ended> = ended
+        .iter()
+        .filter(|step| step.tally.verdict() == Verdict::Fails)
+        .collect();
     // Print failures last, because truncated logs lose their beginning.
     ended.iter().for_each(|step| print!("{}", step.failures));
-    let times = ended.iter().map(|step| format!("{} {:.0} s", step.name, step.time.as_secs_f64()));
+    let times = ended
+        .iter()
+        .map(|step| format!("{} {:.0} s", step.name, step.time.as_secs_f64()));
     println!("times: {}", times.collect::<Vec<_>>().join(", "));
     if !failed.is_empty() {
-        println!("failed: {}", failed.iter().map(|step| step.name).collect::<Vec<_>>().join(", "));
+        println!(
+            "failed: {}",
+            failed
+                .iter()
+                .map(|step| step.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
     }
     if let Some(complaint) = failed.iter().find_map(|step| step.complaint.as_ref()) {
         println!("{complaint}");
@@ -90,7 +119,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 }
 
 /// A step: its name, and its function, which appends the output of failures to a text.
-struct Step<'a>(&'static str, &'a (dyn Fn(&mut String) -> Result<Tally> + Sync));
+struct Step<'a>(
+    &'static str,
+    &'a (dyn Fn(&mut String) -> Result<Tally> + Sync),
+);
 
 /// The result of a step.
 struct Ended {
@@ -116,8 +148,18 @@ impl Step<'_> {
         });
         let time = begun.elapsed();
         println!("== {name} {:.0} s: {tally}", time.as_secs_f64());
-        let complaint = if tally.verdict() == Verdict::Fails { complaint() } else { None };
-        Ended { name, time, tally, failures, complaint }
+        let complaint = if tally.verdict() == Verdict::Fails {
+            complaint()
+        } else {
+            None
+        };
+        Ended {
+            name,
+            time,
+            tally,
+            failures,
+            complaint,
+        }
     }
 }
 
@@ -137,7 +179,11 @@ fn conformance(full: bool) -> Result<Tally> {
         println!("skipped: iscsi-test-cu is missing");
         return Ok(Tally::skipped());
     }
-    let options = if full { conformance::Options::full() } else { conformance::Options::quick() };
+    let options = if full {
+        conformance::Options::full()
+    } else {
+        conformance::Options::quick()
+    };
     let (mut tally, verdict) = conformance::measure(&options)?;
     if tally.verdict() != verdict {
         tally += Tally::of(verdict); // nothing failed, but a test passed in no configuration
@@ -161,10 +207,17 @@ fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     // Most tests spend most of their time waiting for processes and clocks.
     let cores = thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (3 * cores).to_string());
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo test")?;
     let stdout = child.stdout.take().context("the output of cargo test")?;
     let (heard, lines) = mpsc::channel();
-    thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| heard.send(line)));
+    thread::spawn(move || {
+        BufReader::new(stdout)
+            .lines()
+            .try_for_each(|line| heard.send(line))
+    });
     let mut failures = Failures::default();
     let mut tally = Tally::default();
     loop {
@@ -202,8 +255,13 @@ fn build_ahead(fuzz_seconds: u64) {
     if rustix::process::nice(19).is_err() {
         return;
     }
-    for build in
-        [Ok(simulate::build()), Ok(instructions::build()), fuzz::build(fuzz_seconds)].into_iter().flatten()
+    for build in [
+        Ok(simulate::build()),
+        Ok(instructions::build()),
+        fuzz::build(fuzz_seconds),
+    ]
+    .into_iter()
+    .flatten()
     {
         let _ = process::capture(build);
     }
@@ -243,8 +301,11 @@ impl Failures {
             if let Some((name, _)) = test.split_once(" has been running for over ") {
                 self.slow.push(name.to_owned());
             } else {
-                self.slow
-                    .retain(|slow| !test.strip_prefix(slow).is_some_and(|rest| rest.starts_with(" ... ")));
+                self.slow.retain(|slow| {
+                    !test
+                        .strip_prefix(slow)
+                        .is_some_and(|rest| rest.starts_with(" ... "))
+                });
             }
         }
     }
@@ -252,8 +313,9 @@ impl Failures {
     /// Reports that there was no output for [`SILENCE_MAX`].
     fn hung(&mut self) {
         let (time, tests) = (SILENCE_MAX.as_secs(), self.slow.join(", "));
-        let told =
-            format!("no test ended within {time} s, so the test binary was killed; running tests: {tests}\n");
+        let told = format!(
+            "no test ended within {time} s, so the test binary was killed; running tests: {tests}\n"
+        );
         print!("{told}");
         self.lines.push(told);
         self.slow.clear();
@@ -267,8 +329,14 @@ impl Failures {
 /// Returns the counts of a line such as `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
 fn counted(line: &str) -> Option<Tally> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let mut numbers = counts.split("; ").map_while(|part| part.split(' ').next()?.parse().ok());
-    Some(Tally { passed: numbers.next()?, failed: numbers.next()?, skipped: numbers.next()? })
+    let mut numbers = counts
+        .split("; ")
+        .map_while(|part| part.split(' ').next()?.parse().ok());
+    Some(Tally {
+        passed: numbers.next()?,
+        failed: numbers.next()?,
+        skipped: numbers.next()?,
+    })
 }
 
 // Checks that the disk has space for a complete test run. A full disk makes correct tests fail.
@@ -288,9 +356,15 @@ const GIB: u64 = 1 << 30;
 fn ensure_space() -> Result<()> {
     let target = workspace::target_directory();
     // Cargo creates the directory and its parents if they do not exist yet.
-    let existing = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let existing = target
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(Path::new("/"));
     // A concurrent build can delete files while they are counted, which is not an error.
-    let (free, held) = (free_bytes(existing)?, held_bytes(&target).unwrap_or(NEEDED + INCREMENTAL));
+    let (free, held) = (
+        free_bytes(existing)?,
+        held_bytes(&target).unwrap_or(NEEDED + INCREMENTAL),
+    );
     let is_incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|set| set != "0");
     let needed = NEEDED + if is_incremental { INCREMENTAL } else { 0 };
     ensure!(
@@ -308,8 +382,13 @@ fn ensure_space() -> Result<()> {
 /// Returns a hint for a failure if a disk that the run uses is full.
 fn complaint() -> Option<String> {
     let folders = [workspace::target_directory(), std::env::temp_dir()];
-    let full = folders.iter().find(|folder| free_bytes(folder).is_ok_and(|free| free < LITTLE))?;
-    Some(format!("the disk of {} is full, which alone can make tests fail", full.display()))
+    let full = folders
+        .iter()
+        .find(|folder| free_bytes(folder).is_ok_and(|free| free < LITTLE))?;
+    Some(format!(
+        "the disk of {} is full, which alone can make tests fail",
+        full.display()
+    ))
 }
 
 fn free_bytes(folder: &Path) -> Result<u64> {
@@ -322,9 +401,13 @@ fn held_bytes(folder: &Path) -> Result<u64> {
     if !folder.exists() {
         return Ok(0);
     }
-    let folder = folder.to_str().context("the target directory's name is not UTF-8")?;
+    let folder = folder
+        .to_str()
+        .context("the target directory's name is not UTF-8")?;
     let told = process::run("du", &["--summarize", "--block-size=1", folder])?;
-    let (bytes, _) = told.split_once('\t').context("du prints bytes and a name")?;
+    let (bytes, _) = told
+        .split_once('\t')
+        .context("du prints bytes and a name")?;
     Ok(bytes.parse()?)
 }
 
@@ -335,7 +418,14 @@ mod tests {
     #[test]
     fn cargos_counts_are_read() {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s";
-        assert_eq!(counted(line), Some(Tally { passed: 12, failed: 2, skipped: 1 }));
+        assert_eq!(
+            counted(line),
+            Some(Tally {
+                passed: 12,
+                failed: 2,
+                skipped: 1
+            })
+        );
         assert_eq!(counted("running 3 tests"), None);
     }
 
@@ -356,6 +446,11 @@ mod tests {
         heard.iter().for_each(|line| failures.hear(line));
         failures.hear("test two ... ok");
         failures.hung();
-        assert!(failures.told().trim_end().ends_with("running tests: one, two::more"));
+        assert!(
+            failures
+                .told()
+                .trim_end()
+                .ends_with("running tests: one, two::more")
+        );
     }
 }

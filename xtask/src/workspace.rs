@@ -11,7 +11,9 @@ use crate::process;
 /// Returns the root of the source tree: the parent of this crate's directory.
 pub fn root() -> &'static Path {
     // xtask is directly below the root, so its manifest's directory has a parent.
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or(Path::new("."))
 }
 
 /// Returns Cargo's target directory: the default, or `CARGO_TARGET_DIR`.
@@ -89,7 +91,12 @@ pub struct Dependency {
 
 /// Reads the metadata of the workspace's own members.
 pub fn metadata() -> Result<Metadata> {
-    let output =
-        process::capture(process::cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
+    let output = process::capture(process::cargo(&[
+        "metadata",
+        "--no-deps",
+        "--offline",
+        "--format-version",
+        "1",
+    ]))?;
     serde_json::from_str(&output).context("reading the output of cargo metadata")
 }

@@ -24,8 +24,12 @@ fn main() -> ExitCode {
         eprintln!("usage: tokio_disk URL FILE");
         return ExitCode::FAILURE;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
-    let outcome = runtime.map_err(Anything::from).and_then(|runtime| runtime.block_on(run(url, file)));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build();
+    let outcome = runtime
+        .map_err(Anything::from)
+        .and_then(|runtime| runtime.block_on(run(url, file)));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

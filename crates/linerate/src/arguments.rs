@@ -149,7 +149,9 @@ impl<Own: Args, Below: Subcommand> FromArgMatches for Nested<Own, Below> {
 impl<Own: Args, Below: Subcommand> Args for Nested<Own, Below> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let command = Below::augment_subcommands(Own::augment_args(command));
-        command.args_conflicts_with_subcommands(true).subcommand_negates_reqs(true)
+        command
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -223,7 +225,9 @@ impl Command {
     /// The signals that end this process: all ending signals that the command does not handle itself.
     fn ended_by(&self) -> Vec<i32> {
         match self {
-            Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
+            Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => {
+                Vec::new()
+            }
             Command::Bench(bench) if matches!(**bench, Nested::Own(_)) => Vec::new(),
             // SIGHUP makes a server reload its configuration.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
@@ -241,9 +245,14 @@ const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTIN
 /// waiting for an unresponsive peer. A server logs such waits instead.
 fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
     if let Some((name, below)) = matches.subcommand() {
-        return command.find_subcommand(name).into_iter().for_each(|command| note_for_people(command, below));
+        return command
+            .find_subcommand(name)
+            .into_iter()
+            .for_each(|command| note_for_people(command, below));
     }
-    let is_quiet = matches.try_get_one("quiet").is_ok_and(|quiet| quiet == Some(&true));
+    let is_quiet = matches
+        .try_get_one("quiet")
+        .is_ok_and(|quiet| quiet == Some(&true));
     if is_quiet || wants_json() {
         return;
     }
@@ -258,9 +267,14 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
         .get_arguments()
         .filter(is_size)
         .filter_map(|argument| matches.get_raw(argument.get_id().as_str()));
-    let bare = values.flatten().filter_map(|value| spec::bare_unit(value.to_str()?)).next();
+    let bare = values
+        .flatten()
+        .filter_map(|value| spec::bare_unit(value.to_str()?))
+        .next();
     if let Some((text, bytes)) = bare {
-        remark(format_args!("note: {text} is {bytes}, a power of two (`linerate help units`)"));
+        remark(format_args!(
+            "note: {text} is {bytes}, a power of two (`linerate help units`)"
+        ));
     }
 }
 
@@ -269,27 +283,37 @@ impl Arguments {
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
         let mut command = help::explained(Arguments::command());
         let words = help::without_repetition(&command, std::env::args_os().collect());
-        let read = command.try_get_matches_from_mut(words).inspect(|read| note_for_people(&command, read));
-        read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
-            let told = told.format(&mut command);
-            if told.use_stderr() {
-                // An error message quotes the words of the command line, which may include a secret.
-                let safe = secrets::masked(&told.render().to_string());
-                drop(io::stderr().write_all(safe.as_bytes()));
-                report_json(safe.trim_start_matches("error: ").trim_end(), told.exit_code() as u8);
-            } else {
-                note(told.print().and_then(|()| io::stdout().flush()));
-            }
-            // the exit code is 0 or 2
-            ExitCode::from(told.exit_code() as u8)
-        })
+        let read = command
+            .try_get_matches_from_mut(words)
+            .inspect(|read| note_for_people(&command, read));
+        read.and_then(|read| Arguments::from_arg_matches(&read))
+            .map_err(|told| {
+                let told = told.format(&mut command);
+                if told.use_stderr() {
+                    // An error message quotes the words of the command line, which may include a secret.
+                    let safe = secrets::masked(&told.render().to_string());
+                    drop(io::stderr().write_all(safe.as_bytes()));
+                    report_json(
+                        safe.trim_start_matches("error: ").trim_end(),
+                        told.exit_code() as u8,
+                    );
+                } else {
+                    note(told.print().and_then(|()| io::stdout().flush()));
+                }
+                // the exit code is 0 or 2
+                ExitCode::from(told.exit_code() as u8)
+            })
     }
 
     /// Runs the command. If `--record` is given, the recording is written even if the command fails.
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
-        let Some(path) = self.record.take() else { return self.carry_out() };
+        let Some(path) = self.record.take() else {
+            return self.carry_out();
+        };
         if !self.command.uses_targets() {
-            return Err(Failure::refused("--record needs a command that connects to a target"));
+            return Err(Failure::refused(
+                "--record needs a command that connects to a target",
+            ));
         }
         if self.command.is_handed_on() {
             return self.carry_out();
@@ -302,12 +326,21 @@ impl Arguments {
     }
 
     fn carry_out(self) -> Result<ExitCode, Failure> {
-        let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
+        let log = Log {
+            filter: self.log,
+            format: self.log_format.map(Into::into),
+        };
         match self.command {
             Command::Serve(_) => {} // it starts logging after it has read its configuration file
             Command::Server(_) => log::begin(&log, &Log::default())?,
             // The output of the other commands is for people, and log lines about logins would clutter it.
-            _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
+            _ => log::begin(
+                &log,
+                &Log {
+                    filter: Some("warn".to_owned()),
+                    ..Log::default()
+                },
+            )?,
         }
         if self.command.ignores_hangups() {
             interrupt::ignore_hangups()?;
@@ -328,12 +361,16 @@ impl Arguments {
             Command::Bench(bench) => match *bench {
                 Nested::Own(arguments) => return bench::run(&arguments),
                 Nested::Below(BenchCommand::Agent(arguments)) => listen::run_agent(&arguments)?,
-                Nested::Below(BenchCommand::Verify(arguments)) => return bench::verify_log(&arguments),
+                Nested::Below(BenchCommand::Verify(arguments)) => {
+                    return bench::verify_log(&arguments);
+                }
             },
             Command::Compare(arguments) => return report::run_compare(&arguments),
             Command::Report(report) => match *report {
                 Nested::Own(arguments) => report::run(&arguments)?,
-                Nested::Below(ReportCommand::Published(arguments)) => report::run_published(&arguments)?,
+                Nested::Below(ReportCommand::Published(arguments)) => {
+                    report::run_published(&arguments)?
+                }
             },
             Command::Diagnose(diagnose) => match *diagnose {
                 Nested::Own(arguments) => return diagnose::run(&arguments),
@@ -342,7 +379,9 @@ impl Arguments {
             Command::Selftest(arguments) => return prove::run(&arguments),
             Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
             Command::Lab(LabCommand::Peer(arguments)) => listen::run_peer(&arguments)?,
-            Command::Completions(arguments) => help::run_completions(&arguments, Arguments::command()),
+            Command::Completions(arguments) => {
+                help::run_completions(&arguments, Arguments::command())
+            }
             Command::Man(arguments) => man::run(&arguments, Arguments::command())?,
             Command::Topic(topic) => say(topic.text()),
         }
@@ -356,7 +395,11 @@ mod tests {
 
     #[test]
     fn a_command_with_commands_below_it_does_its_own_work_too() {
-        let parsed = |line: &str| Arguments::try_parse_from(line.split(' ')).expect(line).command;
+        let parsed = |line: &str| {
+            Arguments::try_parse_from(line.split(' '))
+                .expect(line)
+                .command
+        };
         for own in ["linerate bench ram:1MiB --depth 4", "linerate bench --list"] {
             assert!(
                 matches!(parsed(own), Command::Bench(bench) if matches!(*bench, Nested::Own(_))),

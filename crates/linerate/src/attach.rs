@@ -66,11 +66,24 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let records = records()?;
     let at = MountPoint::prepare(path, &records)?;
     attach::be_behind_a_disk();
-    let terms = Terms { read_only: arguments.read_only, allow_root: arguments.allow_root };
+    let terms = Terms {
+        read_only: arguments.read_only,
+        allow_root: arguments.allow_root,
+    };
     let log = (!arguments.foreground).then(|| records.join(format!("{}.log", std::process::id())));
     remote::run(async {
         let volume = named.open(arguments.read_only).await?;
-        attach::attach(volume, at, terms, RecordPaths { records: &records, log }, ready).await
+        attach::attach(
+            volume,
+            at,
+            terms,
+            RecordPaths {
+                records: &records,
+                log,
+            },
+            ready,
+        )
+        .await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -87,7 +100,10 @@ fn list(as_json: bool) -> Result<(), Failure> {
             return say_json_list("attached", &records);
         }
         (false, true) => say("no files are attached\n"),
-        (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),
+        (false, false) => say(&all
+            .iter()
+            .map(|found| format!("{found}\n"))
+            .collect::<String>()),
     }
     Ok(())
 }
@@ -126,8 +142,16 @@ impl AttachArguments {
 fn ready(record: &Record) -> Result<(), Failure> {
     watch(record.path.clone())?;
     let kind = if record.read_only { ", read-only" } else { "" };
-    say(&format!("{}: {}{kind}\n", record.path.display(), Bytes(record.bytes)));
-    record.log.as_deref().map_or(Ok(()), leave_terminal).map_err(Failure::failed)
+    say(&format!(
+        "{}: {}{kind}\n",
+        record.path.display(),
+        Bytes(record.bytes)
+    ));
+    record
+        .log
+        .as_deref()
+        .map_or(Ok(()), leave_terminal)
+        .map_err(Failure::failed)
 }
 
 // Running in the background: the command starts itself again as a second process, and returns when that
@@ -150,10 +174,19 @@ fn is_in_background() -> bool {
 
 /// Starts the second process, and waits until it is ready or has failed.
 fn go_into_background() -> Result<ExitCode, Failure> {
-    let cannot = |error: io::Error| Failure::failed(format!("cannot start the background process: {error}"));
+    let cannot =
+        |error: io::Error| Failure::failed(format!("cannot start the background process: {error}"));
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // for `ps`
-    command.args(std::env::args_os().skip(1)).env(MARK, "1").env("NO_COLOR", "1").stdout(Stdio::piped());
+    command.arg0(
+        std::env::args_os()
+            .next()
+            .unwrap_or_else(|| "linerate".into()),
+    ); // for `ps`
+    command
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .env("NO_COLOR", "1")
+        .stdout(Stdio::piped());
     let mut child = command.spawn().map_err(cannot)?;
     let mut said = String::new();
     if let Some(mut stdout) = child.stdout.take() {
@@ -166,7 +199,10 @@ fn go_into_background() -> Result<ExitCode, Failure> {
     // The second process has reported the reason. If it has no exit code, a signal ended it, such as the
     // shell's Ctrl-C, which also ends this process.
     let status = child.wait().map_err(cannot)?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
+    let code = status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .filter(|code| *code > 0);
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
@@ -216,10 +252,21 @@ fn watch(path: PathBuf) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::failed)?;
     let watch = move || {
         for attempt in signals.forever().enumerate().map(|(attempt, _)| attempt) {
-            end(&path, if attempt == 0 { UnmountMode::IfUnused } else { UnmountMode::Lazy });
+            end(
+                &path,
+                if attempt == 0 {
+                    UnmountMode::IfUnused
+                } else {
+                    UnmountMode::Lazy
+                },
+            );
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map(drop)
+        .map_err(Failure::failed)
 }
 
 fn end(path: &Path, way: UnmountMode) {

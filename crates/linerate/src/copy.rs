@@ -120,15 +120,27 @@ impl CopyArguments {
 }
 
 fn checkpoint(text: &str) -> Result<Time, String> {
-    let time: Time = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
+    let time: Time = text
+        .parse()
+        .map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
-    if fits { Ok(time) } else { Err("the checkpoint interval must be from 1s to 1h".to_owned()) }
+    if fits {
+        Ok(time)
+    } else {
+        Err("the checkpoint interval must be from 1s to 1h".to_owned())
+    }
 }
 
 fn request(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
+    let bytes: Bytes = text
+        .parse()
+        .map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);
-    if fits { Ok(bytes) } else { Err("the request size is a power of two from 64KiB to 64MiB".to_owned()) }
+    if fits {
+        Ok(bytes)
+    } else {
+        Err("the request size is a power of two from 64KiB to 64MiB".to_owned())
+    }
 }
 
 /// The progress of a copy.
@@ -163,7 +175,12 @@ struct Lines {
 impl Progress {
     fn new(arguments: &CopyArguments, interrupt: Interrupt) -> Progress {
         let kind = terminal::kind(arguments.progress, arguments.quiet);
-        Progress { kind, quiet: arguments.quiet, interrupt, shown: RefCell::new(Shown::Nothing) }
+        Progress {
+            kind,
+            quiet: arguments.quiet,
+            interrupt,
+            shown: RefCell::new(Shown::Nothing),
+        }
     }
 
     /// Replaces the display, and clears the previous one.
@@ -182,7 +199,12 @@ impl Observer for Progress {
         };
         let lines = |form| {
             let lines = RefCell::new(terminal::lines(form));
-            Shown::Lines(Box::new(Lines { verb, bytes, begun: Instant::now(), lines }))
+            Shown::Lines(Box::new(Lines {
+                verb,
+                bytes,
+                begun: Instant::now(),
+                lines,
+            }))
         };
         self.show(match self.kind {
             ProgressKind::Bar => Shown::Bar(Bar::begin(verb, start, bytes)),
@@ -228,7 +250,12 @@ impl Lines {
         let percent = position.byte as f64 / self.bytes.max(1) as f64 * 100.0;
         let mb_per_s = position.moved_bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3);
         let (done_percent, mb_per_s) = (Some(percent), Some(mb_per_s));
-        Moment { doing: doing(self.verb, position).to_owned(), done_percent, mb_per_s, ..Moment::default() }
+        Moment {
+            doing: doing(self.verb, position).to_owned(),
+            done_percent,
+            mb_per_s,
+            ..Moment::default()
+        }
     }
 }
 
@@ -248,14 +275,20 @@ impl Bar {
             let _ = write!(text, "{}/s", BinaryBytes(rate as u64)); // formatting into a bar cannot fail
         };
         let style = ProgressStyle::with_template(TEMPLATE).expect("a template with known keys");
-        let bar = ProgressBar::new(bytes).with_style(style.with_key("rate", rate)).with_message(verb);
+        let bar = ProgressBar::new(bytes)
+            .with_style(style.with_key("rate", rate))
+            .with_message(verb);
         // The remaining time is estimated from the steps since the last reset. An update moves the estimate's
         // start to the position, and the reset discards that step.
         bar.set_position(start);
         bar.tick();
         bar.reset_eta();
         bar.enable_steady_tick(Duration::from_millis(500));
-        Bar { verb, moved_bytes, bar }
+        Bar {
+            verb,
+            moved_bytes,
+            bar,
+        }
     }
 
     fn at(&self, position: Position) {
@@ -275,9 +308,17 @@ fn text(report: &Report) -> String {
         report.seconds,
         BinaryBytes(moved),
         significant(report.mb_per_s),
-        if report.offloaded_bytes > 0 { ", copied by the target itself" } else { "" },
+        if report.offloaded_bytes > 0 {
+            ", copied by the target itself"
+        } else {
+            ""
+        },
         BinaryBytes(own.saturating_sub(moved)),
-        if report.verified { "; source and destination match" } else { "" },
+        if report.verified {
+            "; source and destination match"
+        } else {
+            ""
+        },
     );
     if let Some(digest) = &report.sha256 {
         text += &format!("sha256 {digest}\n");
@@ -297,10 +338,17 @@ mod tests {
             begun: Instant::now(),
             lines: terminal::lines(Form::Plain).into(),
         };
-        let position = Position { byte: 900 << 20, moved_bytes: 60_000_000, hashing: false };
+        let position = Position {
+            byte: 900 << 20,
+            moved_bytes: 60_000_000,
+            hashing: false,
+        };
         let moment = lines.moment(position, Duration::from_secs(2)).to_string();
         assert_eq!(moment, "copied: 88 %, 30.0 MB/s");
-        let hole = Position { hashing: true, ..position };
+        let hole = Position {
+            hashing: true,
+            ..position
+        };
         assert_eq!(lines.moment(hole, Duration::from_secs(4)).doing, "hashed");
     }
 

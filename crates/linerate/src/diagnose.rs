@@ -26,7 +26,12 @@ use crate::terminal::{self, ProgressKind};
 
 /// Diagnoses a LUN, whose data may be overwritten, in about `seconds`, and writes the report to a directory,
 /// replacing an earlier report. With `quiet`, nothing is printed.
-pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -> Result<(), Failure> {
+pub(crate) async fn of_own(
+    url: &Url,
+    seconds: f64,
+    out: PathBuf,
+    quiet: bool,
+) -> Result<(), Failure> {
     let options = Options {
         quick: false,
         seconds: Some(seconds),
@@ -39,7 +44,12 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -
     let show = ShowOptions::report(out, quiet);
     let stage = Stage::new(&show, Folder::replace)?;
     let subject = Subject::Lun(Box::new(url.clone()));
-    let evidence = evidence(&subject, &options, &Progress::shown(crate::terminal::kind(None, false))).await?;
+    let evidence = evidence(
+        &subject,
+        &options,
+        &Progress::shown(crate::terminal::kind(None, false)),
+    )
+    .await?;
     stage.show(&diagnose(evidence)).map(|_| ())
 }
 
@@ -144,7 +154,9 @@ struct WritingOptions {
 impl DiagnoseArguments {
     fn options(&self) -> Result<Options, Failure> {
         let own = self.load.load()?;
-        if own.is_some_and(|load| load.direction == Direction::Write) && self.writing.allow_write.is_none() {
+        if own.is_some_and(|load| load.direction == Direction::Write)
+            && self.writing.allow_write.is_none()
+        {
             return Err(Failure::refused(
                 "measuring writes destroys the data on the storage; to permit it, use --allow-write",
             ));
@@ -172,17 +184,32 @@ impl DiagnoseArguments {
 impl LoadOptions {
     /// The load; `None` if no option of a load was given.
     fn load(&self) -> Result<Option<Load>, Failure> {
-        let LoadOptions { block, depth, sessions, read, write, sequential, durable } = self;
+        let LoadOptions {
+            block,
+            depth,
+            sessions,
+            read,
+            write,
+            sequential,
+            durable,
+        } = self;
         let is_said = block.is_some() || depth.is_some() || sessions.is_some();
         if !is_said && !read && !write && !sequential {
             return Ok(None);
         }
         let bytes = block.map_or(4096, |block| block.0);
-        let block_bytes = u32::try_from(bytes).ok().filter(|bytes| (1..=BLOCK_MAX).contains(bytes));
+        let block_bytes = u32::try_from(bytes)
+            .ok()
+            .filter(|bytes| (1..=BLOCK_MAX).contains(bytes));
         Ok(Some(Load {
-            direction: if *write { Direction::Write } else { Direction::Read },
-            block_bytes: block_bytes
-                .ok_or_else(|| Failure::refused("--block: the block size must be from 1 byte to 16MiB"))?,
+            direction: if *write {
+                Direction::Write
+            } else {
+                Direction::Read
+            },
+            block_bytes: block_bytes.ok_or_else(|| {
+                Failure::refused("--block: the block size must be from 1 byte to 16MiB")
+            })?,
             depth: depth.unwrap_or(1),
             sessions: sessions.unwrap_or(1),
             random: !sequential,
@@ -208,8 +235,12 @@ pub(crate) enum Progress {
 impl Progress {
     /// Creates the display in this form.
     pub(crate) fn shown(kind: ProgressKind) -> Progress {
-        let lines =
-            |form| Progress::Lines(Box::new(RefCell::new((terminal::lines(form), Moment::default()))));
+        let lines = |form| {
+            Progress::Lines(Box::new(RefCell::new((
+                terminal::lines(form),
+                Moment::default(),
+            ))))
+        };
         match kind {
             ProgressKind::Bar => {
                 let bar = ProgressBar::new(1);
@@ -300,7 +331,14 @@ struct Stage<'a> {
 impl ShowOptions {
     /// Options for output on the terminal, unless `quiet` is set, and for a report in this directory.
     fn report(out: PathBuf, quiet: bool) -> ShowOptions {
-        ShowOptions { json: false, details: false, progress: None, out: Some(out), check: false, quiet }
+        ShowOptions {
+            json: false,
+            details: false,
+            progress: None,
+            out: Some(out),
+            check: false,
+            quiet,
+        }
     }
 }
 
@@ -312,7 +350,11 @@ impl<'a> Stage<'a> {
         make: fn(&Path) -> Result<Folder, Failure>,
     ) -> Result<Stage<'a>, Failure> {
         let folder = options.out.as_deref().map(make).transpose()?;
-        Ok(Stage { options, folder, begun: timestamp() })
+        Ok(Stage {
+            options,
+            folder,
+            begun: timestamp(),
+        })
     }
 
     /// Prints the diagnosis, even if the report cannot be written.
@@ -332,10 +374,17 @@ impl<'a> Stage<'a> {
             folder.write("report.md", report.markdown().as_bytes())?;
             folder.write("report.html", report.html().as_bytes())?;
             if !self.options.json && !quiet {
-                say(&format!("\nreport: {}\n", folder.file("report.html").display()));
+                say(&format!(
+                    "\nreport: {}\n",
+                    folder.file("report.html").display()
+                ));
             }
         }
-        if self.options.check { check(diagnosis) } else { Ok(ExitCode::SUCCESS) }
+        if self.options.check {
+            check(diagnosis)
+        } else {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -345,6 +394,8 @@ fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),
         Verdict::HeldBack => Err(Failure::new(FailureKind::HeldBack, verdict(diagnosis))),
-        Verdict::NotKnown { .. } | Verdict::Uncertain { .. } => Err(Failure::failed(verdict(diagnosis))),
+        Verdict::NotKnown { .. } | Verdict::Uncertain { .. } => {
+            Err(Failure::failed(verdict(diagnosis)))
+        }
     }
 }

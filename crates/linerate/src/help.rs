@@ -14,8 +14,16 @@ use crate::output::say;
 /// under the last heading.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "server", "raid", "import"]),
-    ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
-    ("Measure", &["bench", "compare", "report", "diagnose", "selftest"]),
+    (
+        "Use",
+        &[
+            "discover", "info", "attach", "detach", "copy", "read", "write", "scsi",
+        ],
+    ),
+    (
+        "Measure",
+        &["bench", "compare", "report", "diagnose", "selftest"],
+    ),
     ("Other", &["lab"]),
 ];
 
@@ -35,7 +43,8 @@ const UNITS: &str = include_str!("units.txt");
 const MANUAL: &str = include_str!("manual.txt");
 
 impl Topic {
-    pub(crate) const ALL: [(&str, Topic); 2] = [("targets", Topic::Targets), ("units", Topic::Units)];
+    pub(crate) const ALL: [(&str, Topic); 2] =
+        [("targets", Topic::Targets), ("units", Topic::Units)];
 
     pub(crate) fn text(self) -> &'static str {
         match self {
@@ -59,12 +68,16 @@ pub(crate) struct Extras {
 /// The additional content for a command, given by its words, such as `linerate server sessions`.
 pub(crate) fn extras(words: &str) -> Extras {
     let mut blocks = MANUAL.split("\n== ").skip(1);
-    let block = blocks.find_map(|block| block.split_once('\n').filter(|(title, _)| *title == words));
+    let block =
+        blocks.find_map(|block| block.split_once('\n').filter(|(title, _)| *title == words));
     let (mut extras, mut what) = (Extras::default(), "");
     for line in block.map_or("", |(_, lines)| lines).lines() {
         if let Some(example) = line.strip_prefix("  ") {
             extras.examples.push((what, example));
-        } else if let Some((path, what)) = line.strip_prefix("@ ").and_then(|file| file.split_once("  ")) {
+        } else if let Some((path, what)) = line
+            .strip_prefix("@ ")
+            .and_then(|file| file.split_once("  "))
+        {
             extras.files.push((path, what));
         } else if let Some(pages) = line.strip_prefix("& ") {
             extras.see_also.extend(pages.split(' '));
@@ -122,17 +135,32 @@ fn with_examples(command: Command, words: &str) -> Command {
 }
 
 fn groups(command: &Command) -> String {
-    let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
-    let visible = || command.get_subcommands().filter(|below| !below.is_hide_set());
+    let (header, literal) = (
+        *command.get_styles().get_header(),
+        *command.get_styles().get_literal(),
+    );
+    let visible = || {
+        command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+    };
     let is_in = |names: &[&str], below: &Command| names.contains(&below.get_name());
     let mut text = String::new();
     for (at, (heading, names)) in GROUPS.iter().enumerate() {
         let is_last = at + 1 == GROUPS.len();
-        let is_left = |below: &Command| is_last && !GROUPS.iter().any(|(_, names)| is_in(names, below));
+        let is_left =
+            |below: &Command| is_last && !GROUPS.iter().any(|(_, names)| is_in(names, below));
         let _ = writeln!(text, "{header}{heading}:{header:#}");
         for below in visible().filter(|below| is_in(names, below) || is_left(below)) {
-            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "  {literal}{:<10}{literal:#}{about}", below.get_name());
+            let about = below
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "  {literal}{:<10}{literal:#}{about}",
+                below.get_name()
+            );
         }
         if is_last {
             let _ = writeln!(
@@ -172,7 +200,10 @@ pub(crate) struct CompletionsArguments {
 pub(crate) fn run_completions(arguments: &CompletionsArguments, mut command: Command) {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, NAME, &mut script);
-    say(&with_files(arguments.shell, &String::from_utf8_lossy(&script)));
+    say(&with_files(
+        arguments.shell,
+        &String::from_utf8_lossy(&script),
+    ));
 }
 
 /// The name of the program in completion scripts.
@@ -218,7 +249,9 @@ impl<P: TypedValueParser> TypedValueParser for Offering<P> {
 
 /// The names of suites.
 pub(crate) fn suites() -> Vec<&'static str> {
-    bench::suite::names().chain([bench::suite::wan::NAME]).collect()
+    bench::suite::names()
+        .chain([bench::suite::wan::NAME])
+        .collect()
 }
 
 #[cfg(test)]
@@ -233,9 +266,13 @@ mod tests {
     }
 
     fn all(command: &Command, words: &str) -> Vec<(String, Command)> {
-        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let below = command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set());
         let deeper = below.flat_map(|below| all(below, &format!("{words} {}", below.get_name())));
-        std::iter::once((words.to_owned(), command.clone())).chain(deeper).collect()
+        std::iter::once((words.to_owned(), command.clone()))
+            .chain(deeper)
+            .collect()
     }
 
     #[test]
@@ -245,21 +282,34 @@ mod tests {
             let examples = extras(words).examples;
             assert!(examples.len() >= 2, "{words}: {examples:?}");
             for (_, example) in examples {
-                let line = example.trim_start_matches("sudo ").split([';', '|', '>', '<']);
-                let line = line.map(str::trim).find(|part| part.starts_with("linerate"));
+                let line = example
+                    .trim_start_matches("sudo ")
+                    .split([';', '|', '>', '<']);
+                let line = line
+                    .map(str::trim)
+                    .find(|part| part.starts_with("linerate"));
                 let line = line.unwrap_or_else(|| panic!("{words}: {example}"));
-                let parsed = command()
-                    .try_get_matches_from(line.split_whitespace().map(|word| word.trim_matches('\'')));
+                let parsed = command().try_get_matches_from(
+                    line.split_whitespace().map(|word| word.trim_matches('\'')),
+                );
                 parsed.unwrap_or_else(|error| panic!("{example}\n{error}"));
                 let folded = folded(example);
-                let is_narrow = format!("  {folded}").lines().all(|line| line.chars().count() <= 80);
+                let is_narrow = format!("  {folded}")
+                    .lines()
+                    .all(|line| line.chars().count() <= 80);
                 assert!(is_narrow, "{folded} is too wide");
                 assert_eq!(folded.replace(" \\\n     ", ""), example);
             }
         }
-        let titles = MANUAL.split("\n== ").skip(1).filter_map(|block| block.lines().next());
+        let titles = MANUAL
+            .split("\n== ")
+            .skip(1)
+            .filter_map(|block| block.lines().next());
         for title in titles {
-            assert!(every.iter().any(|(words, _)| words == title), "{title} is no command");
+            assert!(
+                every.iter().any(|(words, _)| words == title),
+                "{title} is no command"
+            );
         }
     }
 
@@ -269,7 +319,10 @@ mod tests {
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        for (_, name) in GROUPS.iter().flat_map(|(_, names)| names.iter().enumerate()) {
+        for (_, name) in GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().enumerate())
+        {
             let is_there = *name == "import" || help.contains(&format!("\n  {name} "));
             assert!(is_there, "{name}");
         }
@@ -284,7 +337,8 @@ mod tests {
             ("linerate help server", "linerate help server"),
             ("linerate copy help help", "linerate copy help help"),
         ] {
-            let words = without_repetition(&command(), line.split(' ').map(OsString::from).collect());
+            let words =
+                without_repetition(&command(), line.split(' ').map(OsString::from).collect());
             assert_eq!(words, same.split(' ').collect::<Vec<_>>(), "{line}");
         }
     }

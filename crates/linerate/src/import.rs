@@ -41,7 +41,9 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let file = private_file::create_new(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::refused(format_args!("{} already exists", path.display())),
+        ErrorKind::AlreadyExists => {
+            Failure::refused(format_args!("{} already exists", path.display()))
+        }
         _ => Failure::unwritten(path.display(), &error),
     })?;
     let written = |mut file: File| -> io::Result<()> {

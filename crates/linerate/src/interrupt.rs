@@ -30,7 +30,9 @@ pub(crate) fn endings() -> Vec<i32> {
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
 }
 
@@ -43,7 +45,11 @@ pub(crate) fn ignore_hangups() -> Result<(), Failure> {
             tracing::warn!("SIGHUP is ignored; to stop this process, send SIGTERM");
         }
     };
-    thread::Builder::new().name("hangups".to_owned()).spawn(log).map(drop).map_err(Failure::failed)
+    thread::Builder::new()
+        .name("hangups".to_owned())
+        .spawn(log)
+        .map(drop)
+        .map_err(Failure::failed)
 }
 
 /// Whether the end of the command was requested.
@@ -90,15 +96,22 @@ impl RecordFile {
     /// Creates the file, so that an unwritable file is detected before the command runs.
     pub(crate) fn create(path: &Path) -> Result<RecordFile, Failure> {
         let created = private_file::create(path);
-        created.map_err(|error| Failure::refused(format_args!("--record {}: {error}", path.display())))?;
-        Ok(RecordFile { path: path.to_owned() })
+        created.map_err(|error| {
+            Failure::refused(format_args!("--record {}: {error}", path.display()))
+        })?;
+        Ok(RecordFile {
+            path: path.to_owned(),
+        })
     }
 
     /// Writes the recording so far.
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let recorded = peers::recordings();
-        let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
-        written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
+        let written =
+            private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
+        written.map_err(|error| {
+            Failure::unwritten(format_args!("--record {}", self.path.display()), &error)
+        })
     }
 
     /// Writes the recording on SIGUSR1, and on these signals, which then end the program.

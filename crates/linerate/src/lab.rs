@@ -63,8 +63,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 fn read(path: &Path) -> Result<Plan, Failure> {
     let shown = path.display();
-    let cannot =
-        |error: std::io::Error| Failure::refused(format_args!("cannot read the plan {shown}: {error}"));
+    let cannot = |error: std::io::Error| {
+        Failure::refused(format_args!("cannot read the plan {shown}: {error}"))
+    };
     let mut text = String::new();
     // Read up to one byte more than the maximum length of a plan, so that an endless device is detected.
     File::open(path)
@@ -78,7 +79,9 @@ const PLAN_BYTES_MAX: u64 = 1 << 20;
 /// Runs the command to its end, and returns its exit code. If a signal ended the command, the code is 128
 /// plus the signal's number, as in a shell.
 fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failure> {
-    let [program, arguments @ ..] = command else { return Ok(ExitCode::SUCCESS) };
+    let [program, arguments @ ..] = command else {
+        return Ok(ExitCode::SUCCESS);
+    };
     // Listen before the command starts. A signal that arrives in between is passed on as soon as the command
     // is running.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(Failure::failed)?;
@@ -86,7 +89,10 @@ fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failur
         command.args(arguments);
     });
     let mut child = child.map_err(|error| {
-        Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
+        Failure::refused(format_args!(
+            "cannot run {program} in {}: {error}",
+            host.name()
+        ))
     })?;
     let handle = signals.handle();
     let pid = Pid::from_child(&child);
@@ -102,8 +108,9 @@ fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failur
 fn wait_for_end(child: &Child) {
     let pid = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    let interrupted =
-        || rustix::process::waitid(WaitId::Pid(pid), options).err() == Some(rustix::io::Errno::INTR);
+    let interrupted = || {
+        rustix::process::waitid(WaitId::Pid(pid), options).err() == Some(rustix::io::Errno::INTR)
+    };
     while interrupted() {}
 }
 
@@ -120,13 +127,16 @@ fn pass_on(signal: i32, pid: Pid) {
 }
 
 fn is_in_foreground() -> bool {
-    let foreground =
-        File::open("/dev/tty").ok().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
+    let foreground = File::open("/dev/tty")
+        .ok()
+        .and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
     foreground == Some(rustix::process::getpgrp())
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
     // The cast is lossless: exit codes have eight bits, and signal numbers are at most 64.
     ExitCode::from(code.unwrap_or(1) as u8)
 }

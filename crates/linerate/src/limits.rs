@@ -149,7 +149,9 @@ impl LimitsArguments {
         let defaults = Keys::default();
         let max_burst_bytes = self.max_burst.unwrap_or(defaults.max_burst_bytes);
         // Adapt defaults to the given values.
-        let first_burst_bytes = self.first_burst.unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
+        let first_burst_bytes = self
+            .first_burst
+            .unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
         if first_burst_bytes > max_burst_bytes {
             return Err(Failure::refused(format_args!(
                 "a FirstBurstLength of {} exceeds the MaxBurstLength of {}, which RFC 7143 forbids",
@@ -175,7 +177,10 @@ impl LimitsArguments {
     fn write_modes(&self, keys: Keys) -> Vec<WriteMode> {
         match (self.initial_r2t, self.immediate_data) {
             (None, None) => WriteMode::all(keys),
-            _ => vec![WriteMode { name: "writes", keys }],
+            _ => vec![WriteMode {
+                name: "writes",
+                keys,
+            }],
         }
     }
 }
@@ -188,7 +193,13 @@ fn bytes_within(
         let bytes: Bytes = text.parse().map_err(|why: NotAValue| why.to_string())?;
         let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
         fits.and_then(|bytes| u32::try_from(bytes).ok())
-            .ok_or_else(|| format!("{what} ranges from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
+            .ok_or_else(|| {
+                format!(
+                    "{what} ranges from {} to {}",
+                    Bytes(*range.start()),
+                    Bytes(*range.end())
+                )
+            })
     }
 }
 
@@ -196,6 +207,9 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     match time <= ROUND_TRIP_MAX {
         true => Ok(time),
-        false => Err(format!("the round-trip time must be at most {}", Time(ROUND_TRIP_MAX))),
+        false => Err(format!(
+            "the round-trip time must be at most {}",
+            Time(ROUND_TRIP_MAX)
+        )),
     }
 }

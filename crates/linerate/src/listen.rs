@@ -120,11 +120,19 @@ pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
         let listener = at(arguments.listen, StreamOptions::default())?;
-        let may =
-            if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
-        say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));
+        let may = if arguments.allow_write {
+            "read and write"
+        } else {
+            "read only (--allow-write is not given)"
+        };
+        say(&format!(
+            "listens on {}; coordinators may {may}\nready\n",
+            listener.local()
+        ));
         let allow_write = arguments.allow_write;
-        let gone = channel::keep(&*listener, secret, move |channel| Box::pin(work(channel, allow_write)));
+        let gone = channel::keep(&*listener, secret, move |channel| {
+            Box::pin(work(channel, allow_write))
+        });
         match gone.await {}
     })
 }
@@ -152,7 +160,11 @@ mod tests {
             ("[fe80::1%25lo]:7000", Some("[fe80::1%1]:7000")),
             ("client1", None),
         ] {
-            assert_eq!(address(text, 9860).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
+            assert_eq!(
+                address(text, 9860).ok().map(|at| at.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
         }
     }
 
@@ -164,7 +176,10 @@ mod tests {
             ("fe80::1", "add the interface, as in fe80::1%eth0"),
             ("[fe80::1]:7000", "add the interface, as in fe80::1%eth0"),
             ("fe80::1%nosuch0", "this machine has no interface `nosuch0`"),
-            ("[fe80::1%nosuch0]", "this machine has no interface `nosuch0`"),
+            (
+                "[fe80::1%nosuch0]",
+                "this machine has no interface `nosuch0`",
+            ),
             ("client1", "`client1` is not an address"),
         ] {
             let why = address(text, 9860).expect_err(text);

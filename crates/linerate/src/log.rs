@@ -33,12 +33,19 @@ impl From<LogLines> for LogFormat {
 
 /// Starts logging. The command line overrides the configuration file.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
-    let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
-    let LogTargets(targets) =
-        filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
+    let filter = arguments
+        .filter
+        .as_deref()
+        .or(file.filter.as_deref())
+        .unwrap_or(USUAL);
+    let LogTargets(targets) = filter
+        .parse()
+        .map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
     // Do not report errors of the log itself: if the log cannot be written, the report could not be written
     // either, and would cause a panic.
-    let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
     let lines = match arguments.format.or(file.format).unwrap_or_default() {
         LogFormat::Text => {
             let lines = lines.with_ansi(has_colours()).fmt_fields(log_fields());
@@ -46,7 +53,10 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
         }
         LogFormat::Json => lines.json().boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)
+    tracing_subscriber::registry()
+        .with(lines.with_filter(targets))
+        .try_init()
+        .map_err(Failure::failed)
 }
 
 /// Whether to use colours. Respects NO_COLOR (no-color.org).

@@ -29,7 +29,9 @@ pub(crate) fn run(arguments: &ManArguments, command: Command) -> Result<(), Fail
     match &arguments.folder {
         Some(folder) => write_all(folder, command),
         None => {
-            let first = pages(command).into_iter().find(|(name, _)| name == "linerate.1");
+            let first = pages(command)
+                .into_iter()
+                .find(|(name, _)| name == "linerate.1");
             say(&first.map_or_else(String::new, |(_, text)| text));
             Ok(())
         }
@@ -58,7 +60,10 @@ fn pages(command: Command) -> Vec<Page> {
     let mut pages = Vec::new();
     add(&root, "linerate", &mut pages);
     for (name, topic) in Topic::ALL {
-        let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+        let about = root
+            .find_subcommand(name)
+            .and_then(Command::get_about)
+            .map(ToString::to_string);
         let about = roff(&about.unwrap_or_default());
         let text = format!(
             ".TH LINERATE-{} 7\n.SH NAME\nlinerate\\-{name} \\- {about}\n.SH DESCRIPTION\n.nf\n{}.fi\n{}",
@@ -77,7 +82,11 @@ fn pages(command: Command) -> Vec<Page> {
 const LAYOUT: &str = ".ad l\n.nh\n";
 
 fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
-    let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
+    let below = || {
+        command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+    };
     for below in below() {
         add(below, &format!("{words} {}", below.get_name()), pages);
     }
@@ -96,14 +105,23 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     let extras = help::extras(words);
     let mut text = String::from_utf8_lossy(&text).into_owned() + ".SH EXAMPLES\n";
     for (what, line) in &extras.examples {
-        let _ =
-            write!(text, ".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", roff(what), roff(&help::folded(line)));
+        let _ = write!(
+            text,
+            ".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n",
+            roff(what),
+            roff(&help::folded(line))
+        );
     }
     if !extras.files.is_empty() {
         text += ".SH FILES\n";
-        extras.files.iter().for_each(|(path, what)| text += &entry(path, what));
+        extras
+            .files
+            .iter()
+            .for_each(|(path, what)| text += &entry(path, what));
     }
-    let parent = words.rsplit_once(' ').map(|(parent, _)| format!("{}(1)", parent.replace(' ', "-")));
+    let parent = words
+        .rsplit_once(' ')
+        .map(|(parent, _)| format!("{}(1)", parent.replace(' ', "-")));
     let below = below().map(|below| format!("{}-{}(1)", words.replace(' ', "-"), below.get_name()));
     let pages_to_see: Vec<String> = parent
         .into_iter()
@@ -112,9 +130,16 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
         .collect();
     let pages_to_see: Vec<&str> = pages_to_see.iter().map(String::as_str).collect();
     if words == "linerate" {
-        let _ = write!(text, ".SH \"EXIT STATUS\"\n.nf\n{}\n.fi\n", roff(&exit_codes()));
+        let _ = write!(
+            text,
+            ".SH \"EXIT STATUS\"\n.nf\n{}\n.fi\n",
+            roff(&exit_codes())
+        );
     }
-    pages.push((format!("{}.1", words.replace(' ', "-")), text + &see_also(&pages_to_see)));
+    pages.push((
+        format!("{}.1", words.replace(' ', "-")),
+        text + &see_also(&pages_to_see),
+    ));
 }
 
 /// The page `linerate.toml.5`, from the reference of the configuration file.
@@ -126,7 +151,11 @@ fn configuration() -> String {
              \\fBlinerate serve \\-\\-check\\fR reports all errors in it, with line and column. \
              An omitted key has the default given here, or means any.\n";
     for section in reference::sections() {
-        let heading = if section.heading.is_empty() { "Before the first table" } else { &section.heading };
+        let heading = if section.heading.is_empty() {
+            "Before the first table"
+        } else {
+            &section.heading
+        };
         let _ = write!(text, ".SS {}\n{}\n", roff(heading), roff(&section.text));
         for key in section.keys {
             let term = format!("{} = {}", key.name, key.example);
@@ -135,8 +164,15 @@ fn configuration() -> String {
     }
     let _ = write!(text, ".SH EXAMPLES\n.nf\n{}.fi\n", roff(reference::TEXT));
     text += ".SH FILES\n";
-    text += &entry("/etc/linerate/linerate.toml", "the configuration of the unit linerate.service");
-    text + &see_also(&["linerate-serve(1)", "linerate-server(1)", "linerate-units(7)"])
+    text += &entry(
+        "/etc/linerate/linerate.toml",
+        "the configuration of the unit linerate.service",
+    );
+    text + &see_also(&[
+        "linerate-serve(1)",
+        "linerate-server(1)",
+        "linerate-units(7)",
+    ])
 }
 
 /// An entry of a list: a term, and its description.
@@ -145,19 +181,28 @@ fn entry(term: &str, text: &str) -> String {
 }
 
 fn see_also(pages: &[&str]) -> String {
-    let names = pages
-        .iter()
-        .map(|page| format!("\\fB{}\\fR{}", roff(&page[..page.len() - 3]), &page[page.len() - 3..]));
-    format!(".SH \"SEE ALSO\"\n{}\n", names.collect::<Vec<_>>().join(", "))
+    let names = pages.iter().map(|page| {
+        format!(
+            "\\fB{}\\fR{}",
+            roff(&page[..page.len() - 3]),
+            &page[page.len() - 3..]
+        )
+    });
+    format!(
+        ".SH \"SEE ALSO\"\n{}\n",
+        names.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// The text in roff syntax, with its line breaks.
 fn roff(text: &str) -> String {
     let safe = text.replace('\\', "\\e").replace('-', "\\-");
-    let lines = safe.split('\n').map(|line| match line.starts_with(['.', '\'']) {
-        true => format!("\\&{line}"),
-        false => line.to_owned(),
-    });
+    let lines = safe
+        .split('\n')
+        .map(|line| match line.starts_with(['.', '\'']) {
+            true => format!("\\&{line}"),
+            false => line.to_owned(),
+        });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -172,28 +217,52 @@ mod tests {
     fn every_command_topic_and_file_has_a_page() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         write_all(&folder.path().join("man1"), Arguments::command()).expect("pages");
-        let read =
-            |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_else(|_| panic!("{name}"));
-        for name in ["linerate", "linerate-serve", "linerate-bench-agent", "linerate-scsi-inquiry"] {
+        let read = |name: &str| {
+            fs::read_to_string(folder.path().join(name)).unwrap_or_else(|_| panic!("{name}"))
+        };
+        for name in [
+            "linerate",
+            "linerate-serve",
+            "linerate-bench-agent",
+            "linerate-scsi-inquiry",
+        ] {
             let page = read(&format!("man1/{name}.1"));
-            for heading in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH EXAMPLES", "SEE ALSO"] {
+            for heading in [
+                ".SH NAME",
+                ".SH SYNOPSIS",
+                ".SH OPTIONS",
+                ".SH EXAMPLES",
+                "SEE ALSO",
+            ] {
                 assert!(page.contains(heading), "{name}: {heading}");
             }
         }
         assert!(read("man1/linerate-serve.1").contains(".SH FILES\n"));
         assert!(read("man7/linerate-targets.7").contains("iscsi://"));
-        let keys = reference::sections().into_iter().flat_map(|section| section.keys);
+        let keys = reference::sections()
+            .into_iter()
+            .flat_map(|section| section.keys);
         let page = read("man5/linerate.toml.5");
-        keys.for_each(|key| assert!(page.contains(&roff(&format!("{} = ", key.name))), "{}", key.name));
+        keys.for_each(|key| {
+            assert!(
+                page.contains(&roff(&format!("{} = ", key.name))),
+                "{}",
+                key.name
+            )
+        });
     }
 
     #[test]
     fn every_command_and_every_option_says_what_it_does() {
         fn check(command: &Command) {
             let name = command.get_name();
-            let about = command.get_about().unwrap_or_else(|| panic!("{name}")).to_string();
+            let about = command
+                .get_about()
+                .unwrap_or_else(|| panic!("{name}"))
+                .to_string();
             assert!(
-                about.starts_with(|letter: char| letter.is_ascii_uppercase()) && !about.ends_with('.'),
+                about.starts_with(|letter: char| letter.is_ascii_uppercase())
+                    && !about.ends_with('.'),
                 "{name}: {about}"
             );
             for argument in command.get_arguments() {
@@ -202,9 +271,11 @@ mod tests {
                     .unwrap_or_else(|| panic!("{name}: {}", argument.get_id()))
                     .to_string();
                 let first = help.split([' ', ',']).next().unwrap_or_default();
-                let is_article =
-                    ["The", "A", "An", "It", "How", "What", "Where", "Whether", "Who", "Whom", "Which"]
-                        .contains(&first);
+                let is_article = [
+                    "The", "A", "An", "It", "How", "What", "Where", "Whether", "Who", "Whom",
+                    "Which",
+                ]
+                .contains(&first);
                 assert!(
                     !is_article,
                     "{name}: {help}: neither an imperative nor a noun phrase without an article"

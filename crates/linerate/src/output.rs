@@ -72,20 +72,29 @@ pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
 /// Like [`say_json`], but prints a list under its name, on several lines.
 pub(crate) fn say_json_list(name: &str, list: &impl Serialize) -> Result<(), Failure> {
     let result = BTreeMap::from([(name, list)]);
-    let text = serde_json::to_string_pretty(&Versioned { version: 1, result: &result });
+    let text = serde_json::to_string_pretty(&Versioned {
+        version: 1,
+        result: &result,
+    });
     say(&(text.map_err(Failure::failed)? + "\n"));
     Ok(())
 }
 
 /// Whether the command line requests JSON. Words after `--` belong to another program.
 pub(crate) fn wants_json() -> bool {
-    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+    std::env::args_os()
+        .skip(1)
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json")
 }
 
 /// Prints an error as a line of JSON, if the command line requests JSON.
 pub(crate) fn report_json(error: &str, code: u8) {
     if wants_json() {
-        say(&format!("{}\n", serde_json::json!({ "version": 1, "error": error, "code": code })));
+        say(&format!(
+            "{}\n",
+            serde_json::json!({ "version": 1, "error": error, "code": code })
+        ));
     }
 }
 
@@ -102,5 +111,6 @@ pub(crate) fn width() -> usize {
 /// The number of columns of a stream; unlimited for a file.
 pub(crate) fn columns(stream: impl AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(stream).ok();
-    size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))
+    size.filter(|size| size.ws_col > 0)
+        .map_or(1000, |size| usize::from(size.ws_col))
 }

@@ -82,16 +82,26 @@ struct Way {
 /// Runs the command. It fails if any block had wrong content.
 pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let options = EpollOptions { spin: Duration::from_micros(args.spin_us()), ..EpollOptions::default() };
+    let options = EpollOptions {
+        spin: Duration::from_micros(args.spin_us()),
+        ..EpollOptions::default()
+    };
     let congestion = args.congestion.clone().or_else(usual_congestion);
     let server = serve(options, congestion.as_deref())?;
     let world = Epoll::shared(options).map_err(Failure::failed)?;
     args.heading(&server, congestion.as_deref());
     let proof = reactor::block_on(world, prove(args, &server, options, congestion))?;
     server.stop()?;
-    let proof = Proof { seconds: begun.elapsed().as_secs_f64(), ..proof };
+    let proof = Proof {
+        seconds: begun.elapsed().as_secs_f64(),
+        ..proof
+    };
     args.closing(&proof)?;
-    Ok(if proof.proved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if proof.proved {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 impl ProveArguments {
@@ -109,7 +119,12 @@ impl ProveArguments {
             if let Step::Measure { stop, .. } = step {
                 let most = self.seconds;
                 let (warm_up_s, min_s) = (stop.warm_up_s.min(most), stop.min_s.min(most));
-                *stop = Stop { warm_up_s, min_s, max_s: most, ..*stop };
+                *stop = Stop {
+                    warm_up_s,
+                    min_s,
+                    max_s: most,
+                    ..*stop
+                };
             }
         }
         suite
@@ -129,7 +144,10 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
         name: "iqn.2026-01.io.linerate:prove",
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         unit: own_target::memory(VOLUME_BYTES)?,
-        stream: StreamOptions { congestion: congestion.map(str::to_owned), ..StreamOptions::default() },
+        stream: StreamOptions {
+            congestion: congestion.map(str::to_owned),
+            ..StreamOptions::default()
+        },
         by_all_protocols: true,
         limits: Limits::default(),
         epoll,
@@ -140,8 +158,12 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
 /// The default congestion control: cubic, if the kernel has it. bbr, the default on some systems, halves the
 /// throughput of loopback.
 fn usual_congestion() -> Option<String> {
-    let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
-    there.split_whitespace().find(|name| *name == "cubic").map(str::to_owned)
+    let there =
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    there
+        .split_whitespace()
+        .find(|name| *name == "cubic")
+        .map(str::to_owned)
 }
 
 async fn prove(
@@ -155,42 +177,89 @@ async fn prove(
     backends::peers::record(&url.settings);
     args.say("\nData integrity\n");
     let ways = RefCell::new(Vec::new());
-    let others = selftest::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };
+    let others = selftest::Others {
+        nbd: server.nbd_url(),
+        hyperscsi: server.hyperscsi_url(),
+    };
     let sound = selftest::check_integrity(&url, &others, args.seconds.min(1.0), &|way, outcome| {
         args.say(&match outcome {
-            Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
+            Ok(bytes) => format!(
+                "  ✓ {way:<58} {:>5.1} MiB\n",
+                *bytes as f64 / f64::from(1 << 20)
+            ),
             Err(failure) => format!("  ✗ {way:<58} {failure}\n"),
         });
-        let (bytes, error) =
-            (outcome.as_ref().ok().copied(), outcome.as_ref().err().map(ToString::to_string));
-        ways.borrow_mut().push(Way { way: way.to_owned(), bytes, error });
+        let (bytes, error) = (
+            outcome.as_ref().ok().copied(),
+            outcome.as_ref().err().map(ToString::to_string),
+        );
+        ways.borrow_mut().push(Way {
+            way: way.to_owned(),
+            bytes,
+            error,
+        });
     })
     .await?;
     let suite = args.suite();
     args.say("\nThroughput: medians of three rounds, with target and initiator on this machine\n");
-    let stream =
-        StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
+    let stream = StreamOptions {
+        congestion: url.settings.stream.congestion.clone(),
+        ..StreamOptions::default()
+    };
     // Use as much memory as the volume has, so that the CPU caches have the same effect.
     let limits = selftest::measure_ceiling(&suite, VOLUME_BYTES as usize, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
-    let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
+    let storage = OwnStorage {
+        url: url.clone(),
+        spin: options.spin,
+        out: &args.out,
+        limits,
+        server,
+    };
     let is_watched = stderr().is_terminal() && !args.json;
-    let mut view: Box<dyn View> = if is_watched { Box::new(ProgressLine::new()) } else { Box::new(()) };
-    let record = storage.measure(suite, &mut *view, &|| interrupt.is_asked()).await?;
+    let mut view: Box<dyn View> = if is_watched {
+        Box::new(ProgressLine::new())
+    } else {
+        Box::new(())
+    };
+    let record = storage
+        .measure(suite, &mut *view, &|| interrupt.is_asked())
+        .await?;
     drop(view);
     args.say(&::report::proof::table(&record));
     let report = args.out.join("report.html").display().to_string();
     args.say(&format!("\nReport: {report}\n"));
     args.say("\nBottleneck: the path layer by layer, as in `linerate diagnose`\n\n");
-    diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
+    diagnose::of_own(
+        &url,
+        args.seconds * DIAGNOSIS,
+        args.out.join("diagnosis"),
+        args.json,
+    )
+    .await?;
     // Write the report again, now with the diagnosis.
     folder::write_report(&Folder::open(&args.out), &record, &[])?;
     let proved = sound && args.went_well(&record);
     let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);
-    let run = |run| Measured::of(run, &beside).json().and_then(|line| serde_json::from_str(&line));
-    let runs = record.runs.iter().map(run).collect::<Result<_, _>>().map_err(Failure::failed)?;
-    Ok(Proof { proved, seconds: 0.0, ways: ways.take(), runs, report })
+    let run = |run| {
+        Measured::of(run, &beside)
+            .json()
+            .and_then(|line| serde_json::from_str(&line))
+    };
+    let runs = record
+        .runs
+        .iter()
+        .map(run)
+        .collect::<Result<_, _>>()
+        .map_err(Failure::failed)?;
+    Ok(Proof {
+        proved,
+        seconds: 0.0,
+        ways: ways.take(),
+        runs,
+        report,
+    })
 }
 
 impl ProveArguments {
@@ -204,7 +273,9 @@ impl ProveArguments {
     /// Whether every request completed, with the right data.
     fn went_well(&self, record: &Record) -> bool {
         let runs = record.runs.iter().flat_map(|run| &run.clients);
-        let mut failures = runs.filter_map(|client| client.run.first_failure.as_deref()).peekable();
+        let mut failures = runs
+            .filter_map(|client| client.run.first_failure.as_deref())
+            .peekable();
         let well = failures.peek().is_none();
         failures.for_each(|failure| self.say(&format!("  ✗ a request failed: {failure}\n")));
         well
@@ -218,10 +289,21 @@ impl ProveArguments {
             }
             _ => format!("{system}, the system's default"),
         };
-        self.say("linerate selftest: Linerate's target and initiator, over TCP on this machine\n\n");
-        self.say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
-        self.say(&format!("  target       {}, on one reactor thread\n", server.address));
-        self.say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));
+        self.say(
+            "linerate selftest: Linerate's target and initiator, over TCP on this machine\n\n",
+        );
+        self.say(&format!(
+            "  volume       {} MiB of memory, in blocks of 512 bytes\n",
+            VOLUME_BYTES >> 20
+        ));
+        self.say(&format!(
+            "  target       {}, on one reactor thread\n",
+            server.address
+        ));
+        self.say(&format!(
+            "  initiator    on another thread, {} CPUs between them\n",
+            threads::available()
+        ));
         self.say(&format!("  congestion   {note}\n"));
     }
 

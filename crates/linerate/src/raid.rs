@@ -38,7 +38,9 @@ enum Set {
 /// dot.
 fn set(text: &str) -> Result<Set, String> {
     match text.contains(':') || text.starts_with(['/', '.']) {
-        true => parse(text).map(Set::Unused).map_err(|error| error.to_string()),
+        true => parse(text)
+            .map(Set::Unused)
+            .map_err(|error| error.to_string()),
         false => text.parse().map(Set::Served),
     }
 }
@@ -176,63 +178,166 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
-    let socket = || daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
+    let socket =
+        || daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
     let order = |set: &ServedSet, order| server::tell(set.order(&socket()?, order)?, false);
     match &arguments.command {
-        RaidCommand::Create { set, name, spares, journal, journal_on, checksums, yes } => {
+        RaidCommand::Create {
+            set,
+            name,
+            spares,
+            journal,
+            journal_on,
+            checksums,
+            yes,
+        } => {
             let (name, spares, journal_on) = (name.clone(), spares.clone(), journal_on.clone());
-            let creation = Creation { name, journal: *journal, checksums: *checksums, spares, journal_on };
+            let creation = Creation {
+                name,
+                journal: *journal,
+                checksums: *checksums,
+                spares,
+                journal_on,
+            };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
             // A new set may be degraded until its parity was computed, which is not a failure.
             created(set, &creation)?;
         }
-        RaidCommand::Assemble { volumes, discard_journal: false, .. } => match &volumes[..] {
+        RaidCommand::Assemble {
+            volumes,
+            discard_journal: false,
+            ..
+        } => match &volumes[..] {
             [Set::Served(set)] => order(set, RaidOrder::Assemble)?,
             volumes => return assemble(&unused(volumes)?),
         },
-        RaidCommand::Assemble { volumes, discard_journal: true, yes } => {
+        RaidCommand::Assemble {
+            volumes,
+            discard_journal: true,
+            yes,
+        } => {
             discard_journal(&unused(volumes)?, *yes)?;
         }
-        RaidCommand::Status { set: Set::Unused(set), json } => return status(set, *json),
-        RaidCommand::Status { set: Set::Served(set), json } => {
+        RaidCommand::Status {
+            set: Set::Unused(set),
+            json,
+        } => return status(set, *json),
+        RaidCommand::Status {
+            set: Set::Served(set),
+            json,
+        } => {
             return served_status(&set.states(&socket()?)?, *json);
         }
-        RaidCommand::Scrub { set: Set::Unused(set), cancel: true, .. } => alone(set, Order::CancelScrub)?,
-        RaidCommand::Scrub { set: Set::Served(set), cancel: true, .. } => order(set, RaidOrder::CancelScrub)?,
-        RaidCommand::Scrub { set: Set::Unused(set), repair, json, .. } => {
+        RaidCommand::Scrub {
+            set: Set::Unused(set),
+            cancel: true,
+            ..
+        } => alone(set, Order::CancelScrub)?,
+        RaidCommand::Scrub {
+            set: Set::Served(set),
+            cancel: true,
+            ..
+        } => order(set, RaidOrder::CancelScrub)?,
+        RaidCommand::Scrub {
+            set: Set::Unused(set),
+            repair,
+            json,
+            ..
+        } => {
             let mut tells = teller();
-            scrubbed(remote::run(async { raid::scrub(set, *repair, &mut tells).await })?, *json)?;
+            scrubbed(
+                remote::run(async { raid::scrub(set, *repair, &mut tells).await })?,
+                *json,
+            )?;
         }
-        RaidCommand::Scrub { set: Set::Served(set), repair, json, .. } => {
+        RaidCommand::Scrub {
+            set: Set::Served(set),
+            repair,
+            json,
+            ..
+        } => {
             scrubbed(set.scrub(&socket()?, *repair, &mut teller())?, *json)?;
         }
-        RaidCommand::Replace { set: Set::Unused(set), member, volume, yes } => {
+        RaidCommand::Replace {
+            set: Set::Unused(set),
+            member,
+            volume,
+            yes,
+        } => {
             let consent = terminal::consent(*yes);
             remote::run(async { raid::replace(set, *member, volume, consent).await })?;
-            let all: Vec<Spec> = set.backend().members().iter().chain([volume]).cloned().collect();
+            let all: Vec<Spec> = set
+                .backend()
+                .members()
+                .iter()
+                .chain([volume])
+                .cloned()
+                .collect();
             let (sets, _) = remote::run(async { raid::look(&all).await })?;
-            let written = sets.first().map(|set| format!(", as '{}'", set.specification));
+            let written = sets
+                .first()
+                .map(|set| format!(", as '{}'", set.specification));
             let written = written.unwrap_or_default();
             say(&format!(
                 "{volume} is now member {member}; it is rebuilt when the set is next opened with it{written}\n"
             ));
         }
-        RaidCommand::Replace { set: Set::Served(set), member, volume, yes } => {
-            order(set, RaidOrder::Replace { member: *member, with: volume.to_string(), overwrite: *yes })?;
+        RaidCommand::Replace {
+            set: Set::Served(set),
+            member,
+            volume,
+            yes,
+        } => {
+            order(
+                set,
+                RaidOrder::Replace {
+                    member: *member,
+                    with: volume.to_string(),
+                    overwrite: *yes,
+                },
+            )?;
         }
-        RaidCommand::Fail { set: Set::Unused(set), member } => alone(set, Order::Fail { member: *member })?,
-        RaidCommand::Fail { set: Set::Served(set), member } => {
-            order(set, RaidOrder::Fail { member: *member })?
+        RaidCommand::Fail {
+            set: Set::Unused(set),
+            member,
+        } => alone(set, Order::Fail { member: *member })?,
+        RaidCommand::Fail {
+            set: Set::Served(set),
+            member,
+        } => order(set, RaidOrder::Fail { member: *member })?,
+        RaidCommand::Add {
+            set: Set::Unused(set),
+            volume,
+            yes,
+        } => {
+            alone(
+                set,
+                Order::Add {
+                    spare: volume.clone(),
+                    overwrites: *yes,
+                },
+            )?;
         }
-        RaidCommand::Add { set: Set::Unused(set), volume, yes } => {
-            alone(set, Order::Add { spare: volume.clone(), overwrites: *yes })?;
+        RaidCommand::Add {
+            set: Set::Served(set),
+            volume,
+            yes,
+        } => {
+            order(
+                set,
+                RaidOrder::Add {
+                    spare: volume.to_string(),
+                    overwrite: *yes,
+                },
+            )?;
         }
-        RaidCommand::Add { set: Set::Served(set), volume, yes } => {
-            order(set, RaidOrder::Add { spare: volume.to_string(), overwrite: *yes })?;
-        }
-        RaidCommand::Grow { set: Set::Unused(set) } => alone(set, Order::Grow)?,
-        RaidCommand::Grow { set: Set::Served(set) } => order(set, RaidOrder::Grow)?,
+        RaidCommand::Grow {
+            set: Set::Unused(set),
+        } => alone(set, Order::Grow)?,
+        RaidCommand::Grow {
+            set: Set::Served(set),
+        } => order(set, RaidOrder::Grow)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -270,7 +375,13 @@ impl Shown {
 /// specification.
 fn created(set: &Spec, creation: &Creation) -> Result<(), Failure> {
     let beside = creation.spares.iter().chain(&creation.journal_on);
-    let volumes: Vec<Spec> = set.backend().members().iter().chain(beside).cloned().collect();
+    let volumes: Vec<Spec> = set
+        .backend()
+        .members()
+        .iter()
+        .chain(beside)
+        .cloned()
+        .collect();
     let (sets, _) = remote::run(async { raid::look(&volumes).await })?;
     for made in &sets {
         say(&format!("{made}\n"));
@@ -289,7 +400,10 @@ fn status(set: &Spec, json: bool) -> Result<ExitCode, Failure> {
         return Ok(shown.code());
     }
     shown.sets.iter().for_each(|set| say(&format!("{set}\n")));
-    shown.others.iter().for_each(|other| say(&format!("{other}\n")));
+    shown
+        .others
+        .iter()
+        .for_each(|other| say(&format!("{other}\n")));
     Ok(shown.code())
 }
 
@@ -321,7 +435,10 @@ fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
             set.specification
         ));
     }
-    shown.others.iter().for_each(|other| say(&format!("{other}\n")));
+    shown
+        .others
+        .iter()
+        .for_each(|other| say(&format!("{other}\n")));
     Ok(shown.code())
 }
 
@@ -341,7 +458,10 @@ fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
         }
     };
     let mut tells = teller();
-    scrubbed(remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?, false)
+    scrubbed(
+        remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?,
+        false,
+    )
 }
 
 /// Returns a function that prints the progress of a scrub at intervals.
@@ -357,7 +477,10 @@ fn teller() -> impl FnMut(u64, u64) {
             return remark("the scrub is waiting for the end of a rebuild or resynchronisation");
         }
         let left = time.as_secs_f64() * (stripes - done) as f64 / done as f64;
-        remark(format_args!("{} % scrubbed, {left:.0} s left", 100 * done / stripes));
+        remark(format_args!(
+            "{} % scrubbed, {left:.0} s left",
+            100 * done / stripes
+        ));
     }
 }
 

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use ::report::compare::{Comparison, compare, listed};
 use ::report::{Report, documents};
-use bench_runner::folder::{self, Folder, read_result, report_of, together, write_report, write_together};
+use bench_runner::folder::{
+    self, Folder, read_result, report_of, together, write_report, write_together,
+};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -59,12 +61,16 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
         let record = folder.load()?;
         match arguments.format {
             Some(format) => {
-                say(&printed(&report_of(&folder, &record, beside)?, format).map_err(Failure::failed)?)
+                say(&printed(&report_of(&folder, &record, beside)?, format)
+                    .map_err(Failure::failed)?)
             }
             None => {
                 write_report(&folder, &record, beside)?;
                 say(&Report::new(&record).beside(beside).terminal(width()));
-                say(&format!("\nreport: {}\n", folder.file("report.html").display()));
+                say(&format!(
+                    "\nreport: {}\n",
+                    folder.file("report.html").display()
+                ));
             }
         }
         return Ok(());
@@ -75,7 +81,11 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
                 Format::Terminal => reports.terminal(width()),
                 Format::Html => reports.html(),
                 Format::Markdown => reports.markdown(),
-                Format::Cells | Format::Samples | Format::IometerCsv | Format::FioJson | Format::Json => {
+                Format::Cells
+                | Format::Samples
+                | Format::IometerCsv
+                | Format::FioJson
+                | Format::Json => {
                     return Err(Failure::refused(
                         "--format: this format supports only one result, but several were found",
                     ));
@@ -87,7 +97,11 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let out = match (&arguments.out, arguments.directories.as_slice()) {
         (Some(out), _) | (None, [out]) => out,
-        _ => return Err(Failure::refused("several results need a directory for the report: --out DIR")),
+        _ => {
+            return Err(Failure::refused(
+                "several results need a directory for the report: --out DIR",
+            ));
+        }
     };
     for path in &folders {
         let folder = Folder::open(path);
@@ -172,7 +186,10 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Fai
         a: &arguments.a,
         b: &arguments.b,
         fail_above_percent: arguments.fail_above,
-        worse: comparison.worse(arguments.fail_above).map(|cell| cell.cell.as_str()).collect(),
+        worse: comparison
+            .worse(arguments.fail_above)
+            .map(|cell| cell.cell.as_str())
+            .collect(),
         comparison,
     };
     say_json(&told)
@@ -181,9 +198,15 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Fai
 /// The exit code of a comparison. If no cell could be compared, the command fails, because a CI gate must not
 /// pass without data.
 fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure> {
-    let worse: Vec<&str> = comparison.worse(fail_above).map(|cell| cell.cell.as_str()).collect();
+    let worse: Vec<&str> = comparison
+        .worse(fail_above)
+        .map(|cell| cell.cell.as_str())
+        .collect();
     if !worse.is_empty() {
-        return Err(Failure::new(FailureKind::Worse, format_args!("B is worse in {}", listed(&worse))));
+        return Err(Failure::new(
+            FailureKind::Worse,
+            format_args!("B is worse in {}", listed(&worse)),
+        ));
     }
     if comparison.judged() == 0 {
         return Err(Failure::failed(
@@ -230,7 +253,9 @@ pub(crate) fn run_published(arguments: &PublishedArguments) -> Result<(), Failur
     }
     for (document, tables) in &chosen {
         say(&documents::heading(document, width()));
-        tables.iter().for_each(|table| say(&documents::table(table, width())));
+        tables
+            .iter()
+            .for_each(|table| say(&documents::table(table, width())));
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use std::{env, process, thread};
 
 use daemon::config::Log;
 use daemon::{
-    Checked, Config, Gather, Listen, Live, NamedSpec, Poll, ReloadOptions, StartOptions, Supervisor, announce,
+    Checked, Config, Gather, Listen, Live, NamedSpec, Poll, ReloadOptions, StartOptions,
+    Supervisor, announce,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,8 +26,11 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     }
     crate::log::begin(log, &config.log)?;
     let mut server = daemon::start(start_options, config)?;
-    let announcement =
-        if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
+    let announcement = if arguments.quiet {
+        announce::READY.to_owned()
+    } else {
+        server.live().announcement()
+    };
     on_signals(Arc::clone(server.live()))?;
     server.open()?;
     say(&announcement);
@@ -37,9 +41,14 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
 /// Prints what would be served, or all errors.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     let not_logged = crate::log::begin(log, &config.log).err();
-    let Checked { mut mistakes, notes } = daemon::check(config);
+    let Checked {
+        mut mistakes,
+        notes,
+    } = daemon::check(config);
     mistakes.extend(not_logged.map(|failure| failure.to_string()));
-    notes.iter().for_each(|note| remark(format_args!("note: {note}")));
+    notes
+        .iter()
+        .for_each(|note| remark(format_args!("note: {note}")));
     match mistakes.is_empty() {
         true => say(&announce::summary(config)),
         false => return Err(Failure::refused(mistakes.join("\n"))),
@@ -156,11 +165,17 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
                     live.shutdown(GRACE);
                     give_up_later();
                 }
-                (_, true) => die("second signal: shutting down immediately; outstanding commands are lost"),
+                (_, true) => {
+                    die("second signal: shutting down immediately; outstanding commands are lost")
+                }
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map(drop)
+        .map_err(Failure::failed)
 }
 
 /// Reloads the configuration. Does not remove resources in use, because there is no user to confirm this.
@@ -203,7 +218,11 @@ mod tests {
     fn config(line: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("serve").chain(line.iter().copied());
         let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
-        line.serve.start_options().or_usual().safe_config().map_err(|failure| failure.to_string())
+        line.serve
+            .start_options()
+            .or_usual()
+            .safe_config()
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -224,23 +243,39 @@ mod tests {
         let (_, portal) = config.portals().next().expect("a portal");
         assert_eq!(portal.listen.to_string(), "[::1]:2");
         assert_eq!(portal.stream.congestion.as_deref(), Some("reno"));
-        assert_eq!((config.state, config.control), (Some("/s".into()), Some("/c".into())));
-        let microseconds = [config.poll, config.gather].map(|time| time.map(|time| time.as_micros()));
-        assert_eq!((config.reactors, microseconds), (Some(3), [Some(7), Some(8)]));
+        assert_eq!(
+            (config.state, config.control),
+            (Some("/s".into()), Some("/c".into()))
+        );
+        let microseconds =
+            [config.poll, config.gather].map(|time| time.map(|time| time.as_micros()));
+        assert_eq!(
+            (config.reactors, microseconds),
+            (Some(3), [Some(7), Some(8)])
+        );
         assert_eq!(config.io_engine, Some(host::IoEngine::Threads));
     }
 
     #[test]
     fn mistakes_name_the_remedy() {
         for (line, says) in [
-            (&["--volume", "ram:1GiB"][..], "a name, `=` and a specification"),
+            (
+                &["--volume", "ram:1GiB"][..],
+                "a name, `=` and a specification",
+            ),
             (&["--volume", "vm1=ram:1gib"], "write 1GiB"),
             (&["--volume", "VM1=ram:1GiB"], "such as `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),
             (&["--io-engine", "magic"], "auto, uring or threads"),
-            (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
-            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes are named a"),
+            (
+                &["--config", "/nonexistent.toml"],
+                "cannot read the configuration /nonexistent.toml",
+            ),
+            (
+                &["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"],
+                "two volumes are named a",
+            ),
         ] {
             let error = config(line).expect_err("a mistake");
             assert!(error.contains(says), "{line:?}: {error}");

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::control::{Change, ControlReply, ControlRequest, FaultMode, ask, subscribe, tables, unexpected};
+use daemon::control::{
+    Change, ControlReply, ControlRequest, FaultMode, ask, subscribe, tables, unexpected,
+};
 use daemon::{NamedSpec, VolumeName};
 use serde::Serialize;
 
@@ -136,7 +138,10 @@ enum Command {
 }
 
 fn front_ends() -> Vec<&'static str> {
-    daemon::front_ends::ALL.iter().map(|kind| kind.name).collect()
+    daemon::front_ends::ALL
+        .iter()
+        .map(|kind| kind.name)
+        .collect()
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,7 +152,8 @@ struct DryRun {
 }
 
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
-    let socket = daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
+    let socket =
+        daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
     let ask = |request| ask(&socket, &request).map_err(Failure::from);
     let json = arguments.json;
     let tell = |reply| tell(reply, json);
@@ -155,27 +161,48 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         Command::Sessions => return sessions(&socket, json),
         Command::Volumes => match ask(ControlRequest::Volumes)? {
             ControlReply::Volumes { volumes } if json => return say_json_list("volumes", &volumes),
-            ControlReply::Volumes { volumes } => return say_table(&tables::volumes(&volumes, width())),
+            ControlReply::Volumes { volumes } => {
+                return say_table(&tables::volumes(&volumes, width()));
+            }
             other => return Err(unexpected(other)),
         },
         Command::Targets => match ask(ControlRequest::Targets)? {
             ControlReply::Targets { targets } if json => return say_json_list("targets", &targets),
-            ControlReply::Targets { targets } => return say_table(&tables::targets(&targets, width())),
+            ControlReply::Targets { targets } => {
+                return say_table(&tables::targets(&targets, width()));
+            }
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),
         Command::Metrics => return tell(ask(ControlRequest::Metrics)?),
         Command::Usage => return tell(ask(ControlRequest::Usage)?),
         Command::Fault { volume, mode } => {
-            return tell(ask(ControlRequest::Fault { volume: volume.to_string(), mode: *mode })?);
+            return tell(ask(ControlRequest::Fault {
+                volume: volume.to_string(),
+                mode: *mode,
+            })?);
         }
         Command::Drop { sessions, force } => {
-            return tell(ask(ControlRequest::Drop { sessions: sessions.clone(), force: *force })?);
+            return tell(ask(ControlRequest::Drop {
+                sessions: sessions.clone(),
+                force: *force,
+            })?);
         }
         Command::Reload { force, how } => {
-            return tell(ask(ControlRequest::Reload { dry_run: how.dry_run, force: *force })?);
+            return tell(ask(ControlRequest::Reload {
+                dry_run: how.dry_run,
+                force: *force,
+            })?);
         }
-        Command::Add { volume, front_end, target, lun, initiators, keys, how } => {
+        Command::Add {
+            volume,
+            front_end,
+            target,
+            lun,
+            initiators,
+            keys,
+            how,
+        } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
                 spec: volume.spec.to_string(),
@@ -187,13 +214,39 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
             };
             (change, how, false)
         }
-        Command::Remove { volume, force, how } => (Change::Remove { volume: volume.clone() }, how, *force),
-        Command::Resize { volume, size, shrink, discard_data, force, how } => {
+        Command::Remove { volume, force, how } => (
+            Change::Remove {
+                volume: volume.clone(),
+            },
+            how,
+            *force,
+        ),
+        Command::Resize {
+            volume,
+            size,
+            shrink,
+            discard_data,
+            force,
+            how,
+        } => {
             let (shrink, discard_data) = (*shrink, *discard_data);
-            (Change::Resize { volume: volume.clone(), bytes: size.0, shrink, discard_data }, how, *force)
+            (
+                Change::Resize {
+                    volume: volume.clone(),
+                    bytes: size.0,
+                    shrink,
+                    discard_data,
+                },
+                how,
+                *force,
+            )
         }
     };
-    tell(ask(ControlRequest::Change { change, dry_run: how.dry_run, force })?)
+    tell(ask(ControlRequest::Change {
+        change,
+        dry_run: how.dry_run,
+        force,
+    })?)
 }
 
 /// The changes that a request has made, or a preview of them.
@@ -208,12 +261,24 @@ struct Changed<'a> {
 /// Prints the outcome of a request.
 pub(crate) fn tell(reply: ControlReply, json: bool) -> Result<(), Failure> {
     match reply {
-        ControlReply::Reloaded { changes, notes, failed } => {
+        ControlReply::Reloaded {
+            changes,
+            notes,
+            failed,
+        } => {
             if json {
-                say_json(&Changed { changes: &changes, notes: &notes, failed: &failed })?;
+                say_json(&Changed {
+                    changes: &changes,
+                    notes: &notes,
+                    failed: &failed,
+                })?;
             } else {
                 let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
-                say(if changes.is_empty() { "no changes\n" } else { &lines });
+                say(if changes.is_empty() {
+                    "no changes\n"
+                } else {
+                    &lines
+                });
                 notes.iter().for_each(remark);
             }
             if !failed.is_empty() {
@@ -254,7 +319,10 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     };
     let (first, begin) = (sample()?, Instant::now());
     if json {
-        return say_json_list("sessions", &tables::sessions_json(&first).map_err(Failure::failed)?);
+        return say_json_list(
+            "sessions",
+            &tables::sessions_json(&first).map_err(Failure::failed)?,
+        );
     }
     let second = if first.is_empty() {
         Vec::new()

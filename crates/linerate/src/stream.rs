@@ -61,18 +61,33 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
     // Open the output before the login: opening a pipe waits for a reader, and during that time a session
     // could not respond to its target.
     let (output, name) = match &arguments.output {
-        None => (Output::Pipe(Box::new(io::stdout())), "standard output".to_owned()),
+        None => (
+            Output::Pipe(Box::new(io::stdout())),
+            "standard output".to_owned(),
+        ),
         Some(path) => {
             let name = path.display().to_string();
             let made = private_file::create_new_or_open_pipe(path);
-            let made = made.map_err(|error| Failure::refused(format!("cannot create {name}: {error}")))?;
+            let made =
+                made.map_err(|error| Failure::refused(format!("cannot create {name}: {error}")))?;
             let is_file = made.metadata().is_ok_and(|metadata| metadata.is_file());
-            (if is_file { Output::NewFile(made) } else { Output::Pipe(Box::new(made)) }, name)
+            (
+                if is_file {
+                    Output::NewFile(made)
+                } else {
+                    Output::Pipe(Box::new(made))
+                },
+                name,
+            )
         }
     };
-    let done = with(&arguments.place, true, &arguments.how, arguments.length, async |_, part| {
-        stream::read(part, output, &name).await
-    });
+    let done = with(
+        &arguments.place,
+        true,
+        &arguments.how,
+        arguments.length,
+        async |_, part| stream::read(part, output, &name).await,
+    );
     done.map_err(|failure| match &arguments.output {
         None => failure,
         Some(path) => with_partial_file(failure, path),
@@ -84,38 +99,59 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
 fn with_partial_file(failure: Failure, path: &Path) -> Failure {
     let _ = private_file::remove_if_empty(path);
     match path.metadata() {
-        Ok(left) if left.is_file() => {
-            failure.and(format_args!("{} is incomplete, with {}", path.display(), Bytes(left.len())))
-        }
+        Ok(left) if left.is_file() => failure.and(format_args!(
+            "{} is incomplete, with {}",
+            path.display(),
+            Bytes(left.len())
+        )),
         _ => failure,
     }
 }
 
 /// Runs `linerate write`.
 pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
-    with(&arguments.place, false, &arguments.how, arguments.length, async |opened, part| {
-        let (device, place) = (&*opened.device, part.name);
-        Overwritten { device, name: &place, part: None, lun: None }
+    with(
+        &arguments.place,
+        false,
+        &arguments.how,
+        arguments.length,
+        async |opened, part| {
+            let (device, place) = (&*opened.device, part.name);
+            Overwritten {
+                device,
+                name: &place,
+                part: None,
+                lun: None,
+            }
             .consent(crate::terminal::consent(arguments.yes))
             .await?;
-        let written =
-            stream::write(part, Box::new(io::stdin()), "standard input", arguments.length.is_some()).await;
-        let flushed = device.flush().await;
-        let end = written?;
-        flushed.map_err(|error| Failure::device(format_args!("cannot flush {place}"), error))?;
-        let Range { start, end: wanted } = part.range;
-        match arguments.length {
-            _ if (part.is_interrupted)() => Err(Failure::new(
-                FailureKind::Interrupted,
-                format_args!("interrupted; {place} was written up to {}", Bytes(end)),
-            )),
-            Some(Bytes(length)) if end < wanted => {
-                let came = end - start;
-                Err(Failure::failed(format_args!("the input ended after {came} bytes of {length}")))
+            let written = stream::write(
+                part,
+                Box::new(io::stdin()),
+                "standard input",
+                arguments.length.is_some(),
+            )
+            .await;
+            let flushed = device.flush().await;
+            let end = written?;
+            flushed
+                .map_err(|error| Failure::device(format_args!("cannot flush {place}"), error))?;
+            let Range { start, end: wanted } = part.range;
+            match arguments.length {
+                _ if (part.is_interrupted)() => Err(Failure::new(
+                    FailureKind::Interrupted,
+                    format_args!("interrupted; {place} was written up to {}", Bytes(end)),
+                )),
+                Some(Bytes(length)) if end < wanted => {
+                    let came = end - start;
+                    Err(Failure::failed(format_args!(
+                        "the input ended after {came} bytes of {length}"
+                    )))
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
-        }
-    })
+        },
+    )
 }
 
 /// Opens the storage, and does the work on the specified part of it.

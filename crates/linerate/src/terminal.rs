@@ -15,12 +15,17 @@ pub(crate) use backends::Overwritten;
 /// Consent to overwrite data: given on the command line, or requested on the terminal. Without a terminal, it
 /// is refused.
 pub(crate) fn consent(yes: bool) -> Consent<'static> {
-    if yes { Consent::Given } else { Consent::Ask(&ask) }
+    if yes {
+        Consent::Given
+    } else {
+        Consent::Ask(&ask)
+    }
 }
 
 /// Asks on the terminal, because standard input may be the data.
 fn ask(sentence: &str) -> bool {
-    io::stderr().is_terminal() && answered(&format!("{sentence}. Overwrite? [y/N] ")).unwrap_or(false)
+    io::stderr().is_terminal()
+        && answered(&format!("{sentence}. Overwrite? [y/N] ")).unwrap_or(false)
 }
 
 fn answered(question: &str) -> io::Result<bool> {
@@ -32,7 +37,9 @@ fn answered(question: &str) -> io::Result<bool> {
 
 /// Prompts for a secret, without echo; `None` if there is no terminal.
 pub(crate) fn secret(question: &str) -> Option<io::Result<String>> {
-    io::stdin().is_terminal().then(|| rpassword::prompt_password(question))
+    io::stdin()
+        .is_terminal()
+        .then(|| rpassword::prompt_password(question))
 }
 
 /// The form of the progress display.
@@ -50,8 +57,16 @@ pub(crate) enum ProgressKind {
 
 /// The requested form of the progress display. The default is a bar on a terminal, and lines otherwise.
 pub(crate) fn kind(asked: Option<ProgressKind>, quiet: bool) -> ProgressKind {
-    let usual = if stderr().is_terminal() { ProgressKind::Bar } else { ProgressKind::Plain };
-    if quiet { ProgressKind::None } else { asked.unwrap_or(usual) }
+    let usual = if stderr().is_terminal() {
+        ProgressKind::Bar
+    } else {
+        ProgressKind::Plain
+    };
+    if quiet {
+        ProgressKind::None
+    } else {
+        asked.unwrap_or(usual)
+    }
 }
 
 /// Progress lines on standard error.
@@ -60,8 +75,16 @@ pub(crate) type Lines = Progress<fn(&str)>;
 /// The display while storage is opened before the measurement, in case it is unresponsive: lines, even on a
 /// terminal.
 pub(crate) fn opening(kind: ProgressKind) -> Lines {
-    let say: fn(&str) = if kind == ProgressKind::None { |_| {} } else { |line| remark(line) };
-    let form = if kind == ProgressKind::Json { Form::Json } else { Form::Plain };
+    let say: fn(&str) = if kind == ProgressKind::None {
+        |_| {}
+    } else {
+        |line| remark(line)
+    };
+    let form = if kind == ProgressKind::Json {
+        Form::Json
+    } else {
+        Form::Plain
+    };
     Progress::new(form, Instant::now(), say).about("opening")
 }
 

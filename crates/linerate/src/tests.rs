@@ -52,7 +52,9 @@ const README: &str = include_str!("../../../README.md");
 fn blocks<'a>(document: &'a str, language: &'a str) -> impl Iterator<Item = String> + 'a {
     let fence = format!("```{language}\n");
     let parts: Vec<&str> = document.split(&fence).skip(1).collect();
-    parts.into_iter().map(|part| part.split("```").next().unwrap_or("").to_owned())
+    parts
+        .into_iter()
+        .map(|part| part.split("```").next().unwrap_or("").to_owned())
 }
 
 #[test]
@@ -64,8 +66,10 @@ fn every_example_of_a_configuration_is_good() {
     assert!(examples.len() >= 3);
     for example in examples {
         // The example's secret file does not exist here.
-        let example = example
-            .replace("secret-file = \"/etc/linerate/alice.secret\"", "secret = \"twelve-bytes-and-more\"");
+        let example = example.replace(
+            "secret-file = \"/etc/linerate/alice.secret\"",
+            "secret = \"twelve-bytes-and-more\"",
+        );
         Config::parse("docs", &example).unwrap_or_else(|error| panic!("{error}"));
     }
 }
@@ -114,16 +118,23 @@ fn every_example_of_a_command_line_is_understood() {
         FIRST_HOUR,
         README,
     ];
-    let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
-    let lines: Vec<String> =
-        blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let commands: Vec<&str> =
-        lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
+    let blocks = documents
+        .iter()
+        .flat_map(|document| blocks(document, "console"));
+    let lines: Vec<String> = blocks
+        .flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let commands: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate "))
+        .collect();
     assert!(commands.len() > 8);
     for command in commands {
         // Ignore redirections and pipes, which are for the shell.
         let command = command.split(['>', '|']).next().unwrap_or(command);
-        let words = command.split_whitespace().map(|word| word.trim_matches('\''));
+        let words = command
+            .split_whitespace()
+            .map(|word| word.trim_matches('\''));
         let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
         line.unwrap_or_else(|error| panic!("linerate {command}\n{error}"));
     }
@@ -132,8 +143,13 @@ fn every_example_of_a_command_line_is_understood() {
 #[test]
 fn every_option_of_agents_is_in_their_document() {
     let command = Arguments::command();
-    for option in options(&command, "bench agent").chain(["agents", "agent-secret-file", "server-agent"]) {
-        assert!(AGENTS.contains(&format!("--{option}")), "--{option} is not in docs/agents.md");
+    for option in
+        options(&command, "bench agent").chain(["agents", "agent-secret-file", "server-agent"])
+    {
+        assert!(
+            AGENTS.contains(&format!("--{option}")),
+            "--{option} is not in docs/agents.md"
+        );
     }
 }
 
@@ -141,24 +157,39 @@ fn every_option_of_agents_is_in_their_document() {
 fn every_option_of_the_wan_matrix_and_of_a_peer_is_in_their_document() {
     let command = Arguments::command();
     for option in options(&command, "lab peer").chain(["link", "quick"]) {
-        assert!(WAN.contains(&format!("--{option}")), "--{option} is not in docs/wan.md");
+        assert!(
+            WAN.contains(&format!("--{option}")),
+            "--{option} is not in docs/wan.md"
+        );
     }
 }
 
 #[test]
 fn every_option_of_serve_is_in_its_document() {
     let command = Arguments::command();
-    let global = command.get_arguments().filter_map(clap::Arg::get_long).filter(|option| *option != "record");
+    let global = command
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
+        .filter(|option| *option != "record");
     for option in options(&command, "serve").chain(global) {
-        assert!(SERVE.contains(&format!("--{option}")), "--{option} is not in docs/serve.md");
+        assert!(
+            SERVE.contains(&format!("--{option}")),
+            "--{option} is not in docs/serve.md"
+        );
     }
 }
 
 #[test]
 fn every_option_of_copies_is_in_their_document() {
     let command = Arguments::command();
-    for option in ["copy", "read", "write"].into_iter().flat_map(|name| options(&command, name)) {
-        assert!(COPY.contains(&format!("--{option}")), "--{option} is not in docs/copy.md");
+    for option in ["copy", "read", "write"]
+        .into_iter()
+        .flat_map(|name| options(&command, name))
+    {
+        assert!(
+            COPY.contains(&format!("--{option}")),
+            "--{option} is not in docs/copy.md"
+        );
     }
 }
 
@@ -166,7 +197,10 @@ fn every_option_of_copies_is_in_their_document() {
 fn every_option_of_import_is_in_its_document() {
     let command = Arguments::command();
     for option in options(&command, "import") {
-        assert!(COMING_FROM.contains(&format!("--{option}")), "--{option} is not in docs/coming-from.md");
+        assert!(
+            COMING_FROM.contains(&format!("--{option}")),
+            "--{option} is not in docs/coming-from.md"
+        );
     }
 }
 
@@ -175,11 +209,14 @@ fn every_option_of_import_is_in_its_document() {
 fn the_configuration_of_the_package_is_good_with_its_example_too() {
     let text = include_str!("../../../contrib/debian/linerate.toml");
     Config::parse("contrib/debian/linerate.toml", text).unwrap_or_else(|error| panic!("{error}"));
-    let lines =
-        text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
+    let lines = text.lines().map(|line| {
+        line.strip_prefix('#')
+            .filter(|rest| !rest.starts_with(' '))
+            .unwrap_or(line)
+    });
     let example = lines.collect::<Vec<_>>().join("\n");
-    let config =
-        Config::parse("contrib/debian/linerate.toml", &example).unwrap_or_else(|error| panic!("{error}"));
+    let config = Config::parse("contrib/debian/linerate.toml", &example)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.iscsi().targets.len(), 1);
 }
 
@@ -187,13 +224,20 @@ fn the_configuration_of_the_package_is_good_with_its_example_too() {
 fn every_option_of_limits_is_in_its_document() {
     let command = Arguments::command();
     for option in options(&command, "diagnose limits") {
-        assert!(LIMITS.contains(&format!("--{option}")), "--{option} is not in docs/limits.md");
+        assert!(
+            LIMITS.contains(&format!("--{option}")),
+            "--{option} is not in docs/limits.md"
+        );
     }
 }
 
 fn options<'a>(command: &'a clap::Command, words: &str) -> impl Iterator<Item = &'a str> {
     let below = |above: &'a clap::Command, word| above.find_subcommand(word).expect("the command");
-    words.split(' ').fold(command, below).get_arguments().filter_map(clap::Arg::get_long)
+    words
+        .split(' ')
+        .fold(command, below)
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
 }
 
 /// The content of the file is tested where the text is defined.
@@ -208,28 +252,47 @@ fn every_key_of_the_file_is_in_its_document() {
 /// The document says "These are the defaults".
 #[test]
 fn the_limits_of_the_full_example_are_the_defaults() {
-    let full =
-        blocks(CONFIGURATION, "toml").find(|example| example.contains("[limits]")).expect("an example");
+    let full = blocks(CONFIGURATION, "toml")
+        .find(|example| example.contains("[limits]"))
+        .expect("an example");
     let config = Config::parse("docs/configuration.md", &full).expect("a good example");
     let limits = &config.iscsi().limits;
     let shown = format!("{:?} {limits:?}", config.limits);
     assert!(!shown.contains("None"), "{shown}");
-    assert_eq!(format!("{:?}", limits.of_iscsi()), format!("{:?}", iscsi_server::Limits::default()));
+    assert_eq!(
+        format!("{:?}", limits.of_iscsi()),
+        format!("{:?}", iscsi_server::Limits::default())
+    );
     let all = config.limits.of_server();
-    assert_eq!(format!("{all:?}"), format!("{:?}", front_end_core::Limits::default()));
+    assert_eq!(
+        format!("{all:?}"),
+        format!("{:?}", front_end_core::Limits::default())
+    );
 }
 
 #[test]
 fn the_limits_are_in_the_document_about_security() {
-    let (usual, all) = (iscsi_server::Limits::default(), front_end_core::Limits::default());
-    let (time, bytes) = (|time| Time(time).to_string(), |bytes| Bytes(bytes as u64).to_string());
+    let (usual, all) = (
+        iscsi_server::Limits::default(),
+        front_end_core::Limits::default(),
+    );
+    let (time, bytes) = (
+        |time| Time(time).to_string(),
+        |bytes| Bytes(bytes as u64).to_string(),
+    );
     for (key, figure) in [
-        ("connections-per-address", all.connections_per_address.to_string()),
+        (
+            "connections-per-address",
+            all.connections_per_address.to_string(),
+        ),
         ("logins", all.logins.to_string()),
         ("sessions", usual.sessions.to_string()),
         ("discovery-sessions", usual.discovery_sessions.to_string()),
         ("discovery-time", time(usual.discovery_time)),
-        ("connections-per-session", usual.connections_per_session.to_string()),
+        (
+            "connections-per-session",
+            usual.connections_per_session.to_string(),
+        ),
         ("login-time", time(usual.login_time)),
         ("window", usual.window.to_string()),
         ("nop-interval", time(usual.nop_interval)),

@@ -17,7 +17,8 @@ use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::login::LOGIN_DATA_BYTES_MAX;
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Sn, Stage, Tsih};
 use iscsi_server::{
-    Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits, Target,
+    Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX,
+    Limits, Target,
 };
 
 #[global_allocator]
@@ -45,7 +46,13 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
         algorithms: Algorithm::ALL.to_vec(),
     };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
-    let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream: Default::default() };
+    let portal = Portal {
+        front_end: ISCSI,
+        listen,
+        tag: 1,
+        advertise: None,
+        stream: Default::default(),
+    };
     let served = front_end_core::Config {
         volumes: Vec::new(),
         portals: vec![portal],
@@ -78,7 +85,12 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     let threads = cores.into_iter().map(begin).collect();
     let addresses = bound.recv().expect("a core").expect("a free port");
     server.open();
-    (server, iscsi, addresses[0].inet().expect("an address"), threads)
+    (
+        server,
+        iscsi,
+        addresses[0].inet().expect("an address"),
+        threads,
+    )
 }
 
 /// The server responds to a peer's first messages, but not to its last ones.
@@ -107,9 +119,13 @@ fn cost(scene: &Scene) -> usize {
     let mut come = |count: usize| {
         for _ in 0..count {
             let mut stream = TcpStream::connect(address).expect("a server that listens");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+            stream
+                .set_read_timeout(Some(PATIENCE))
+                .expect("a socket option");
             (scene.first)(&mut stream);
-            stream.write_all(&scene.last).expect("a connection that is open");
+            stream
+                .write_all(&scene.last)
+                .expect("a connection that is open");
             strangers.push(stream);
         }
         let ends = 2 * strangers.len(); // at the peers and at the server
@@ -119,7 +135,9 @@ fn cost(scene: &Scene) -> usize {
             Then::Anything => return,
         };
         until("all are let in", || sockets() >= sockets_before + ends);
-        until("all are logged in", || iscsi.sessions(&server).len() == logged_in);
+        until("all are logged in", || {
+            iscsi.sessions(&server).len() == logged_in
+        });
     };
     let count = STRANGERS / 2;
     let kept = count * scene.kept_bytes * 9 / 10;
@@ -131,7 +149,9 @@ fn cost(scene: &Scene) -> usize {
     println!("{}: {} bytes for each", scene.name, grown / count);
     drop(strangers);
     server.shutdown(Duration::ZERO);
-    threads.into_iter().for_each(|thread| thread.join().expect("a core that ends"));
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("a core that ends"));
     grown / count
 }
 
@@ -158,9 +178,13 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// The sockets of this process, in which the server runs.
 fn sockets() -> usize {
-    let descriptors = fs::read_dir("/proc/self/fd").expect("procfs").map_while(Result::ok);
+    let descriptors = fs::read_dir("/proc/self/fd")
+        .expect("procfs")
+        .map_while(Result::ok);
     let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
-    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    targets
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .count()
 }
 
 fn login(continues: bool, stage: Stage, transit_to: Option<Stage>, text: &[u8]) -> Vec<u8> {
@@ -209,7 +233,12 @@ fn unfinished(mut bytes: Vec<u8>) -> Vec<u8> {
 const LONG: usize = LOGIN_DATA_BYTES_MAX - 1;
 
 fn long_text() -> Vec<u8> {
-    unfinished(login(true, Stage::SecurityNegotiation, None, &[b'x'; LOGIN_DATA_BYTES_MAX]))
+    unfinished(login(
+        true,
+        Stage::SecurityNegotiation,
+        None,
+        &[b'x'; LOGIN_DATA_BYTES_MAX],
+    ))
 }
 
 #[test]
@@ -236,11 +265,18 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
             first: |stream| {
                 // The maximum length of texts, minus one PDU.
                 let names = [NAMES.as_bytes(), b"CHAP_A=5\0X-key="].concat();
-                say(stream, &login(true, Stage::SecurityNegotiation, None, &names));
-                let mut left = iscsi::login::LOGIN_TEXT_BYTES_MAX - LOGIN_DATA_BYTES_MAX - names.len();
+                say(
+                    stream,
+                    &login(true, Stage::SecurityNegotiation, None, &names),
+                );
+                let mut left =
+                    iscsi::login::LOGIN_TEXT_BYTES_MAX - LOGIN_DATA_BYTES_MAX - names.len();
                 while left > 0 {
                     let piece = left.min(LOGIN_DATA_BYTES_MAX);
-                    say(stream, &login(true, Stage::SecurityNegotiation, None, &vec![b'x'; piece]));
+                    say(
+                        stream,
+                        &login(true, Stage::SecurityNegotiation, None, &vec![b'x'; piece]),
+                    );
                     left -= piece;
                 }
             },
@@ -252,10 +288,14 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
             name: "does not fetch a long answer",
             first: |stream| {
                 let mut text = [NAMES.as_bytes(), b"AuthMethod=CHAP\0"].concat();
-                (0..1000).for_each(|number| text.extend_from_slice(format!("X-{number}=\0").as_bytes()));
+                (0..1000)
+                    .for_each(|number| text.extend_from_slice(format!("X-{number}=\0").as_bytes()));
                 for piece in text.chunks(LOGIN_DATA_BYTES_MAX) {
                     let is_last = piece.len() < LOGIN_DATA_BYTES_MAX;
-                    say(stream, &login(!is_last, Stage::SecurityNegotiation, None, piece));
+                    say(
+                        stream,
+                        &login(!is_last, Stage::SecurityNegotiation, None, piece),
+                    );
                 }
             },
             then: Then::Connection,
@@ -266,8 +306,14 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
             name: "is asked for its secret",
             first: |stream| {
                 let text = [NAMES.as_bytes(), b"AuthMethod=CHAP\0"].concat();
-                say(stream, &login(false, Stage::SecurityNegotiation, None, &text));
-                say(stream, &login(false, Stage::SecurityNegotiation, None, b"CHAP_A=5,6,7,8\0"));
+                say(
+                    stream,
+                    &login(false, Stage::SecurityNegotiation, None, &text),
+                );
+                say(
+                    stream,
+                    &login(false, Stage::SecurityNegotiation, None, b"CHAP_A=5,6,7,8\0"),
+                );
             },
             then: Then::Connection,
             last: long_text(),
@@ -276,7 +322,11 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
     ];
     for scene in &scenes {
         let bytes = cost(scene);
-        assert!(bytes <= LOGIN_MEMORY_BYTES_MAX, "{}: {bytes} bytes", scene.name);
+        assert!(
+            bytes <= LOGIN_MEMORY_BYTES_MAX,
+            "{}: {bytes} bytes",
+            scene.name
+        );
     }
 }
 
@@ -297,14 +347,24 @@ fn ping(immediate: bool, cmd_sn: u32) -> Vec<u8> {
 
 fn log_in(stream: &mut TcpStream) {
     let text = "InitiatorName=iqn.2026-01.com.example:stranger\0SessionType=Discovery\0";
-    say(stream, &login(false, Stage::OperationalNegotiation, Some(Stage::FullFeature), text.as_bytes()));
+    say(
+        stream,
+        &login(
+            false,
+            Stage::OperationalNegotiation,
+            Some(Stage::FullFeature),
+            text.as_bytes(),
+        ),
+    );
 }
 
 /// Sends pings until the server stops reading.
 fn flood(stream: &mut TcpStream) {
     log_in(stream);
     let pings = ping(true, 1).repeat(32);
-    stream.set_write_timeout(Some(Duration::from_millis(50))).expect("a socket option");
+    stream
+        .set_write_timeout(Some(Duration::from_millis(50)))
+        .expect("a socket option");
     while stream.write_all(&pings).is_ok() {}
 }
 
@@ -314,7 +374,13 @@ fn a_discovery_session_takes_little_memory() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let early: Vec<u8> = (2..9).flat_map(|cmd_sn| ping(false, cmd_sn)).collect();
     let scenes = [
-        Scene { name: "asks nothing", first: log_in, then: Then::Session, last: Vec::new(), kept_bytes: 0 },
+        Scene {
+            name: "asks nothing",
+            first: log_in,
+            then: Then::Session,
+            last: Vec::new(),
+            kept_bytes: 0,
+        },
         Scene {
             name: "does not end a ping",
             first: log_in,
@@ -339,6 +405,10 @@ fn a_discovery_session_takes_little_memory() {
     ];
     for scene in &scenes {
         let bytes = cost(scene);
-        assert!(bytes <= DISCOVERY_MEMORY_BYTES_MAX, "{}: {bytes} bytes", scene.name);
+        assert!(
+            bytes <= DISCOVERY_MEMORY_BYTES_MAX,
+            "{}: {bytes} bytes",
+            scene.name
+        );
     }
 }

@@ -27,7 +27,9 @@ fuzz_target!(|bytes: &[u8]| {
     let world = InMemory::shared(Target::new(bytes));
     reactor::block_on(world, async move {
         // A rejected login only has to complete in bounded time.
-        let Ok(lun) = open(&url, random).await else { return };
+        let Ok(lun) = open(&url, random).await else {
+            return;
+        };
         use_lun(Arc::new(lun), choices.byte()).await;
     });
 });
@@ -56,7 +58,10 @@ async fn use_lun(lun: Arc<RemoteLun>, what: u8) {
         task.await;
     }
     if what & 0x80 != 0 {
-        let _ = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
+        let _ = lun
+            .target()
+            .manage(Management::LogicalUnitReset(iscsi_client::Lun(0)))
+            .await;
     }
     // Ignore errors, which the target may cause.
     let _ = lun.refresh().await;
@@ -66,14 +71,20 @@ async fn use_lun(lun: Arc<RemoteLun>, what: u8) {
 }
 
 async fn requests(lun: Arc<RemoteLun>, number: u32, what: u8) {
-    let extent = Extent { lba: Lba(u64::from(number) * 16), blocks: Blocks(16) };
+    let extent = Extent {
+        lba: Lba(u64::from(number) * 16),
+        blocks: Blocks(16),
+    };
     let bytes = lun.geometry().length(extent) as usize;
     if bytes > BYTES_MAX {
         return; // the target chooses the block size, but must not exhaust our memory
     }
     match what % 8 {
         0 | 1 => drop(lun.read(extent, Buffer::zeroed(bytes)).await),
-        2 => drop(lun.write(extent, Buffer::zeroed(bytes).share(), Durability::Stable).await),
+        2 => drop(
+            lun.write(extent, Buffer::zeroed(bytes).share(), Durability::Stable)
+                .await,
+        ),
         3 => drop(lun.unmap(extent).await),
         4 => drop(lun.allocation(extent, 4).await),
         5 => read_raw(&lun.unit(), bytes).await,
@@ -86,8 +97,15 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Sends a raw command, and checks that no more data is returned than requested.
 async fn read_raw(unit: &Unit, bytes: usize) {
-    let Some(cdb) = cdb::read_10(0, 16) else { return };
-    let Ok(answer) = unit.command(cdb, Transfer::into_all_of(Buffer::zeroed(bytes))).await else { return };
+    let Some(cdb) = cdb::read_10(0, 16) else {
+        return;
+    };
+    let Ok(answer) = unit
+        .command(cdb, Transfer::into_all_of(Buffer::zeroed(bytes)))
+        .await
+    else {
+        return;
+    };
     assert!(answer.data.len() <= bytes);
 }
 
@@ -104,7 +122,15 @@ async fn verbs(unit: &Unit) {
     let _ = unit.identity().await;
     let _ = unit.report_luns(LunSelection::All).await;
     let _ = unit.modes(ModeValues::Current).await;
-    let _ = unit.lba_status(Extent { lba: Lba(0), blocks: Blocks(64) }, 8).await;
+    let _ = unit
+        .lba_status(
+            Extent {
+                lba: Lba(0),
+                blocks: Blocks(64),
+            },
+            8,
+        )
+        .await;
     let _ = unit.request_sense().await;
     let _ = unit.target_port_groups().await;
     let _ = unit.registered_keys().await;

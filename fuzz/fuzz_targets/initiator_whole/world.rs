@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
-    World,
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
 };
 
 use crate::target::Target;
@@ -54,12 +54,20 @@ impl InMemory {
         let mut target = self.target.borrow_mut();
         let mut wires = self.wires.borrow_mut();
         for (number, wire) in wires.iter().enumerate() {
-            target.serve(number, &mut wire.to_target.borrow_mut(), &mut wire.to_initiator.borrow_mut());
+            target.serve(
+                number,
+                &mut wire.to_target.borrow_mut(),
+                &mut wire.to_initiator.borrow_mut(),
+            );
             if target.hangs_up() {
                 wire.is_closed.set(true);
             }
         }
-        let woken = wires.iter().filter_map(|wire| wire.news()).map(Waker::wake).count();
+        let woken = wires
+            .iter()
+            .filter_map(|wire| wire.news())
+            .map(Waker::wake)
+            .count();
         // A wire without a stream keeps its index, so that the indices of the others do not change.
         if wires.iter().all(|wire| Rc::strong_count(wire) == 1) {
             wires.clear();
@@ -129,11 +137,17 @@ impl Stream for End {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut bytes = self.0.to_initiator.borrow_mut();
         if bytes.is_empty() {
-            return if self.0.is_closed.get() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            return if self.0.is_closed.get() {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            };
         }
         let mut read = 0;
         for slice in into {
-            let InSlice::Bytes(slice) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            let InSlice::Bytes(slice) = slice else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             let length = slice.len().min(bytes.len() - read);
             slice[..length].copy_from_slice(&bytes[read..read + length]);
             read += length;
@@ -149,7 +163,9 @@ impl Stream for End {
         let mut bytes = self.0.to_target.borrow_mut();
         let before = bytes.len();
         for slice in from {
-            let OutSlice::Bytes(slice) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            let OutSlice::Bytes(slice) = slice else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             bytes.extend_from_slice(slice);
         }
         Ok(bytes.len() - before)

@@ -59,7 +59,8 @@ pub(crate) struct ForwardOptions {
 
 /// Serves until its parent exits.
 pub(crate) fn forward(options: &ForwardOptions) -> Result<Verdict> {
-    let listener = TcpListener::bind(options.listen).with_context(|| format!("{}", options.listen))?;
+    let listener =
+        TcpListener::bind(options.listen).with_context(|| format!("{}", options.listen))?;
     println!("ready");
     let (to, nagle) = (options.to, options.nagle);
     thread::spawn(move || {
@@ -113,7 +114,8 @@ fn in_pieces(mut target: impl Read, mut client: impl Write) -> io::Result<()> {
 /// Returns the number of bytes after a header: additional header segments, and data padded to a multiple of
 /// four (sections 11.2.1.4 and 11.2.1.5).
 fn data_bytes(header: &[u8; BHS_BYTES]) -> usize {
-    let [additional, high, middle, low] = [header[4], header[5], header[6], header[7]].map(usize::from);
+    let [additional, high, middle, low] =
+        [header[4], header[5], header[6], header[7]].map(usize::from);
     additional * 4 + ((high << 16) | (middle << 8) | low).next_multiple_of(4)
 }
 

@@ -90,7 +90,11 @@ impl Case {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let healthy = || [false, true].into_iter().map(|nbd| plants::named(None, nbd));
+    let healthy = || {
+        [false, true]
+            .into_iter()
+            .map(|nbd| plants::named(None, nbd))
+    };
     let known = || plants::ALL.iter().map(Plant::name).chain(healthy());
     for name in &options.only {
         ensure!(
@@ -105,7 +109,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         judge_again(&folder)?;
         return end(options, &folder);
     }
-    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(workspace::release_binary, Ok)?;
     for case in cases(options) {
         let name = case.name();
         if options.loads {
@@ -118,7 +125,11 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let begun = Instant::now();
         let outcome = carry_out(case, options, &binary, &folder);
         outcome.keep(&folder)?;
-        println!("{} ({:.0} s)", line(&name, &outcome), begun.elapsed().as_secs_f64());
+        println!(
+            "{} ({:.0} s)",
+            line(&name, &outcome),
+            begun.elapsed().as_secs_f64()
+        );
     }
     match options.loads {
         true => Ok(Verdict::Holds),
@@ -131,7 +142,10 @@ fn end(options: &Options, folder: &Path) -> Result<Verdict> {
     let outcomes = page::all(folder)?;
     println!("{}", page::summary(&outcomes));
     if !options.dry {
-        document::write("diagnose-matrix", &page::markdown(&outcomes, &setting(options)))?;
+        document::write(
+            "diagnose-matrix",
+            &page::markdown(&outcomes, &setting(options)),
+        )?;
     }
     Ok(verdict(&outcomes))
 }
@@ -139,15 +153,20 @@ fn end(options: &Options, folder: &Path) -> Result<Verdict> {
 /// Returns all cases, ordered by repeat. A disturbance of the machine that lasts a minute then affects many
 /// plants a little.
 fn cases(options: &Options) -> Vec<Case> {
-    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let wanted =
+        |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut cases = Vec::new();
     for repeat in 0..options.repeats.max(options.healthy) {
         if options.repeat.is_some_and(|only| only != repeat) {
             continue;
         }
-        let plants = plants::ALL.iter().filter(|plant| repeat < options.repeats && wanted(&plant.name()));
+        let plants = plants::ALL
+            .iter()
+            .filter(|plant| repeat < options.repeats && wanted(&plant.name()));
         cases.extend(plants.map(|plant| Case::Plant(plant, repeat)));
-        let healthy = [false, true].into_iter().filter(|nbd| wanted(&plants::named(None, *nbd)));
+        let healthy = [false, true]
+            .into_iter()
+            .filter(|nbd| wanted(&plants::named(None, *nbd)));
         if repeat < options.healthy {
             cases.extend(healthy.map(|nbd| Case::Healthy(nbd, repeat)));
         }
@@ -161,18 +180,41 @@ fn carry_out(case: Case, options: &Options, binary: &Path, folder: &Path) -> Out
         Case::Plant(plant, repeat) => {
             let planted = (plant.plant)(&mut Random::new(options.seed, &plant.name(), repeat));
             let result = with_cause(&planted, plant.cause, &name, options, binary, folder);
-            (Some(plant.cause), plant.nbd, repeat, planted.details, result)
+            (
+                Some(plant.cause),
+                plant.nbd,
+                repeat,
+                planted.details,
+                result,
+            )
         }
         Case::Healthy(nbd, number) => {
             let random = &mut Random::new(options.seed, &plants::named(None, nbd), number);
-            let (details, scene) =
-                if nbd { plants::nbd_healthy(random, number) } else { plants::healthy(random, number) };
-            (None, nbd, number, details, without_cause(&scene, &name, options, binary, folder))
+            let (details, scene) = if nbd {
+                plants::nbd_healthy(random, number)
+            } else {
+                plants::healthy(random, number)
+            };
+            (
+                None,
+                nbd,
+                number,
+                details,
+                without_cause(&scene, &name, options, binary, folder),
+            )
         }
     };
     let (answer, predicted, confirmed) =
         result.unwrap_or_else(|error| (Answer::Failed(format!("{error:#}")), None, None));
-    Outcome { planted, nbd, repeat, details, answer, predicted, confirmed }
+    Outcome {
+        planted,
+        nbd,
+        repeat,
+        details,
+        answer,
+        predicted,
+        confirmed,
+    }
 }
 
 /// The answer, and the predicted and confirmed gains.
@@ -197,7 +239,13 @@ fn with_cause(
     Ok((answer, predicted, confirmed))
 }
 
-fn without_cause(scene: &Scene, name: &str, options: &Options, binary: &Path, folder: &Path) -> Said {
+fn without_cause(
+    scene: &Scene,
+    name: &str,
+    options: &Options,
+    binary: &Path,
+    folder: &Path,
+) -> Said {
     let world = World::build(scene, binary, name)?;
     let diagnosis = diagnose(&world, options, folder, name)?;
     Ok((Answer::of(&diagnosis), Gain::predicted(&diagnosis), None))
@@ -211,11 +259,17 @@ fn diagnose(world: &World, options: &Options, folder: &Path, name: &str) -> Resu
 }
 
 fn judge(text: &str) -> Result<Diagnosis> {
-    Ok(diagnose::diagnose(serde_json::from_str(text).context("reading the evidence")?))
+    Ok(diagnose::diagnose(
+        serde_json::from_str(text).context("reading the evidence")?,
+    ))
 }
 
 fn more(options: &Options) -> Vec<String> {
-    if options.quick { vec!["--quick".to_owned()] } else { Vec::new() }
+    if options.quick {
+        vec!["--quick".to_owned()]
+    } else {
+        Vec::new()
+    }
 }
 
 /// Measures the load of the first finding, with the cause and without it.
@@ -228,13 +282,28 @@ fn mended(
     name: &str,
 ) -> Result<Option<Gain>> {
     let finding = diagnosis.findings.first().context("no finding")?;
-    let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is missing")?;
+    let run = diagnosis
+        .evidence
+        .loads
+        .get(finding.load)
+        .context("the finding's load is missing")?;
     let load = run.load;
     let seconds = rate::seconds(&load, middle(run.bytes_per_s.clone()).unwrap_or(0.0));
     // Random losses are uneven: TCP's rate varies by half from second to second.
-    let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
+    let rounds = if finding.cause == Cause::Loss {
+        LOSS_ROUNDS * options.rounds
+    } else {
+        options.rounds
+    };
     let rates = match cure {
-        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds, seconds)?,
+        Cure::Trial => rate::confirm(
+            world,
+            world,
+            &load,
+            &rate::changed(&load, finding),
+            rounds,
+            seconds,
+        )?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
             // `linerate bench` has no durable writes, and its connections can use other lanes than those of
@@ -250,7 +319,10 @@ fn mended(
             }
         }
     };
-    Ok(Some(Gain { load, ratio: rates.gain() }))
+    Ok(Some(Gain {
+        load,
+        ratio: rates.gain(),
+    }))
 }
 
 const LOSS_ROUNDS: u32 = 4;
@@ -259,7 +331,9 @@ const LOSS_ROUNDS: u32 = 4;
 fn judge_again(folder: &Path) -> Result<()> {
     for outcome in page::all(folder)? {
         let name = outcome.name();
-        let Ok(text) = fs::read_to_string(folder.join(format!("{name}.evidence.json"))) else { continue };
+        let Ok(text) = fs::read_to_string(folder.join(format!("{name}.evidence.json"))) else {
+            continue;
+        };
         let judged = outcome.judged(&judge(&text).with_context(|| name.clone())?);
         judged.keep(folder)?;
         println!("{}", line(&name, &judged));
@@ -269,15 +343,30 @@ fn judge_again(folder: &Path) -> Result<()> {
 
 /// Measures the effect of a plant on loads, without a diagnosis.
 fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
-    let Case::Plant(plant, repeat) = case else { return Ok(()) };
+    let Case::Plant(plant, repeat) = case else {
+        return Ok(());
+    };
     let name = plant.name();
-    let Planted { details, scene, cure } = (plant.plant)(&mut Random::new(options.seed, &name, repeat));
+    let Planted {
+        details,
+        scene,
+        cure,
+    } = (plant.plant)(&mut Random::new(options.seed, &name, repeat));
     println!("{name}-{repeat:02} ({details})");
-    let Cure::Path(path) = cure else { return Ok(()) };
+    let Cure::Path(path) = cure else {
+        return Ok(());
+    };
     let planted = World::build(&scene, binary, &format!("{name}-planted"))?;
     let cured = World::build(&path, binary, &format!("{name}-cured"))?;
     for load in rate::LOADS {
-        match rate::confirm(&planted, &cured, load, load, options.rounds, rate::SECONDS_MIN) {
+        match rate::confirm(
+            &planted,
+            &cured,
+            load,
+            load,
+            options.rounds,
+            rate::SECONDS_MIN,
+        ) {
             Ok(rates) => println!("  {}", rates.line(load)),
             Err(error) => println!("  {error:#}"),
         }
@@ -287,15 +376,25 @@ fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
 
 /// Passes if 95 % of the findings are correct and there is no false alarm.
 fn verdict(outcomes: &[Outcome]) -> Verdict {
-    let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
+    let planted: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.planted.is_some())
+        .collect();
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();
-    let quiet = outcomes.iter().filter(|outcome| outcome.planted.is_none()).all(Outcome::is_right);
+    let quiet = outcomes
+        .iter()
+        .filter(|outcome| outcome.planted.is_none())
+        .all(Outcome::is_right);
     Verdict::of(right * 100 >= planted.len() * 95 && quiet)
 }
 
 fn line(name: &str, outcome: &Outcome) -> String {
     let mark = if outcome.is_right() { "right" } else { "WRONG" };
-    let far = if outcome.is_close() == Some(false) { ", except for its gain" } else { "" };
+    let far = if outcome.is_close() == Some(false) {
+        ", except for its gain"
+    } else {
+        ""
+    };
     let gain = |gain: Option<Gain>| match gain.map(|gain| gain.ratio) {
         None => "-".to_owned(),
         Some(None) => "infinite".to_owned(),
@@ -303,15 +402,28 @@ fn line(name: &str, outcome: &Outcome) -> String {
     };
     let (predicted, confirmed) = (gain(outcome.predicted), gain(outcome.confirmed));
     let (answer, details) = (page::answered(&outcome.answer), &outcome.details);
-    format!("{mark}{far}: {name} ({details}): {answer}; gain {predicted} predicted, {confirmed} measured")
+    format!(
+        "{mark}{far}: {name} ({details}): {answer}; gain {predicted} predicted, {confirmed} measured"
+    )
 }
 
 fn setting(options: &Options) -> Vec<String> {
-    let mode = if options.quick { "`linerate diagnose --quick`" } else { "`linerate diagnose`" };
-    let rounds =
-        if options.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", options.rounds) };
+    let mode = if options.quick {
+        "`linerate diagnose --quick`"
+    } else {
+        "`linerate diagnose`"
+    };
+    let rounds = if options.rounds == 1 {
+        "one round".to_owned()
+    } else {
+        format!("{} rounds", options.rounds)
+    };
     let mut lines = vec![
-        format!("Machine: {}, Linux {}", machine::machine(), machine::kernel()),
+        format!(
+            "Machine: {}, Linux {}",
+            machine::machine(),
+            machine::kernel()
+        ),
         format!(
             "{mode}, seed {}, {rounds} for each gain ({LOSS_ROUNDS} times as many with packet loss)",
             options.seed

@@ -43,11 +43,15 @@ impl Column {
 
 /// Returns the summary: the number of correct findings, and the accuracy of the gains.
 pub(super) fn summary(outcomes: &[Outcome]) -> String {
-    let (planted, healthy): (Vec<&Outcome>, Vec<&Outcome>) =
-        outcomes.iter().partition(|outcome| outcome.planted.is_some());
+    let (planted, healthy): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
+        .iter()
+        .partition(|outcome| outcome.planted.is_some());
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();
     let alarms = healthy.iter().filter(|outcome| !outcome.is_right()).count();
-    let compared: Vec<bool> = planted.iter().filter_map(|outcome| outcome.is_close()).collect();
+    let compared: Vec<bool> = planted
+        .iter()
+        .filter_map(|outcome| outcome.is_close())
+        .collect();
     let close = compared.iter().filter(|close| **close).count();
     format!(
         "first finding correct in {right} of {} ({:.0} %); false alarms on healthy paths: {alarms} of {}; predicted gain within \
@@ -95,24 +99,38 @@ its rate with the cause, measured in alternating rounds. Figures are medians of 
 ";
 
 fn confusion(outcomes: &[Outcome]) -> String {
-    let mut columns: Vec<Column> = plants::ALL.iter().map(|plant| Column::Found(plant.cause)).collect();
+    let mut columns: Vec<Column> = plants::ALL
+        .iter()
+        .map(|plant| Column::Found(plant.cause))
+        .collect();
     // Findings that are never planted come last.
     columns.extend(outcomes.iter().map(|outcome| Column::of(&outcome.answer)));
     columns.extend([Column::Fine, Column::NotKnown, Column::Failed]);
     let mut shown: Vec<Column> = Vec::new();
     for column in columns {
-        let somewhere = outcomes.iter().any(|outcome| Column::of(&outcome.answer) == column);
+        let somewhere = outcomes
+            .iter()
+            .any(|outcome| Column::of(&outcome.answer) == column);
         if somewhere && !shown.contains(&column) {
             shown.push(column);
         }
     }
     let titles: Vec<String> = shown.iter().map(|column| column.title()).collect();
-    let mut table = format!("| planted | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(titles.len()));
+    let mut table = format!(
+        "| planted | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---:|".repeat(titles.len())
+    );
     for (name, row) in rows(outcomes) {
         let count = |column: &Column| {
-            let count = row.iter().filter(|outcome| Column::of(&outcome.answer) == *column).count();
+            let count = row
+                .iter()
+                .filter(|outcome| Column::of(&outcome.answer) == *column)
+                .count();
             let right = row.first().is_some_and(|outcome| {
-                outcome.planted.map_or(*column == Column::Fine, |cause| *column == Column::Found(cause))
+                outcome.planted.map_or(*column == Column::Fine, |cause| {
+                    *column == Column::Found(cause)
+                })
             });
             match (count, right) {
                 (0, _) => String::new(),
@@ -129,30 +147,49 @@ fn confusion(outcomes: &[Outcome]) -> String {
 /// Returns the outcomes of each plant that has any, and the outcomes of healthy paths.
 fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
     let healthy = [(None, false), (None, true)];
-    let all = plants::ALL.iter().map(|plant| (Some(plant.cause), plant.nbd)).chain(healthy);
-    let of =
-        |row| outcomes.iter().filter(|outcome| (outcome.planted, outcome.nbd) == row).collect::<Vec<_>>();
-    all.map(|row| (plants::named(row.0, row.1), of(row))).filter(|(_, row)| !row.is_empty()).collect()
+    let all = plants::ALL
+        .iter()
+        .map(|plant| (Some(plant.cause), plant.nbd))
+        .chain(healthy);
+    let of = |row| {
+        outcomes
+            .iter()
+            .filter(|outcome| (outcome.planted, outcome.nbd) == row)
+            .collect::<Vec<_>>()
+    };
+    all.map(|row| (plants::named(row.0, row.1), of(row)))
+        .filter(|(_, row)| !row.is_empty())
+        .collect()
 }
 
 fn gains(outcomes: &[Outcome]) -> String {
     let mut table =
         "| planted | description | correct | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
             .to_owned();
-    for plant @ Plant { cause, nbd, what, .. } in plants::ALL {
+    for plant @ Plant {
+        cause, nbd, what, ..
+    } in plants::ALL
+    {
         let of_row = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (Some(*cause), *nbd);
         let row: Vec<&Outcome> = outcomes.iter().filter(of_row).collect();
         if row.is_empty() {
             continue;
         }
         let right: Vec<&&Outcome> = row.iter().filter(|outcome| outcome.is_right()).collect();
-        let compared: Vec<bool> = right.iter().filter_map(|outcome| outcome.is_close()).collect();
+        let compared: Vec<bool> = right
+            .iter()
+            .filter_map(|outcome| outcome.is_close())
+            .collect();
         let close = compared.iter().filter(|close| **close).count();
         let middle = |of: fn((Gain, Gain)) -> Gain| {
             let gains = right.iter().filter_map(|outcome| outcome.gains());
-            let mut values: Vec<f64> = gains.map(|gains| of(gains).ratio.unwrap_or(f64::INFINITY)).collect();
+            let mut values: Vec<f64> = gains
+                .map(|gains| of(gains).ratio.unwrap_or(f64::INFINITY))
+                .collect();
             values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).map_or_else(String::new, |value| shown(Some(*value)))
+            values
+                .get(values.len() / 2)
+                .map_or_else(String::new, |value| shown(Some(*value)))
         };
         let _ = writeln!(
             table,
@@ -169,20 +206,30 @@ fn gains(outcomes: &[Outcome]) -> String {
 }
 
 fn wrong(outcomes: &[Outcome]) -> String {
-    let wrong: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_right()).collect();
+    let wrong: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| !outcome.is_right())
+        .collect();
     if wrong.is_empty() {
         return String::new();
     }
     let mut text = "\n## Wrong findings\n\n".to_owned();
     for outcome in wrong {
-        let _ = writeln!(text, "- {} ({}): {}", planted(outcome), outcome.details, answered(&outcome.answer));
+        let _ = writeln!(
+            text,
+            "- {} ({}): {}",
+            planted(outcome),
+            outcome.details,
+            answered(&outcome.answer)
+        );
     }
     text
 }
 
 fn every(outcomes: &[Outcome]) -> String {
     let mut table =
-        "| planted | parameters | found | predicted | confirmed |\n|---|---|---|---:|---:|\n".to_owned();
+        "| planted | parameters | found | predicted | confirmed |\n|---|---|---|---:|---:|\n"
+            .to_owned();
     for outcome in outcomes {
         let (predicted, confirmed) = match outcome.gains() {
             Some((predicted, confirmed)) => (shown(predicted.ratio), shown(confirmed.ratio)),
@@ -205,9 +252,11 @@ fn planted(outcome: &Outcome) -> String {
 
 pub(super) fn answered(answer: &Answer) -> String {
     match answer {
-        Answer::Found(causes) => {
-            causes.iter().map(|cause| plants::name(*cause)).collect::<Vec<_>>().join(", then ")
-        }
+        Answer::Found(causes) => causes
+            .iter()
+            .map(|cause| plants::name(*cause))
+            .collect::<Vec<_>>()
+            .join(", then "),
         Answer::Fine => "fine".to_owned(),
         Answer::NotKnown => "not known".to_owned(),
         Answer::Failed(why) => format!("no diagnosis: {}", why.lines().next().unwrap_or_default()),
@@ -265,7 +314,13 @@ pub(super) enum Answer {
 impl Answer {
     pub(super) fn of(diagnosis: &Diagnosis) -> Answer {
         match (&diagnosis.verdict, diagnosis.findings.is_empty()) {
-            (_, false) => Answer::Found(diagnosis.findings.iter().map(|finding| finding.cause).collect()),
+            (_, false) => Answer::Found(
+                diagnosis
+                    .findings
+                    .iter()
+                    .map(|finding| finding.cause)
+                    .collect(),
+            ),
             (Verdict::NotKnown { .. } | Verdict::Uncertain { .. }, true) => Answer::NotKnown,
             (Verdict::Fine { .. } | Verdict::HeldBack, true) => Answer::Fine,
         }
@@ -285,7 +340,10 @@ impl Gain {
     pub(super) fn predicted(diagnosis: &Diagnosis) -> Option<Gain> {
         let finding = diagnosis.findings.first()?;
         let load = diagnosis.evidence.loads.get(finding.load)?.load;
-        Some(Gain { load, ratio: finding.gain.predicted })
+        Some(Gain {
+            load,
+            ratio: finding.gain.predicted,
+        })
     }
 }
 
@@ -300,7 +358,10 @@ impl Outcome {
 
     /// Returns the predicted and confirmed gains, if the right cause was found and removed.
     pub(super) fn gains(&self) -> Option<(Gain, Gain)> {
-        let both = self.predicted.zip(self.confirmed).filter(|_| self.is_right());
+        let both = self
+            .predicted
+            .zip(self.confirmed)
+            .filter(|_| self.is_right());
         both.filter(|(predicted, confirmed)| predicted.load == confirmed.load)
     }
 
@@ -317,17 +378,26 @@ impl Outcome {
     /// Returns the same outcome with a new diagnosis of the stored evidence.
     pub(super) fn judged(&self, diagnosis: &Diagnosis) -> Outcome {
         let (answer, predicted) = (Answer::of(diagnosis), Gain::predicted(diagnosis));
-        Outcome { answer, predicted, ..self.clone() }
+        Outcome {
+            answer,
+            predicted,
+            ..self.clone()
+        }
     }
 
     /// Returns the name of the outcome's files.
     pub(super) fn name(&self) -> String {
-        format!("{}-{:02}", crate::diagnosis::plants::named(self.planted, self.nbd), self.repeat)
+        format!(
+            "{}-{:02}",
+            crate::diagnosis::plants::named(self.planted, self.nbd),
+            self.repeat
+        )
     }
 
     pub(super) fn keep(&self, folder: &Path) -> Result<()> {
         let file = folder.join(file(&self.name()));
-        fs::write(&file, serde_json::to_vec_pretty(self)?).with_context(|| file.display().to_string())
+        fs::write(&file, serde_json::to_vec_pretty(self)?)
+            .with_context(|| file.display().to_string())
     }
 }
 
@@ -343,10 +413,18 @@ pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
         let path = entry?.path();
         if path.to_string_lossy().ends_with(".outcome.json") {
             let text = fs::read(&path).with_context(|| path.display().to_string())?;
-            outcomes.push(serde_json::from_slice(&text).with_context(|| path.display().to_string())?);
+            outcomes
+                .push(serde_json::from_slice(&text).with_context(|| path.display().to_string())?);
         }
     }
-    outcomes.sort_by_key(|outcome| (outcome.nbd, outcome.planted.is_none(), outcome.planted, outcome.repeat));
+    outcomes.sort_by_key(|outcome| {
+        (
+            outcome.nbd,
+            outcome.planted.is_none(),
+            outcome.planted,
+            outcome.repeat,
+        )
+    });
     Ok(outcomes)
 }
 
@@ -355,10 +433,27 @@ mod tests {
     use super::super::rate::LOADS;
     use super::*;
 
-    fn outcome(planted: Option<Cause>, answer: Answer, gains: (Option<f64>, Option<f64>)) -> Outcome {
-        let gain = |ratio| Some(Gain { load: LOADS[0], ratio });
+    fn outcome(
+        planted: Option<Cause>,
+        answer: Answer,
+        gains: (Option<f64>, Option<f64>),
+    ) -> Outcome {
+        let gain = |ratio| {
+            Some(Gain {
+                load: LOADS[0],
+                ratio,
+            })
+        };
         let (predicted, confirmed) = (gain(gains.0), gain(gains.1));
-        Outcome { planted, nbd: false, repeat: 0, details: String::new(), answer, predicted, confirmed }
+        Outcome {
+            planted,
+            nbd: false,
+            repeat: 0,
+            details: String::new(),
+            answer,
+            predicted,
+            confirmed,
+        }
     }
 
     #[test]
@@ -378,7 +473,12 @@ mod tests {
     #[test]
     fn a_gain_is_close_within_a_fifth_and_infinity_only_to_itself() {
         let close = |predicted, confirmed| {
-            outcome(Some(Cause::Loss), Answer::Found(vec![Cause::Loss]), (predicted, confirmed)).is_close()
+            outcome(
+                Some(Cause::Loss),
+                Answer::Found(vec![Cause::Loss]),
+                (predicted, confirmed),
+            )
+            .is_close()
         };
         assert_eq!(close(Some(1.2), Some(1.0)), Some(true));
         assert_eq!(close(Some(0.79), Some(1.0)), Some(false));

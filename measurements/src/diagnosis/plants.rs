@@ -29,7 +29,11 @@ pub(super) enum Cure {
 
 impl Planted {
     fn new(details: impl Into<String>, scene: Scene, cured: Scene) -> Planted {
-        Planted { details: details.into(), scene, cure: Cure::Path(Box::new(cured)) }
+        Planted {
+            details: details.into(),
+            scene,
+            cure: Cure::Path(Box::new(cured)),
+        }
     }
 }
 
@@ -46,39 +50,109 @@ pub(super) struct Plant {
 pub(super) const ALL: &[Plant] = {
     use Cause::*;
     &[
-        row(TcpWindow, "a TCP window of 32 to 64 KiB, 10 to 20 ms away", tcp_window),
-        row(Solicitation, "InitialR2T=Yes with ImmediateData=No, 4 to 15 ms away", solicitation),
-        row(SmallBursts, "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away", small_bursts),
-        row(SmallSegments, "MaxRecvDataSegmentLength of 512 bytes", small_segments),
-        row(CommandWindow, "a command window of 1 or 2, 8 to 15 ms away", command_window),
-        row(Depth, "a client with one request at a time, 2 to 10 ms away", depth),
-        row(LinkRate, "a link that fell back to a tenth of its rate", link_rate),
-        row(PathMtu, "interfaces with an MTU of 9000, a path with 1500", path_mtu),
+        row(
+            TcpWindow,
+            "a TCP window of 32 to 64 KiB, 10 to 20 ms away",
+            tcp_window,
+        ),
+        row(
+            Solicitation,
+            "InitialR2T=Yes with ImmediateData=No, 4 to 15 ms away",
+            solicitation,
+        ),
+        row(
+            SmallBursts,
+            "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away",
+            small_bursts,
+        ),
+        row(
+            SmallSegments,
+            "MaxRecvDataSegmentLength of 512 bytes",
+            small_segments,
+        ),
+        row(
+            CommandWindow,
+            "a command window of 1 or 2, 8 to 15 ms away",
+            command_window,
+        ),
+        row(
+            Depth,
+            "a client with one request at a time, 2 to 10 ms away",
+            depth,
+        ),
+        row(
+            LinkRate,
+            "a link that fell back to a tenth of its rate",
+            link_rate,
+        ),
+        row(
+            PathMtu,
+            "interfaces with an MTU of 9000, a path with 1500",
+            path_mtu,
+        ),
         row(Loss, "0.5 to 2 % of packets lost", loss),
         row(SlowPath, "two connections, one on a slow lane", slow_path),
-        row(Medium, "a medium that takes 2 to 10 ms, or has a low rate", storage_medium),
+        row(
+            Medium,
+            "a medium that takes 2 to 10 ms, or has a low rate",
+            storage_medium,
+        ),
         row(Flush, "a flush that takes 10 to 40 ms", flush),
-        row(Misalignment, "writes of 512 bytes on blocks of 4 KiB, or across their boundaries", misalignment),
-        row(TargetCpu, "60 to 85 % of the target's core used by others", target),
-        row(ClientCpu, "60 to 85 % of the client's core used by others", client),
-        row(DelayedAck, "a target that sends header and data separately, without TCP_NODELAY", delayed_ack),
-        nbd_row(Medium, "NBD: nbdkit's filters delay reads by 4 to 20 ms, or limit their rate", nbd_medium),
+        row(
+            Misalignment,
+            "writes of 512 bytes on blocks of 4 KiB, or across their boundaries",
+            misalignment,
+        ),
+        row(
+            TargetCpu,
+            "60 to 85 % of the target's core used by others",
+            target,
+        ),
+        row(
+            ClientCpu,
+            "60 to 85 % of the client's core used by others",
+            client,
+        ),
+        row(
+            DelayedAck,
+            "a target that sends header and data separately, without TCP_NODELAY",
+            delayed_ack,
+        ),
+        nbd_row(
+            Medium,
+            "NBD: nbdkit's filters delay reads by 4 to 20 ms, or limit their rate",
+            nbd_medium,
+        ),
         nbd_row(
             Connections,
             "NBD: the rate of one connection, limited by a TCP window of 32 to 64 KiB or by nbdkit's filter",
             connections,
         ),
-        nbd_row(TargetCpu, "NBD: 60 to 85 % of the server's core used by others", server_cpu),
+        nbd_row(
+            TargetCpu,
+            "NBD: 60 to 85 % of the server's core used by others",
+            server_cpu,
+        ),
         nbd_row(Tls, "NBD: TLS on loopback, one core for each end", tls),
     ]
 };
 
 const fn row(cause: Cause, what: &'static str, plant: fn(&mut Random) -> Planted) -> Plant {
-    Plant { cause, nbd: false, what, plant }
+    Plant {
+        cause,
+        nbd: false,
+        what,
+        plant,
+    }
 }
 
 const fn nbd_row(cause: Cause, what: &'static str, plant: fn(&mut Random) -> Planted) -> Plant {
-    Plant { cause, nbd: true, what, plant }
+    Plant {
+        cause,
+        nbd: true,
+        what,
+        plant,
+    }
 }
 
 impl Plant {
@@ -108,20 +182,31 @@ pub(super) fn name(cause: Cause) -> String {
 /// Limits the sender to one window per round trip: up to 64 KiB in 8 ms, or 8 MB/s, while the link carries 12
 /// or more.
 fn tcp_window(random: &mut Random) -> Planted {
-    let (kib, round_trip) = (random.one_of(&[32u64, 48, 64, 64]), random.between(10.0, 20.0));
+    let (kib, round_trip) = (
+        random.one_of(&[32u64, 48, 64, 64]),
+        random.between(10.0, 20.0),
+    );
     let megabits = random.one_of(&[100.0, 150.0, 200.0]);
     let reads = random.one_of(&[true, false]);
     // The kernel doubles the requested size, and uses half of the result as the window.
     let scene = Scene::network(megabits, round_trip);
     let (scene, cured, whose) = if reads {
-        (scene.clone().with_key("receive-buffer", kib << 10), scene, "ours")
+        (
+            scene.clone().with_key("receive-buffer", kib << 10),
+            scene,
+            "ours",
+        )
     } else {
         let cured = scene.writable();
         let mut scene = cured.clone();
         scene.server.receive_buffer = Some(kib << 10);
         (scene, cured, "the target's")
     };
-    Planted::new(format!("{kib} KiB, {whose}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{kib} KiB, {whose}, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// A cable with two broken wire pairs reduces the rate to a tenth. The rated speed comes from the user or
@@ -143,12 +228,19 @@ fn link_rate(random: &mut Random) -> Planted {
         }
         "reported by our interface"
     };
-    Planted::new(format!("{fell} of {built} Mbit/s, {how}, {round_trip} ms"), scene, cured)
+    Planted::new(
+        format!("{fell} of {built} Mbit/s, {how}, {round_trip} ms"),
+        scene,
+        cured,
+    )
 }
 
 /// Jumbo frames are enabled at both ends, but the switch between them does not support jumbo frames.
 fn path_mtu(random: &mut Random) -> Planted {
-    let (interface, path) = (random.one_of(&[9000, 9000, 4000]), random.one_of(&[1500, 1500, 1400]));
+    let (interface, path) = (
+        random.one_of(&[9000, 9000, 4000]),
+        random.one_of(&[1500, 1500, 1400]),
+    );
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0]), random.between(0.2, 5.0));
     let with = |mtu| {
         let mut scene =
@@ -172,7 +264,11 @@ fn loss(random: &mut Random) -> Planted {
         conditions.loss = percent / 100.0;
         conditions.seed = seed;
     });
-    Planted::new(format!("{percent} %, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{percent} %, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// A bundle of two links, one of which has a reduced rate and a longer delay.
@@ -204,22 +300,38 @@ fn slow_path(random: &mut Random) -> Planted {
 /// Nagle's algorithm at one end and delayed acknowledgements at the other delay each response shorter than a
 /// segment by 40 ms. Longer segments affect more responses.
 fn delayed_ack(random: &mut Random) -> Planted {
-    let (megabits, round_trip) = (random.one_of(&[100.0, 200.0, 400.0]), random.between(0.3, 2.0));
+    let (megabits, round_trip) = (
+        random.one_of(&[100.0, 200.0, 400.0]),
+        random.between(0.3, 2.0),
+    );
     let with = |nagle| {
         let jumbo = |conditions: &mut Conditions| conditions.mtu = 9000;
         let scene = Scene::network(megabits, round_trip).with_conditions(jumbo);
-        Scene { middle: Some(Forwarder { nagle }), ..scene }
+        Scene {
+            middle: Some(Forwarder { nagle }),
+            ..scene
+        }
     };
-    Planted::new(format!("{round_trip} ms, {megabits} Mbit/s, MTU 9000"), with(true), with(false))
+    Planted::new(
+        format!("{round_trip} ms, {megabits} Mbit/s, MTU 9000"),
+        with(true),
+        with(false),
+    )
 }
 
 // Causes in negotiated keys, and in the client's load.
 /// A write of 4 KiB waits two round trips instead of one.
 fn solicitation(random: &mut Random) -> Planted {
-    let (megabits, round_trip) = (random.one_of(&[100.0, 200.0, 400.0]), random.between(4.0, 15.0));
+    let (megabits, round_trip) = (
+        random.one_of(&[100.0, 200.0, 400.0]),
+        random.between(4.0, 15.0),
+    );
     let cured = Scene::network(megabits, round_trip).writable();
     let mut scene = cured.clone();
-    scene.server.session = vec!["initial-r2t = true".to_owned(), "immediate-data = false".to_owned()];
+    scene.server.session = vec![
+        "initial-r2t = true".to_owned(),
+        "immediate-data = false".to_owned(),
+    ];
     Planted::new(format!("{round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
@@ -230,8 +342,15 @@ fn small_bursts(random: &mut Random) -> Planted {
     let megabits = random.one_of(&[200.0, 250.0]);
     let cured = Scene::network(megabits, round_trip).writable();
     let mut scene = cured.clone();
-    scene.server.session = vec![format!("max-burst = \"{kib}KiB\""), "max-outstanding-r2t = 1".to_owned()];
-    Planted::new(format!("{kib} KiB, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    scene.server.session = vec![
+        format!("max-burst = \"{kib}KiB\""),
+        "max-outstanding-r2t = 1".to_owned(),
+    ];
+    Planted::new(
+        format!("{kib} KiB, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// Without a link, the cost of each PDU is the bottleneck.
@@ -254,7 +373,11 @@ fn small_segments(random: &mut Random) -> Planted {
         "writes"
     };
     let number = random.number() % 1000;
-    Planted::new(format!("{bytes} bytes, {which} (no. {number})"), scene, cured)
+    Planted::new(
+        format!("{bytes} bytes, {which} (no. {number})"),
+        scene,
+        cured,
+    )
 }
 
 /// Permits one or two commands of 64 KiB per round trip: up to 16 MB/s, while the link carries 23 or more.
@@ -264,15 +387,26 @@ fn command_window(random: &mut Random) -> Planted {
     let cured = Scene::network(megabits, round_trip);
     let mut scene = cured.clone();
     scene.server.window = Some(window);
-    Planted::new(format!("{window} commands, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{window} commands, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// The user's own load: one request at a time, much smaller than the bandwidth-delay product.
 fn depth(random: &mut Random) -> Planted {
-    let (block, round_trip) = (random.one_of(&["4KiB", "8KiB", "16KiB"]), random.between(2.0, 10.0));
+    let (block, round_trip) = (
+        random.one_of(&["4KiB", "8KiB", "16KiB"]),
+        random.between(2.0, 10.0),
+    );
     let megabits = random.one_of(&[100.0, 200.0]);
     let scene = Scene::network(megabits, round_trip).asking(["--block", block, "--depth", "1"]);
-    Planted { details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"), scene, cure: Cure::Trial }
+    Planted {
+        details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cure: Cure::Trial,
+    }
 }
 
 // Causes in the target's storage.
@@ -284,15 +418,25 @@ fn storage_medium(random: &mut Random) -> Planted {
     let (volume, how) = match random.one_of(&[true, true, false]) {
         true => {
             let ms = random.between(2.0, 10.0);
-            (format!("delay:{:.0}us:[ram:1GiB]", ms * 1e3), format!("{ms} ms a request"))
+            (
+                format!("delay:{:.0}us:[ram:1GiB]", ms * 1e3),
+                format!("{ms} ms a request"),
+            )
         }
         false => {
             let rate = random.between(5.0, 20.0);
-            (format!("limit:{rate}MB/s:[ram:1GiB]"), format!("{rate} MB/s"))
+            (
+                format!("limit:{rate}MB/s:[ram:1GiB]"),
+                format!("{rate} MB/s"),
+            )
         }
     };
     let scene = cured.clone().with_volume(volume);
-    Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{how}, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// A write cache that is slow to flush.
@@ -301,10 +445,16 @@ fn flush(random: &mut Random) -> Planted {
     let megabits = random.one_of(&[100.0, 200.0]);
     let with = |flush: f64| {
         let volume = format!("delay:0us:[ram:1GiB]?flush={:.0}us", flush * 1e3);
-        Scene::network(megabits, round_trip).with_volume(volume).writable()
+        Scene::network(megabits, round_trip)
+            .with_volume(volume)
+            .writable()
     };
     // The cure is a disk with power-loss protection, which flushes in no time.
-    Planted::new(format!("{ms} ms, {round_trip} ms away, {megabits} Mbit/s"), with(ms), with(0.0))
+    Planted::new(
+        format!("{ms} ms, {round_trip} ms away, {megabits} Mbit/s"),
+        with(ms),
+        with(0.0),
+    )
 }
 
 /// Each write must first read its block.
@@ -313,12 +463,18 @@ fn misalignment(random: &mut Random) -> Planted {
     let block = random.one_of(&["512", "512", "1KiB", "2KiB"]);
     let medium = |volume: &str| format!("delay:{:.0}us:[{volume}]", ms * 1e3);
     let on = |volume: String| {
-        let scene = Scene::network(200.0, round_trip).with_volume(volume).writable();
+        let scene = Scene::network(200.0, round_trip)
+            .with_volume(volume)
+            .writable();
         scene.asking(["--write", "--block", block, "--depth", "1"])
     };
     let scene = on(format!("512e:[{}]", medium("ram:1GiB?block=4096")));
     let cured = on(medium("ram:1GiB?block=512&physical=512"));
-    Planted::new(format!("{block}, {ms} ms a request, {round_trip} ms away"), scene, cured)
+    Planted::new(
+        format!("{block}, {ms} ms a request, {round_trip} ms away"),
+        scene,
+        cured,
+    )
 }
 
 // Causes in the CPUs.
@@ -328,7 +484,10 @@ const SERVER: usize = 0;
 const CLIENT: usize = 1;
 
 fn apart() -> Scene {
-    let mut scene = Scene { client_core: Some(CLIENT), ..Scene::loopback() };
+    let mut scene = Scene {
+        client_core: Some(CLIENT),
+        ..Scene::loopback()
+    };
     scene.server.core = Some(SERVER);
     scene
 }
@@ -345,8 +504,19 @@ fn client(random: &mut Random) -> Planted {
 fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Planted {
     let (share, ms) = (random.between(0.6, 0.85), random.between(3.0, 12.0));
     let period = Duration::from_secs_f64(ms / 1e3);
-    let scene = Scene { burner: Some(Burner { core, share, period }), ..made(apart()) };
-    Planted::new(format!("{:.0} % of each {ms} ms", share * 100.0), scene, made(apart()))
+    let scene = Scene {
+        burner: Some(Burner {
+            core,
+            share,
+            period,
+        }),
+        ..made(apart())
+    };
+    Planted::new(
+        format!("{:.0} % of each {ms} ms", share * 100.0),
+        scene,
+        made(apart()),
+    )
 }
 
 /// Causes over NBD: those that differ from iSCSI's, and storage behind a third-party server.
@@ -360,9 +530,15 @@ impl Scene {
     /// Returns the same path with nbdkit, 1 GiB of memory, and these filters with their parameters.
     fn over_nbdkit(mut self, filters: &[String]) -> Scene {
         let names = filters.iter().filter(|argument| argument.starts_with("--"));
-        let parameters = filters.iter().filter(|argument| !argument.starts_with("--"));
+        let parameters = filters
+            .iter()
+            .filter(|argument| !argument.starts_with("--"));
         let plugin = ["memory".to_owned(), "1G".to_owned()];
-        let arguments = names.cloned().chain(plugin).chain(parameters.cloned()).collect();
+        let arguments = names
+            .cloned()
+            .chain(plugin)
+            .chain(parameters.cloned())
+            .collect();
         self.server.nbd = Some(NbdServer::Nbdkit(arguments));
         self
     }
@@ -374,16 +550,26 @@ fn nbd_medium(random: &mut Random) -> Planted {
     let (filters, how) = match random.one_of(&[true, true, false]) {
         true => {
             let ms = random.between(4.0, 20.0).round();
-            (["--filter=delay".to_owned(), format!("rdelay={ms}ms")], format!("{ms} ms a read"))
+            (
+                ["--filter=delay".to_owned(), format!("rdelay={ms}ms")],
+                format!("{ms} ms a read"),
+            )
         }
         false => {
             let rate = random.between(40.0, 80.0).round();
-            (["--filter=rate".to_owned(), format!("rate={rate}M")], format!("{rate} Mbit/s in total"))
+            (
+                ["--filter=rate".to_owned(), format!("rate={rate}M")],
+                format!("{rate} Mbit/s in total"),
+            )
         }
     };
     let path = Scene::network(megabits, round_trip);
     let (scene, cured) = (path.clone().over_nbdkit(&filters), path.over_nbdkit(&[]));
-    Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{how}, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 /// Limits each connection to one window of the server's host per round trip, or by nbdkit's own limit: up to
@@ -397,19 +583,33 @@ fn connections(random: &mut Random) -> Planted {
             let mut scene = path.over_nbd();
             // The kernel uses half of the configured size as the window.
             let bytes = kib * 2 * 1024;
-            scene.server.sysctls = vec![("net.ipv4.tcp_wmem".to_owned(), format!("4096 {bytes} {bytes}"))];
+            scene.server.sysctls = vec![(
+                "net.ipv4.tcp_wmem".to_owned(),
+                format!("4096 {bytes} {bytes}"),
+            )];
             (scene, format!("send window of {kib} KiB"))
         }
         false => {
             let rate = random.between(30.0, 60.0).round();
             // By default, nbdkit's token bucket lasts two seconds, longer than a round of a quick diagnosis.
-            let filters =
-                ["--filter=rate", "burstiness=0.1", &format!("connection-rate={rate}M")].map(str::to_owned);
-            (path.over_nbdkit(&filters), format!("{rate} Mbit/s per connection"))
+            let filters = [
+                "--filter=rate",
+                "burstiness=0.1",
+                &format!("connection-rate={rate}M"),
+            ]
+            .map(str::to_owned);
+            (
+                path.over_nbdkit(&filters),
+                format!("{rate} Mbit/s per connection"),
+            )
         }
     };
     let cured = scene.clone().with_key("connections", 4);
-    Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+    Planted::new(
+        format!("{how}, {round_trip} ms, {megabits} Mbit/s"),
+        scene,
+        cured,
+    )
 }
 
 fn server_cpu(random: &mut Random) -> Planted {
@@ -420,7 +620,10 @@ fn server_cpu(random: &mut Random) -> Planted {
 fn tls(random: &mut Random) -> Planted {
     let number = random.number() % 100_000;
     let with = |tls| {
-        let mut scene = Scene { client_core: Some(CLIENT), ..Scene::loopback() };
+        let mut scene = Scene {
+            client_core: Some(CLIENT),
+            ..Scene::loopback()
+        };
         scene.server.core = Some(SERVER);
         scene.server.nbd = Some(NbdServer::Linerate { tls });
         scene
@@ -437,7 +640,10 @@ pub(in super::super) fn nbd_healthy(random: &mut Random, number: u32) -> (String
         |random| nbd_lan(random, 400.0),
         |random| {
             let (what, scene) = nbd_lan(random, 100.0);
-            (format!("{what}, 4 connections"), scene.with_key("connections", 4))
+            (
+                format!("{what}, 4 connections"),
+                scene.with_key("connections", 4),
+            )
         },
         |random| {
             let round_trip = random.between(10.0, 15.0);
@@ -446,8 +652,12 @@ pub(in super::super) fn nbd_healthy(random: &mut Random, number: u32) -> (String
         },
         |random| {
             let (what, scene) = nbd_lan(random, 200.0);
-            let jitter = |conditions: &mut lab::Conditions| conditions.jitter = Duration::from_micros(50);
-            (format!("{what}, nbdkit, jitter of 50 µs"), scene.over_nbdkit(&[]).with_conditions(jitter))
+            let jitter =
+                |conditions: &mut lab::Conditions| conditions.jitter = Duration::from_micros(50);
+            (
+                format!("{what}, nbdkit, jitter of 50 µs"),
+                scene.over_nbdkit(&[]).with_conditions(jitter),
+            )
         },
     ];
     kinds[number as usize % kinds.len()](random)
@@ -455,7 +665,10 @@ pub(in super::super) fn nbd_healthy(random: &mut Random, number: u32) -> (String
 
 fn nbd_lan(random: &mut Random, megabits: f64) -> (String, Scene) {
     let round_trip = random.between(0.2, 0.6);
-    (format!("LAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip).over_nbd())
+    (
+        format!("LAN, {megabits} Mbit/s, {round_trip} ms"),
+        Scene::network(megabits, round_trip).over_nbd(),
+    )
 }
 
 // Healthy paths.
@@ -469,8 +682,18 @@ pub(in super::super) fn healthy(random: &mut Random, number: u32) -> (String, Sc
         |_| ("loopback".to_owned(), Scene::loopback()),
         |random| healthy_lan(random, 1000.0, 0.2),
         |random| wan(random, 10.0),
-        |_| ("loopback, with writes".to_owned(), Scene::loopback().writable()),
-        |_| ("loopback, a file".to_owned(), Scene::loopback().with_volume("file:{state}/disk?size=1GiB")),
+        |_| {
+            (
+                "loopback, with writes".to_owned(),
+                Scene::loopback().writable(),
+            )
+        },
+        |_| {
+            (
+                "loopback, a file".to_owned(),
+                Scene::loopback().with_volume("file:{state}/disk?size=1GiB"),
+            )
+        },
         |random| healthy_lan(random, 100.0, 0.3),
         |random| wan(random, 50.0),
         written_lan,
@@ -483,7 +706,10 @@ pub(in super::super) fn healthy(random: &mut Random, number: u32) -> (String, Sc
 
 fn healthy_lan(random: &mut Random, megabits: f64, round_trip_ms: f64) -> (String, Scene) {
     let round_trip = random.between(round_trip_ms, 2.0 * round_trip_ms);
-    (format!("LAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip))
+    (
+        format!("LAN, {megabits} Mbit/s, {round_trip} ms"),
+        Scene::network(megabits, round_trip),
+    )
 }
 
 /// Generates a path over the lab's network, whose windows are large, so that the distance is not a
@@ -491,17 +717,26 @@ fn healthy_lan(random: &mut Random, megabits: f64, round_trip_ms: f64) -> (Strin
 fn wan(random: &mut Random, round_trip_ms: f64) -> (String, Scene) {
     let round_trip = random.between(round_trip_ms, 1.4 * round_trip_ms);
     let megabits = random.one_of(&[50.0, 100.0]);
-    (format!("WAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip))
+    (
+        format!("WAN, {megabits} Mbit/s, {round_trip} ms"),
+        Scene::network(megabits, round_trip),
+    )
 }
 
 fn written_lan(random: &mut Random) -> (String, Scene) {
     let (what, scene) = healthy_lan(random, 400.0, 0.2);
-    (format!("{what}, a file, with writes"), scene.with_volume("file:{state}/disk?size=1GiB").writable())
+    (
+        format!("{what}, a file, with writes"),
+        scene.with_volume("file:{state}/disk?size=1GiB").writable(),
+    )
 }
 
 fn two_connections(random: &mut Random) -> (String, Scene) {
     let (what, scene) = healthy_lan(random, 400.0, 0.5);
-    (format!("{what}, two connections"), scene.with_key("connections", 2))
+    (
+        format!("{what}, two connections"),
+        scene.with_key("connections", 2),
+    )
 }
 
 fn jumbo(random: &mut Random) -> (String, Scene) {

@@ -48,7 +48,14 @@ pub(super) const LOADS: &[Load] = &[
 ];
 
 const fn load(direction: Direction, block_bytes: u32, depth: u32) -> Load {
-    Load { direction, block_bytes, depth, sessions: 1, random: depth == 1, durable: false }
+    Load {
+        direction,
+        block_bytes,
+        depth,
+        sessions: 1,
+        random: depth == 1,
+        durable: false,
+    }
 }
 
 /// Measures the load of a finding in both environments, alternately.
@@ -60,14 +67,19 @@ pub(super) fn confirm(
     rounds: u32,
     seconds: f64,
 ) -> Result<Rates> {
-    let mut rates = Rates { planted: Vec::new(), cured: Vec::new() };
+    let mut rates = Rates {
+        planted: Vec::new(),
+        cured: Vec::new(),
+    };
     for round in 0..rounds {
         // The order alternates, so that a machine that becomes slower affects both environments equally.
         for cured_now in [round % 2 == 1, round % 2 == 0] {
             match cured_now {
                 true => rates.cured.push(rate(cured, other, seconds)?),
                 // If no data gets through, the rate is zero.
-                false => rates.planted.push(rate(planted, load, seconds).unwrap_or(0.0)),
+                false => rates
+                    .planted
+                    .push(rate(planted, load, seconds).unwrap_or(0.0)),
             }
         }
     }
@@ -87,7 +99,11 @@ pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
 /// Returns the rates of a diagnosis' own rounds of the same load, for loads that `linerate bench` cannot
 /// generate.
 pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
-    let run = diagnosis.evidence.loads.iter().find(|run| run.load == *load);
+    let run = diagnosis
+        .evidence
+        .loads
+        .iter()
+        .find(|run| run.load == *load);
     run.map(|run| run.bytes_per_s.clone()).unwrap_or_default()
 }
 
@@ -114,7 +130,9 @@ fn rate(world: &World, load: &Load, seconds: f64) -> Result<f64> {
     }
     let said = world.bench(&arguments)?;
     let mut values = serde_json::Deserializer::from_str(&said).into_iter::<Measured>();
-    let measured = values.next().with_context(|| format!("bench printed nothing: {said}"))??;
+    let measured = values
+        .next()
+        .with_context(|| format!("bench printed nothing: {said}"))??;
     Ok(measured.mb_per_s * 1e6)
 }
 

@@ -41,8 +41,8 @@ impl World {
     /// Builds `scene`; `name` is part of the name of its directory.
     pub(super) fn build(scene: &Scene, binary: &Path, name: &str) -> Result<World> {
         let lab = Lab::build(&plan(scene)).context("building the lab")?;
-        let state =
-            workspace::target_directory().join(format!("xtask/diagnosis/{}-{name}", std::process::id()));
+        let state = workspace::target_directory()
+            .join(format!("xtask/diagnosis/{}-{name}", std::process::id()));
         fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
         let host = if scene.link.is_some() { SERVER } else { CLIENT };
         let address = lab.host(host)?.address();
@@ -56,16 +56,29 @@ impl World {
             None => None,
             Some(middle) => {
                 let mut command = lab.host(host)?.command(std::env::current_exe()?);
-                command.args(["forward", "--listen", &format!("{address}:{PORT}"), "--to", &at.to_string()]);
+                command.args([
+                    "forward",
+                    "--listen",
+                    &format!("{address}:{PORT}"),
+                    "--to",
+                    &at.to_string(),
+                ]);
                 command.args(middle.nagle.then_some("--nagle"));
                 Some(Background::start_ready(&mut command)?)
             }
         };
-        let mut keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut keys: Vec<String> = scene
+            .keys
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let place = match &scene.server.nbd {
             None => format!("iscsi://{address}:{PORT}/{NAME}/0"),
             Some(NbdServer::Linerate { tls: true }) => {
-                keys.push(format!("tls-ca={}&tls-hostname=localhost", state.join("ca-cert.pem").display()));
+                keys.push(format!(
+                    "tls-ca={}&tls-hostname=localhost",
+                    state.join("ca-cert.pem").display()
+                ));
                 format!("nbds://{address}:{PORT}/disk")
             }
             Some(_) => format!("nbd://{address}:{PORT}/disk"),
@@ -73,14 +86,25 @@ impl World {
         let mark = if keys.is_empty() { "" } else { "?" };
         let url = format!("{place}{mark}{}", keys.join("&"));
         let (binary, scene) = (binary.to_owned(), scene.clone());
-        Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
+        Ok(World {
+            _forwarder: forwarder,
+            _server: server,
+            lab,
+            binary,
+            scene,
+            url,
+            state,
+        })
     }
 
     /// Runs `linerate diagnose`, and returns its evidence as JSON.
     pub(super) fn evidence(&self, more: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
-        command.args(["--log", "error", "diagnose", &self.url]).args(&self.scene.asked).args(more);
+        command
+            .args(["--log", "error", "diagnose", &self.url])
+            .args(&self.scene.asked)
+            .args(more);
         let file = self.state.join("evidence.json");
         command.arg("--evidence").arg(&file);
         said(DIAGNOSIS, command)?;
@@ -91,7 +115,9 @@ impl World {
     pub(super) fn bench(&self, arguments: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
-        command.args(["--log", "error", "bench", &self.url, "--json"]).args(arguments);
+        command
+            .args(["--log", "error", "bench", &self.url, "--json"])
+            .args(arguments);
         said(MEASUREMENT, command)
     }
 
@@ -113,7 +139,10 @@ impl Drop for World {
 
 fn plan(scene: &Scene) -> Plan {
     let Some(link) = &scene.link else {
-        return Plan { hosts: vec![HostPlan::new(CLIENT)], links: Vec::new() };
+        return Plan {
+            hosts: vec![HostPlan::new(CLIENT)],
+            links: Vec::new(),
+        };
     };
     let mut wire = LinkPlan::new("wire", CLIENT, SERVER, link.conditions.clone());
     for end in &mut wire.ends {
@@ -123,28 +152,51 @@ fn plan(scene: &Scene) -> Plan {
     // The two directions lose different packets; a flow uses the same lane in both.
     match wire.conditions[1].lanes.is_empty() {
         true => wire.conditions[1].seed ^= 1,
-        false => wire.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= 1),
+        false => wire.conditions[1]
+            .lanes
+            .iter_mut()
+            .for_each(|lane| lane.seed ^= 1),
     }
-    let server = HostPlan { sysctls: scene.server.sysctls.clone(), ..HostPlan::new(SERVER) };
-    Plan { hosts: vec![HostPlan::new(CLIENT), server], links: vec![wire] }
+    let server = HostPlan {
+        sysctls: scene.server.sysctls.clone(),
+        ..HostPlan::new(SERVER)
+    };
+    Plan {
+        hosts: vec![HostPlan::new(CLIENT), server],
+        links: vec![wire],
+    }
 }
 
 /// Returns a command that runs `program` on a host, optionally on one core.
 fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result<Command> {
     let host = lab.host(host)?;
-    let Some(core) = core else { return Ok(host.command(program)) };
+    let Some(core) = core else {
+        return Ok(host.command(program));
+    };
     let mut command = host.command("taskset");
     command.args(["--cpu-list", &core.to_string()]).arg(program);
     Ok(command)
 }
 
 /// Starts the scene's server, and waits until it listens.
-fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) -> Result<Background> {
+fn start(
+    lab: &Lab,
+    scene: &Scene,
+    binary: &Path,
+    at: SocketAddr,
+    state: &Path,
+) -> Result<Background> {
     let host = if scene.link.is_some() { SERVER } else { CLIENT };
     if let Some(NbdServer::Nbdkit(arguments)) = &scene.server.nbd {
         let ready = state.join("nbdkit.pid");
         let mut command = on_core(lab, host, scene.server.core, Path::new("nbdkit"))?;
-        command.args(["--foreground", "--ipaddr", &at.ip().to_string(), "--port", &at.port().to_string()]);
+        command.args([
+            "--foreground",
+            "--ipaddr",
+            &at.ip().to_string(),
+            "--port",
+            &at.port().to_string(),
+        ]);
         command.arg("--pidfile").arg(&ready).args(arguments);
         let server = Background::start(&mut command)?;
         let begun = Instant::now();
@@ -170,12 +222,18 @@ const READY: Duration = Duration::from_secs(10);
 /// Returns the configuration of Linerate's NBD server. For TLS, it uses copies of the tests' certificates
 /// that only their owner can read.
 fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
-    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let volume = server
+        .volume
+        .replace("{state}", &state.display().to_string());
     let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
     if let Some(NbdServer::Linerate { tls: true }) = server.nbd {
         for name in ["ca-cert.pem", "server-cert.pem", "server-key.pem"] {
-            let (from, to) =
-                (workspace::root().join("crates/runtime/tls/tests/pki").join(name), state.join(name));
+            let (from, to) = (
+                workspace::root()
+                    .join("crates/runtime/tls/tests/pki")
+                    .join(name),
+                state.join(name),
+            );
             fs::copy(&from, &to).with_context(|| from.display().to_string())?;
             fs::set_permissions(&to, fs::Permissions::from_mode(0o600))?;
         }
@@ -188,19 +246,27 @@ fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String>
             file("server-key.pem")
         );
     }
-    let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"\n[[nbd.export]]\nvolume = \"disk\"");
+    let _ = writeln!(
+        text,
+        "[volume.disk]\nspec = \"{volume}\"\n[[nbd.export]]\nvolume = \"disk\""
+    );
     Ok(text)
 }
 
 fn configured(server: &Server, listen: SocketAddr, state: &Path) -> String {
-    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let volume = server
+        .volume
+        .replace("{state}", &state.display().to_string());
     let mut text = format!("[[portal]]\nlisten = \"{listen}\"\n");
     // Writing into a String does not fail.
     if let Some(bytes) = server.receive_buffer {
         let _ = writeln!(text, "receive-buffer = \"{bytes}B\"");
     }
     let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"");
-    let _ = writeln!(text, "[[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]");
+    let _ = writeln!(
+        text,
+        "[[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]"
+    );
     let _ = writeln!(text, "[target.session]\n{}", server.session.join("\n"));
     if let Some(window) = server.window {
         let _ = writeln!(text, "[limits]\nwindow = {window}");
@@ -209,8 +275,14 @@ fn configured(server: &Server, listen: SocketAddr, state: &Path) -> String {
 }
 
 fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
-    command.args(["--log", "error", "serve", "--reactors", "1", "--config"]).arg(configuration);
-    command.arg("--state").arg(state).arg("--control").arg(state.join("control"));
+    command
+        .args(["--log", "error", "serve", "--reactors", "1", "--config"])
+        .arg(configuration);
+    command
+        .arg("--state")
+        .arg(state)
+        .arg("--control")
+        .arg(state.join("control"));
     command
 }
 
@@ -219,10 +291,22 @@ fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
 fn burn(burner: &Burner) -> Result<Background> {
     let mut command = Command::new("taskset");
     command
-        .args(["--cpu-list", &burner.core.to_string(), "chrt", "--fifo", "50"])
+        .args([
+            "--cpu-list",
+            &burner.core.to_string(),
+            "chrt",
+            "--fifo",
+            "50",
+        ])
         .arg(std::env::current_exe()?);
     let period_us = burner.period.as_micros().to_string();
-    command.args(["burn", "--share", &burner.share.to_string(), "--period-us", &period_us]);
+    command.args([
+        "burn",
+        "--share",
+        &burner.share.to_string(),
+        "--period-us",
+        &period_us,
+    ]);
     Background::start(&mut command)
 }
 
@@ -338,7 +422,8 @@ impl Scene {
     /// Returns a scene with two hosts on a link with this rate and round-trip time. The user specifies the
     /// rate.
     pub(super) fn network(megabits: f64, round_trip_ms: f64) -> Scene {
-        Scene::unknown_network(megabits, round_trip_ms).asking(["--link", &format!("{megabits}Mbit/s")])
+        Scene::unknown_network(megabits, round_trip_ms)
+            .asking(["--link", &format!("{megabits}Mbit/s")])
     }
 
     /// Like [`Scene::network`], but only the interfaces report the rate.
@@ -348,8 +433,15 @@ impl Scene {
             delay: Duration::from_secs_f64(round_trip_ms / 2e3),
             ..Conditions::default()
         };
-        let link = Link { conditions, reported_megabits: None, interface_mtu: None };
-        Scene { link: Some(link), ..Scene::loopback() }
+        let link = Link {
+            conditions,
+            reported_megabits: None,
+            interface_mtu: None,
+        };
+        Scene {
+            link: Some(link),
+            ..Scene::loopback()
+        }
     }
 
     /// Permits writes to all of the volume.

@@ -35,14 +35,27 @@ pub(super) trait Load: Send {
 }
 
 /// Returns one load of each kind.
-pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) -> Result<Vec<Box<dyn Load>>> {
+pub(super) fn all(
+    rows: &[BenchRow],
+    world: &World,
+    binary: &Path,
+    seed: u64,
+) -> Result<Vec<Box<dyn Load>>> {
     let client = world.client(None)?;
     let bench = |row: &BenchRow| {
-        let row = BenchRow { url: world.resolve(&row.url), ..row.clone() };
+        let row = BenchRow {
+            url: world.resolve(&row.url),
+            ..row.clone()
+        };
         let log = world.folder().join(format!("{}.log", row.volume));
         let random = Random::new(seed, &row.volume, 0);
-        Box::new(Bench { row, log, random, client: client.clone(), binary: binary.to_owned() })
-            as Box<dyn Load>
+        Box::new(Bench {
+            row,
+            log,
+            random,
+            client: client.clone(),
+            binary: binary.to_owned(),
+        }) as Box<dyn Load>
     };
     let mut loads: Vec<Box<dyn Load>> = rows.iter().map(bench).collect();
     let (random, slots) = (Random::new(seed, "qemu", 0), vec![Some(0); 256]);
@@ -54,8 +67,14 @@ pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) ->
     }));
     let attached = Attached::to(&world.resolve("{iscsi}:attached/0"), binary, &client)?;
     let pid = Some(attached.pid()?);
-    loads.push(Box::new(Files { mounted: Mounted::on(attached)?, pid }));
-    loads.push(Box::new(Files { mounted: Mounted::on(Attached::file(512 << 20)?)?, pid: None }));
+    loads.push(Box::new(Files {
+        mounted: Mounted::on(attached)?,
+        pid,
+    }));
+    loads.push(Box::new(Files {
+        mounted: Mounted::on(Attached::file(512 << 20)?)?,
+        pid: None,
+    }));
     Ok(loads)
 }
 
@@ -112,19 +131,48 @@ impl Bench {
                 return Ok(Outcome::Disturbed(last_line(&text)));
             }
         }
-        let mut command = self.command(&["bench", url, "--block", "4KiB:60,64KiB:40", "--seconds", "12"]);
+        let mut command = self.command(&[
+            "bench",
+            url,
+            "--block",
+            "4KiB:60,64KiB:40",
+            "--seconds",
+            "12",
+        ]);
         // Use the same options in each round, so that rounds are comparable.
-        command.args(["--read", "40", "--depth", "8", "--seed", &seed, "--allow-write", "--yes"]);
-        command.arg("--json").arg("--verify").arg("--verify-log").arg(&self.log);
+        command.args([
+            "--read",
+            "40",
+            "--depth",
+            "8",
+            "--seed",
+            &seed,
+            "--allow-write",
+            "--yes",
+        ]);
+        command
+            .arg("--json")
+            .arg("--verify")
+            .arg("--verify-log")
+            .arg(&self.log);
         let (ended, text) = process::within(ROUND_MAX, command)?;
         let measured = text.find('{').and_then(|at| {
-            let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Measured>();
+            let mut values =
+                serde_json::Deserializer::from_str(&text[at..]).into_iter::<Measured>();
             values.next()?.ok()
         });
         Ok(match (exit_code(&ended), measured) {
-            (Some(0), Some(Measured { mb_per_s, latency_us, mismatches: 0 })) => {
-                Outcome::Right { mb_per_s, p50_us: Some(latency_us.p50) }
-            }
+            (
+                Some(0),
+                Some(Measured {
+                    mb_per_s,
+                    latency_us,
+                    mismatches: 0,
+                }),
+            ) => Outcome::Right {
+                mb_per_s,
+                p50_us: Some(latency_us.p50),
+            },
             // A server that is shutting down rejects logins.
             (Some(1 | 3 | 4 | 9 | 11), _) => Outcome::Disturbed(last_line(&text)),
             _ => Outcome::Wrong(format!("bench: {ended:?}: {}", last_line(&text))),
@@ -150,8 +198,15 @@ impl Load for Bench {
             let (ended, text) = process::within(ROUND_MAX, command)?;
             match exit_code(&ended) {
                 Some(0) => return Ok(outcome),
-                Some(1 | 3 | 4 | 9) if begun.elapsed() < ROUND_MAX => thread::sleep(Duration::from_secs(1)),
-                _ => return Ok(Outcome::Wrong(format!("verify-log: {ended:?}: {}", text.trim_end()))),
+                Some(1 | 3 | 4 | 9) if begun.elapsed() < ROUND_MAX => {
+                    thread::sleep(Duration::from_secs(1))
+                }
+                _ => {
+                    return Ok(Outcome::Wrong(format!(
+                        "verify-log: {ended:?}: {}",
+                        text.trim_end()
+                    )));
+                }
             }
         }
     }
@@ -182,33 +237,50 @@ impl Load for Qemu {
     fn round(&mut self) -> Result<Outcome> {
         let at = |slot: usize| format!("{}k {SLOT_KIB}k", slot * SLOT_KIB);
         let drawn: Vec<usize> = (0..64).map(|_| self.draw()).collect();
-        let old: Vec<(usize, u8)> =
-            drawn.into_iter().filter_map(|slot| Some((slot, self.slots[slot]?))).collect();
+        let old: Vec<(usize, u8)> = drawn
+            .into_iter()
+            .filter_map(|slot| Some((slot, self.slots[slot]?)))
+            .collect();
         let pattern = (self.random.number() % 255) as u8 + 1;
         let new: Vec<usize> = (0..64).map(|_| self.draw()).collect();
         let mut command = self.client.command("qemu-io");
         command.args(["--image-opts", "-t", "writeback"]);
-        let (portal, path) = self.url.trim_start_matches("iscsi://").split_once('/').context("a URL")?;
+        let (portal, path) = self
+            .url
+            .trim_start_matches("iscsi://")
+            .split_once('/')
+            .context("a URL")?;
         let target = path.trim_end_matches("/0");
         for (slot, pattern) in &old {
-            command.arg("-c").arg(format!("read -P {pattern} {}", at(*slot)));
+            command
+                .arg("-c")
+                .arg(format!("read -P {pattern} {}", at(*slot)));
         }
         for slot in &new {
-            command.arg("-c").arg(format!("write -P {pattern} {}", at(*slot)));
+            command
+                .arg("-c")
+                .arg(format!("write -P {pattern} {}", at(*slot)));
         }
         command.args(["-c", "flush"]);
         for slot in &new {
-            command.arg("-c").arg(format!("read -P {pattern} {}", at(*slot)));
+            command
+                .arg("-c")
+                .arg(format!("read -P {pattern} {}", at(*slot)));
         }
-        command.arg(format!("driver=iscsi,transport=tcp,portal={portal},target={target},lun=0"));
+        command.arg(format!(
+            "driver=iscsi,transport=tcp,portal={portal},target={target},lun=0"
+        ));
         let begun = Instant::now();
         let (ended, text) = process::within(ROUND_MAX, command)?;
         let is_whole = exit_code(&ended) == Some(0);
-        new.iter().for_each(|slot| self.slots[*slot] = is_whole.then_some(pattern));
+        new.iter()
+            .for_each(|slot| self.slots[*slot] = is_whole.then_some(pattern));
         // Earlier flushed patterns are read first. After a failed write, the content of its slots is undefined.
         let is_mismatch = |line: &&str| line.contains("Pattern verification failed");
         let writes = ["wrote ", "write failed"];
-        let mut before = text.lines().take_while(|line| !writes.iter().any(|word| line.starts_with(word)));
+        let mut before = text
+            .lines()
+            .take_while(|line| !writes.iter().any(|word| line.starts_with(word)));
         let mismatch = match text.lines().any(|line| line.contains("failed:")) {
             true => before.find(is_mismatch),
             false => text.lines().find(is_mismatch),
@@ -216,9 +288,10 @@ impl Load for Qemu {
         let megabytes = ((old.len() + 2 * new.len()) * SLOT_KIB * 1024) as f64 / 1e6;
         Ok(match (mismatch, &ended) {
             (Some(line), _) => Outcome::Wrong(line.to_owned()),
-            (None, Ended::Exited(_)) if is_whole => {
-                Outcome::Right { mb_per_s: megabytes / begun.elapsed().as_secs_f64(), p50_us: None }
-            }
+            (None, Ended::Exited(_)) if is_whole => Outcome::Right {
+                mb_per_s: megabytes / begun.elapsed().as_secs_f64(),
+                p50_us: None,
+            },
             (None, Ended::Exited(_)) => Outcome::Disturbed(last_line(&text)),
             (None, _) => Outcome::Wrong(format!("qemu-io: {ended:?}: {}", last_line(&text))),
         })
@@ -247,7 +320,13 @@ impl Load for Files {
 
     fn round(&mut self) -> Result<Outcome> {
         let mut command = Command::new("fio");
-        command.args(["--name=soak", "--rw=randrw", "--bs=4k-64k", "--size=64m", "--ioengine=psync"]);
+        command.args([
+            "--name=soak",
+            "--rw=randrw",
+            "--bs=4k-64k",
+            "--size=64m",
+            "--ioengine=psync",
+        ]);
         command.args([
             "--verify=crc32c",
             "--verify_fatal=1",
@@ -263,7 +342,10 @@ impl Load for Files {
             thread::sleep(Duration::from_secs(20)); // it is only for comparison, not a load
         }
         Ok(match exit_code(&ended) {
-            Some(0) => Outcome::Right { mb_per_s: rate, p50_us: None },
+            Some(0) => Outcome::Right {
+                mb_per_s: rate,
+                p50_us: None,
+            },
             _ => Outcome::Wrong(format!("fio: {ended:?}: {}", text.trim_end())),
         })
     }
@@ -281,6 +363,9 @@ fn exit_code(ended: &Ended) -> Option<i32> {
 }
 
 fn last_line(text: &str) -> String {
-    let mut lines = text.trim_end().lines().filter(|line| !line.contains(" ERROR "));
+    let mut lines = text
+        .trim_end()
+        .lines()
+        .filter(|line| !line.contains(" ERROR "));
     lines.next_back().unwrap_or_default().to_owned()
 }

@@ -59,18 +59,34 @@ struct Table {
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
-    ensure!(rustix::process::geteuid().is_root(), "namespaces, mounts and loop devices need root");
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "namespaces, mounts and loop devices need root"
+    );
     let path = workspace::root().join("measurements/tables/soak.toml");
     let mut table: Table =
         toml::from_str(&fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
     let small = Small::mount()?;
-    table.scene.names.insert("small".to_owned(), small.0.display().to_string());
+    table
+        .scene
+        .names
+        .insert("small".to_owned(), small.0.display().to_string());
     // Use a copy of the program, because a build during the run replaces the program in the target directory.
     let binary = small.0.with_extension("linerate");
-    fs::copy(options.binary.clone().map_or_else(workspace::release_binary, Ok)?, &binary)?;
+    fs::copy(
+        options
+            .binary
+            .clone()
+            .map_or_else(workspace::release_binary, Ok)?,
+        &binary,
+    )?;
     let mut world = World::build(&table.scene, &binary)?;
     let time = Duration::from_secs_f64(options.hours * 3600.0);
-    let (begun, record, is_over) = (Instant::now(), Mutex::new(Record::default()), AtomicBool::new(false));
+    let (begun, record, is_over) = (
+        Instant::now(),
+        Mutex::new(Record::default()),
+        AtomicBool::new(false),
+    );
     let mut loads = load::all(&table.load, &world, &binary, options.seed)?;
     let residents: Vec<_> = loads.iter().filter_map(|load| load.resident()).collect();
     let troubled = thread::scope(|scope| {
@@ -79,7 +95,9 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let at = begun.elapsed();
-                    let outcome = load.round().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
+                    let outcome = load
+                        .round()
+                        .unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
                     let is_disturbed = matches!(outcome, Outcome::Disturbed(_));
                     let load = load.name().to_owned();
                     if locked(record).note(Round { load, at, outcome }) == Verdict::Fails {
@@ -95,14 +113,20 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let mut outcome = Ok(());
         while begun.elapsed() < time && !is_over.load(Ordering::Relaxed) && outcome.is_ok() {
             sleep(&mut random, 1.0, 11.0);
-            let all: Vec<Kind> =
-                FREQUENCIES.iter().flat_map(|(kind, times)| iter::repeat_n(*kind, *times)).collect();
+            let all: Vec<Kind> = FREQUENCIES
+                .iter()
+                .flat_map(|(kind, times)| iter::repeat_n(*kind, *times))
+                .collect();
             let what = random.one_of(&all);
             println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
             let server = world.process(SERVER).map(|server| ("server", server.pid()));
-            let usages = residents.iter().copied().chain(server).filter_map(|(process, pid)| {
-                Some((process, Usage::of(pid).ok()?)) // it may have terminated
-            });
+            let usages = residents
+                .iter()
+                .copied()
+                .chain(server)
+                .filter_map(|(process, pid)| {
+                    Some((process, Usage::of(pid).ok()?)) // it may have terminated
+                });
             let usages: Vec<_> = usages.collect();
             locked(&record).note_trouble(what, begun.elapsed(), usages);
             outcome = trouble(what, &mut world, &binary, &small, &mut random);
@@ -179,7 +203,11 @@ fn trouble(
             let control = world.control(SERVER)?.display().to_string();
             let set = |mode: &str| {
                 FAULTY.into_iter().try_for_each(|volume| {
-                    process::run(binary, &["server", "fault", volume, mode, "--control", &control]).map(drop)
+                    process::run(
+                        binary,
+                        &["server", "fault", volume, mode, "--control", &control],
+                    )
+                    .map(drop)
                 })
             };
             set(mode)?;
@@ -205,9 +233,20 @@ struct Small(PathBuf);
 
 impl Small {
     fn mount() -> Result<Small> {
-        let path = workspace::target_directory().join(format!("xtask/soak-{}-small", std::process::id()));
+        let path =
+            workspace::target_directory().join(format!("xtask/soak-{}-small", std::process::id()));
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-        process::run("mount", &["-t", "tmpfs", "-o", "size=72m", "tmpfs", &path.display().to_string()])?;
+        process::run(
+            "mount",
+            &[
+                "-t",
+                "tmpfs",
+                "-o",
+                "size=72m",
+                "tmpfs",
+                &path.display().to_string(),
+            ],
+        )?;
         Ok(Small(path))
     }
 }

@@ -59,7 +59,10 @@ pub(super) struct Usage {
 impl Usage {
     pub(super) fn of(pid: u32) -> Result<Usage> {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-        Ok(Usage { memory: machine::own_memory(pid)?, descriptors })
+        Ok(Usage {
+            memory: machine::own_memory(pid)?,
+            descriptors,
+        })
     }
 }
 
@@ -103,14 +106,21 @@ impl Record {
         match outcome {
             Outcome::Right { .. } => {}
             Outcome::Disturbed(what) => println!("           {load}: {what}"),
-            Outcome::Wrong(what) => self.note_wrong(format!("{load} at {:.1} s: {what}", at.as_secs_f64())),
+            Outcome::Wrong(what) => {
+                self.note_wrong(format!("{load} at {:.1} s: {what}", at.as_secs_f64()))
+            }
         }
         self.rounds.push(round);
         Verdict::of(self.wrong.is_empty())
     }
 
     /// Records a fault, and the resources of each process at its start.
-    pub(super) fn note_trouble(&mut self, kind: Kind, at: Duration, usages: Vec<(&'static str, Usage)>) {
+    pub(super) fn note_trouble(
+        &mut self,
+        kind: Kind,
+        at: Duration,
+        usages: Vec<(&'static str, Usage)>,
+    ) {
         *self.troubles.entry(kind).or_default() += 1;
         for (process, usage) in usages {
             self.usage.entry(process).or_default().push((at, usage));
@@ -131,7 +141,10 @@ impl Record {
     }
 
     fn loads(&self) -> BTreeSet<&str> {
-        self.rounds.iter().map(|round| round.load.as_str()).collect()
+        self.rounds
+            .iter()
+            .map(|round| round.load.as_str())
+            .collect()
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -140,7 +153,11 @@ impl Record {
         let mut rows = Vec::new();
         for load in self.loads() {
             let is_told_by_share = share.is_some() && [FILES, RAW_FILES].contains(&load);
-            let holds = if is_told_by_share { |_| true } else { is_as_fast };
+            let holds = if is_told_by_share {
+                |_| true
+            } else {
+                is_as_fast
+            };
             rows.push(Row::of(format!("{load}, MB/s"), &self.rates(load), holds));
             let right = self.right(load).into_iter();
             let latency: Vec<_> = right.filter_map(|(at, _, p50)| Some((at, p50?))).collect();
@@ -151,12 +168,19 @@ impl Record {
         rows.extend(share);
         for (process, usage) in &self.usage {
             let of = |figure: fn(&Usage) -> f64| {
-                usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
+                usage
+                    .iter()
+                    .map(|(at, usage)| (*at, figure(usage)))
+                    .collect::<Vec<_>>()
             };
             let memory = of(|usage| usage.memory as f64 / 1_048_576.0);
             rows.push(Row::of(format!("{process}, MiB"), &memory, as_much));
             let descriptors = of(|usage| usage.descriptors as f64);
-            rows.push(Row::of(format!("{process}, descriptors"), &descriptors, as_much));
+            rows.push(Row::of(
+                format!("{process}, descriptors"),
+                &descriptors,
+                as_much,
+            ));
         }
         rows
     }
@@ -173,17 +197,29 @@ impl Record {
 
     /// Returns the time and MB/s of these rounds.
     fn rates(&self, load: &str) -> Vec<(Duration, f64)> {
-        self.right(load).into_iter().map(|(at, rate, _)| (at, rate)).collect()
+        self.right(load)
+            .into_iter()
+            .map(|(at, rate, _)| (at, rate))
+            .collect()
     }
 
     /// Returns the rate of a file system on a volume as a percentage of the rate on a local file, because
     /// other loads use the same disk.
     fn share(&self) -> Option<Row> {
-        let [files, raw] = [FILES, RAW_FILES]
-            .map(|load| Row::of(format!("{load}, % of that on a file"), &self.rates(load), is_as_fast));
+        let [files, raw] = [FILES, RAW_FILES].map(|load| {
+            Row::of(
+                format!("{load}, % of that on a file"),
+                &self.rates(load),
+                is_as_fast,
+            )
+        });
         let percent = |at: usize| Some(100.0 * files.ends[at]? / raw.ends[at]?);
         let (rounds, ends) = (files.rounds.min(raw.rounds), [percent(0), percent(1)]);
-        (rounds > 0).then_some(Row { rounds, ends, ..files })
+        (rounds > 0).then_some(Row {
+            rounds,
+            ends,
+            ..files
+        })
     }
 
     pub(super) fn text(&self, time: Duration, seed: u64) -> String {
@@ -198,7 +234,10 @@ impl Record {
         text += "\n| load | correct rounds | rounds with expected errors |\n|---|---|---|\n";
         for load in self.loads() {
             let count = |is_it: fn(&Outcome) -> bool| {
-                self.rounds.iter().filter(|round| round.load == load && is_it(&round.outcome)).count()
+                self.rounds
+                    .iter()
+                    .filter(|round| round.load == load && is_it(&round.outcome))
+                    .count()
             };
             let right = count(|outcome| matches!(outcome, Outcome::Right { .. }));
             let disturbed = count(|outcome| matches!(outcome, Outcome::Disturbed(_)));
@@ -206,7 +245,9 @@ impl Record {
         }
         text += "\n| median | first quarter | last quarter |\n|---|---|---|\n";
         for row in self.rows() {
-            let [first, last] = row.ends.map(|end| end.map_or("—".to_owned(), |end| format!("{end:.1}")));
+            let [first, last] = row
+                .ends
+                .map(|end| end.map_or("—".to_owned(), |end| format!("{end:.1}")));
             let mark = if row.lasts() { "" } else { " (!)" };
             let _ = writeln!(text, "| {} | {first} | {last}{mark} |", row.name);
         }
@@ -219,7 +260,11 @@ impl Record {
     /// Adds the run to docs/measured/soak.md.
     pub(super) fn write(&self, time: Duration, seed: u64) -> Result<()> {
         let today = xtask::process::run("date", &["--iso-8601"])?;
-        let heading = format!("{}, {:.1} hours, seed {seed}", today.trim(), time.as_secs_f64() / 3600.0);
+        let heading = format!(
+            "{}, {:.1} hours, seed {seed}",
+            today.trim(),
+            time.as_secs_f64() / 3600.0
+        );
         document::write_section("soak", &heading, &self.text(time, seed))
     }
 }
@@ -240,14 +285,27 @@ impl Row {
     fn of(name: String, figures: &[(Duration, f64)], holds: fn([f64; 2]) -> bool) -> Row {
         let last = figures.last().map_or(Duration::ZERO, |(at, _)| *at);
         let of = |is_in: &dyn Fn(Duration) -> bool| {
-            middle(figures.iter().filter(|(at, _)| is_in(*at)).map(|(_, figure)| *figure).collect())
+            middle(
+                figures
+                    .iter()
+                    .filter(|(at, _)| is_in(*at))
+                    .map(|(_, figure)| *figure)
+                    .collect(),
+            )
         };
         let ends = [of(&|at| at <= last / 4), of(&|at| at >= last * 3 / 4)];
-        Row { name, rounds: figures.len(), ends, holds }
+        Row {
+            name,
+            rounds: figures.len(),
+            ends,
+            holds,
+        }
     }
 
     fn lasts(&self) -> bool {
-        let [Some(first), Some(last)] = self.ends else { return false };
+        let [Some(first), Some(last)] = self.ends else {
+            return false;
+        };
         (self.holds)([first, last])
     }
 }
@@ -259,19 +317,38 @@ mod tests {
     fn record(rates: &[f64]) -> Record {
         let mut record = Record::default();
         for (number, &mb_per_s) in (0..).zip(rates) {
-            note(&mut record, "load", number, Outcome::Right { mb_per_s, p50_us: None });
+            note(
+                &mut record,
+                "load",
+                number,
+                Outcome::Right {
+                    mb_per_s,
+                    p50_us: None,
+                },
+            );
             note_memory(&mut record, number, 1 << 20);
         }
         record
     }
 
     fn note(record: &mut Record, load: &str, second: u64, outcome: Outcome) -> Verdict {
-        record.note(Round { load: load.to_owned(), at: Duration::from_secs(second), outcome })
+        record.note(Round {
+            load: load.to_owned(),
+            at: Duration::from_secs(second),
+            outcome,
+        })
     }
 
     fn note_memory(record: &mut Record, second: u64, memory: u64) {
-        let usage = Usage { memory, descriptors: 10 };
-        record.note_trouble(Kind::Killed, Duration::from_secs(second), vec![("server", usage)]);
+        let usage = Usage {
+            memory,
+            descriptors: 10,
+        };
+        record.note_trouble(
+            Kind::Killed,
+            Duration::from_secs(second),
+            vec![("server", usage)],
+        );
     }
 
     #[test]
@@ -297,7 +374,10 @@ mod tests {
             let mut record = record(&[10.0; 20]);
             for number in 0..20 {
                 let p50_us = Some(if number < 10 { 100.0 } else { 100.0 * longer });
-                let outcome = Outcome::Right { mb_per_s: 10.0, p50_us };
+                let outcome = Outcome::Right {
+                    mb_per_s: 10.0,
+                    p50_us,
+                };
                 note(&mut record, "other", number, outcome);
             }
             assert_eq!(record.verdict(), verdict, "{longer}");
@@ -310,8 +390,19 @@ mod tests {
             let mut record = record(&[10.0; 20]);
             for number in 0..20 {
                 let rate = |first: f64, last: f64| if number < 10 { first } else { last };
-                for (load, mb_per_s) in [(FILES, rate(20.0, 10.0)), (RAW_FILES, rate(40.0, raw_at_the_end))] {
-                    note(&mut record, load, number, Outcome::Right { mb_per_s, p50_us: None });
+                for (load, mb_per_s) in [
+                    (FILES, rate(20.0, 10.0)),
+                    (RAW_FILES, rate(40.0, raw_at_the_end)),
+                ] {
+                    note(
+                        &mut record,
+                        load,
+                        number,
+                        Outcome::Right {
+                            mb_per_s,
+                            p50_us: None,
+                        },
+                    );
                 }
             }
             assert_eq!(record.verdict(), verdict, "{raw_at_the_end}");

@@ -44,7 +44,9 @@ enum Medium {
 
 /// Whether a test's name starts with any of these prefixes.
 fn begins_with_any(test: &Test, prefixes: &[&str]) -> bool {
-    prefixes.iter().any(|prefix| test.name().starts_with(prefix))
+    prefixes
+        .iter()
+        .any(|prefix| test.name().starts_with(prefix))
 }
 
 /// Defaults: one portal and a writable medium.
@@ -89,21 +91,40 @@ pub(super) const ALL: &[Configuration] = &[
         name: "4k",
         what: "4096-byte blocks, thin provisioned",
         volume: "ram:100MiB?block=4096",
-        needed_by: &["Read10", "Write10", "CompareAndWrite", "WriteSame10", "Unmap", "Sanitize.Overwrite"],
+        needed_by: &[
+            "Read10",
+            "Write10",
+            "CompareAndWrite",
+            "WriteSame10",
+            "Unmap",
+            "Sanitize.Overwrite",
+        ],
         ..USUAL
     },
     Configuration {
         name: "512e",
         what: "512-byte logical blocks on 4096-byte physical blocks, thin provisioned",
         volume: "ram:100MiB?physical=4096",
-        needed_by: &["CompareAndWrite.InvalidDataOutSize", "WriteSame10", "WriteSame16", "Unmap"],
+        needed_by: &[
+            "CompareAndWrite.InvalidDataOutSize",
+            "WriteSame10",
+            "WriteSame16",
+            "Unmap",
+        ],
         ..USUAL
     },
     Configuration {
         name: "file",
         what: "a sparse file, thin provisioned: UNMAP punches holes",
         volume: "file:{state}/disk.img?size=100MiB&physical=512",
-        needed_by: &["Inquiry", "Unmap", "WriteSame10", "WriteSame16", "GetLBAStatus", "Sanitize.BlockErase"],
+        needed_by: &[
+            "Inquiry",
+            "Unmap",
+            "WriteSame10",
+            "WriteSame16",
+            "GetLBAStatus",
+            "Sanitize.BlockErase",
+        ],
         ..USUAL
     },
     Configuration {
@@ -112,8 +133,19 @@ pub(super) const ALL: &[Configuration] = &[
         volume: "ram:100MiB?physical=512&read-only",
         needed_by: &["ReadOnly"],
         medium: Medium::Protected {
-            destructive: &["ReadOnly", "Prin", "Prout", "Reserve6", "Sanitize.InvalidServiceAction"],
-            unfit: &["ProutReserve.Access", "WriteVerify10.Dpo", "WriteVerify12.Dpo", "WriteVerify16.Dpo"],
+            destructive: &[
+                "ReadOnly",
+                "Prin",
+                "Prout",
+                "Reserve6",
+                "Sanitize.InvalidServiceAction",
+            ],
+            unfit: &[
+                "ProutReserve.Access",
+                "WriteVerify10.Dpo",
+                "WriteVerify12.Dpo",
+                "WriteVerify16.Dpo",
+            ],
         },
         ..USUAL
     },
@@ -137,7 +169,14 @@ pub(super) const ALL: &[Configuration] = &[
         what: "a LUN of another server, like `plain`, over iSCSI",
         volume: "{far}",
         far: Some("ram:100MiB?physical=512"),
-        needed_by: &["Read16", "Write16", "CompareAndWrite", "Unmap", "WriteSame16", "Reserve6"],
+        needed_by: &[
+            "Read16",
+            "Write16",
+            "CompareAndWrite",
+            "Unmap",
+            "WriteSame16",
+            "Reserve6",
+        ],
         ..USUAL
     },
     Configuration {
@@ -171,7 +210,10 @@ impl Configuration {
 
 /// Returns the names of all configurations, for messages.
 pub(super) fn names() -> String {
-    ALL.iter().map(|configuration| configuration.name).collect::<Vec<_>>().join(", ")
+    ALL.iter()
+        .map(|configuration| configuration.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -179,12 +221,17 @@ mod tests {
     use super::*;
 
     fn named(name: &str) -> &'static Configuration {
-        ALL.iter().find(|configuration| configuration.name == name).expect("a configuration of that name")
+        ALL.iter()
+            .find(|configuration| configuration.name == name)
+            .expect("a configuration of that name")
     }
 
     fn test(name: &str) -> Test {
         let (family, test) = name.split_once('.').expect("Family.Test");
-        Test { family: family.to_owned(), test: test.to_owned() }
+        Test {
+            family: family.to_owned(),
+            test: test.to_owned(),
+        }
     }
 
     #[test]

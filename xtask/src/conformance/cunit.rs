@@ -54,20 +54,33 @@ pub(super) fn registered() -> Result<Vec<Test>> {
 }
 
 fn listed(list: &str) -> Vec<Test> {
-    let names =
-        list.lines().filter_map(|line| line.strip_prefix("ALL.")).filter_map(|name| name.split_once('.'));
-    names.map(|(family, test)| Test { family: family.to_owned(), test: test.to_owned() }).collect()
+    let names = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("ALL."))
+        .filter_map(|name| name.split_once('.'));
+    names
+        .map(|(family, test)| Test {
+            family: family.to_owned(),
+            test: test.to_owned(),
+        })
+        .collect()
 }
 
 /// Runs one test in a separate process.
 pub(super) fn run(test: &Test, urls: &[String], may_lose_data: bool) -> Result<Outcome> {
     let mut command = Command::new("iscsi-test-cu");
-    command.arg("--allow-sanitize").arg(format!("--test=ALL.{}", test.name()));
+    command
+        .arg("--allow-sanitize")
+        .arg(format!("--test=ALL.{}", test.name()));
     if may_lose_data {
         command.arg("--dataloss");
     }
     command.args(urls);
-    let limit = if test.name() == "Sanitize.Reset" { SANITIZE_LIMIT } else { LIMIT };
+    let limit = if test.name() == "Sanitize.Reset" {
+        SANITIZE_LIMIT
+    } else {
+        LIMIT
+    };
     let (ended, output) = process::within(limit, command)?;
     Ok(match ended {
         Ended::OutOfTime => Outcome::Hung,
@@ -89,8 +102,16 @@ fn judged(success: bool, output: &str) -> Outcome {
 
 /// Returns the tool's message, and the first failed assertion.
 fn failure(output: &str) -> String {
-    let assertion = output.lines().map(str::trim).find(|line| line.starts_with("1. ")).unwrap_or_default();
-    let assertion = assertion.trim_start_matches("1. ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let assertion = output
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("1. "))
+        .unwrap_or_default();
+    let assertion = assertion
+        .trim_start_matches("1. ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     match said(output, "[FAILED]") {
         Some(said) => format!("{said} ({assertion})"),
         None => assertion,
@@ -101,11 +122,19 @@ fn failure(output: &str) -> String {
 /// do not count.
 fn said(output: &str, mark: &str) -> Option<String> {
     let mut lines = output.lines().filter(|line| !line.contains("CU_"));
-    lines.find_map(|line| line.split_once(mark)).map(|(_, after)| after.trim().to_owned())
+    lines
+        .find_map(|line| line.split_once(mark))
+        .map(|(_, after)| after.trim().to_owned())
 }
 
 fn last_line(output: &str) -> String {
-    output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output").trim().to_owned()
+    output
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("no output")
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -114,8 +143,7 @@ mod tests {
 
     #[test]
     fn a_list_names_every_test_once() {
-        let list =
-            "ALL\nALL.Read6\nALL.Read6.Simple\nALL.Read6.BeyondEol\nSCSI\nSCSI.Read6\nSCSI.Read6.Simple\n";
+        let list = "ALL\nALL.Read6\nALL.Read6.Simple\nALL.Read6.BeyondEol\nSCSI\nSCSI.Read6\nSCSI.Read6.Simple\n";
         let names: Vec<String> = listed(list).iter().map(Test::name).collect();
         assert_eq!(names, ["Read6.Simple", "Read6.BeyondEol"]);
     }
@@ -123,8 +151,14 @@ mod tests {
     #[test]
     fn a_skipped_test_is_no_pass() {
         let output = "  Test: Simple ...    [SKIPPED] Media is not removable.\npassed\nTests completed with return value: 0\n";
-        assert_eq!(judged(true, output), Outcome::Skipped("Media is not removable.".to_owned()));
-        assert_eq!(judged(true, "passed\nTests completed with return value: 0\n"), Outcome::Passed);
+        assert_eq!(
+            judged(true, output),
+            Outcome::Skipped("Media is not removable.".to_owned())
+        );
+        assert_eq!(
+            judged(true, "passed\nTests completed with return value: 0\n"),
+            Outcome::Passed
+        );
     }
 
     #[test]
@@ -135,7 +169,8 @@ FAILED
     1. test_prin_serviceaction_range.c:50  - CU_ASSERT_EQUAL(ret,0)
 Tests completed with return value: 0
 ";
-        let told = "PRIN/SA=0x3 failed (test_prin_serviceaction_range.c:50 - CU_ASSERT_EQUAL(ret,0))";
+        let told =
+            "PRIN/SA=0x3 failed (test_prin_serviceaction_range.c:50 - CU_ASSERT_EQUAL(ret,0))";
         assert_eq!(judged(false, output), Outcome::Failed(told.to_owned()));
     }
 

@@ -17,7 +17,10 @@ pub(super) struct Column {
 
 impl Column {
     pub(super) fn new(name: &str) -> Column {
-        Column { name: name.to_owned(), outcomes: BTreeMap::new() }
+        Column {
+            name: name.to_owned(),
+            outcomes: BTreeMap::new(),
+        }
     }
 }
 
@@ -73,7 +76,11 @@ fn as_names<S: Serializer>(tests: &[Test], serializer: S) -> Result<S::Ok, S::Er
 
 impl Matrix {
     pub(super) fn new(tests: Vec<Test>, columns: Vec<Column>, errata: Errata) -> Matrix {
-        Matrix { tests, columns, errata }
+        Matrix {
+            tests,
+            columns,
+            errata,
+        }
     }
 
     /// Returns the result of a test in a configuration.
@@ -96,7 +103,10 @@ impl Matrix {
     /// Returns the number of tests in a column with this result. The tool itself counts a vacuous pass as a
     /// pass.
     pub(super) fn count(&self, column: &Column, cell: Cell) -> usize {
-        self.tests.iter().filter(|test| self.cell(test, column) == cell).count()
+        self.tests
+            .iter()
+            .filter(|test| self.cell(test, column) == cell)
+            .count()
     }
 
     /// Returns the columns that affect the verdict.
@@ -106,33 +116,48 @@ impl Matrix {
 
     /// Whether a test passes in some configuration.
     pub(super) fn holds_somewhere(&self, test: &Test) -> bool {
-        self.own().any(|column| self.cell(test, column) == Cell::Pass)
+        self.own()
+            .any(|column| self.cell(test, column) == Cell::Pass)
     }
 
     /// Returns the tests and configurations with failures that are not caused by bugs in the test.
     pub(super) fn failures(&self) -> Vec<(&Test, &Column)> {
-        let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
-        everywhere.filter(|(test, column)| self.cell(test, column).is_failure()).collect()
+        let everywhere = self
+            .tests
+            .iter()
+            .flat_map(|test| self.own().map(move |column| (test, column)));
+        everywhere
+            .filter(|(test, column)| self.cell(test, column).is_failure())
+            .collect()
     }
 
     /// Returns registered tests that pass in no configuration, except those that are wrong everywhere.
     pub(super) fn never_passed(&self) -> Vec<&Test> {
         let unshown = self.tests.iter().filter(|test| !self.holds_somewhere(test));
-        unshown.filter(|test| !self.errata.wrong_everywhere(&test.name())).collect()
+        unshown
+            .filter(|test| !self.errata.wrong_everywhere(&test.name()))
+            .collect()
     }
 
     /// Returns entries of the errata that a pass has disproved.
     pub(super) fn refuted(&self) -> Vec<(&Test, &Column)> {
-        let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
+        let everywhere = self
+            .tests
+            .iter()
+            .flat_map(|test| self.own().map(move |column| (test, column)));
         let passed = everywhere.filter(|(test, column)| self.cell(test, column) == Cell::Pass);
-        passed.filter(|(test, column)| self.errata.wrong(&test.name(), &column.name).is_some()).collect()
+        passed
+            .filter(|(test, column)| self.errata.wrong(&test.name(), &column.name).is_some())
+            .collect()
     }
 
     /// Counts each test once: as passed if it passes somewhere and fails nowhere.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for test in &self.tests {
-            let failed = self.own().any(|column| self.cell(test, column).is_failure());
+            let failed = self
+                .own()
+                .any(|column| self.cell(test, column).is_failure());
             tally += match (failed, self.holds_somewhere(test)) {
                 (true, _) => Tally::of(Verdict::Fails),
                 (false, true) => Tally::of(Verdict::Holds),
@@ -193,14 +218,23 @@ impl Errata {
     /// Returns the entry for a test that is wrong in a configuration.
     pub(super) fn wrong(&self, test: &str, configuration: &str) -> Option<&Wrong> {
         let here = |wrong: &&Wrong| {
-            wrong.configurations.is_empty() || wrong.configurations.iter().any(|name| name == configuration)
+            wrong.configurations.is_empty()
+                || wrong
+                    .configurations
+                    .iter()
+                    .any(|name| name == configuration)
         };
-        self.wrong.iter().filter(|wrong| wrong.test == test).find(here)
+        self.wrong
+            .iter()
+            .filter(|wrong| wrong.test == test)
+            .find(here)
     }
 
     /// Whether the test can pass in no configuration.
     pub(super) fn wrong_everywhere(&self, test: &str) -> bool {
-        self.wrong.iter().any(|wrong| wrong.test == test && wrong.configurations.is_empty())
+        self.wrong
+            .iter()
+            .any(|wrong| wrong.test == test && wrong.configurations.is_empty())
     }
 
     /// Whether a pass in this configuration is meaningful.
@@ -219,14 +253,20 @@ mod tests {
         let mut tests: Vec<Test> = Vec::new();
         for (column, name, outcome) in outcomes {
             let (family, test) = name.split_once('.').expect("Family.Test");
-            let test = Test { family: family.to_owned(), test: test.to_owned() };
+            let test = Test {
+                family: family.to_owned(),
+                test: test.to_owned(),
+            };
             if !tests.contains(&test) {
                 tests.push(test);
             }
             if !columns.iter().any(|known| known.name == *column) {
                 columns.push(Column::new(column));
             }
-            let column = columns.iter_mut().find(|known| known.name == *column).expect("pushed above");
+            let column = columns
+                .iter_mut()
+                .find(|known| known.name == *column)
+                .expect("pushed above");
             column.outcomes.insert((*name).to_owned(), outcome.clone());
         }
         Matrix::new(tests, columns, Errata::built_in().expect("readable"))
@@ -247,7 +287,14 @@ mod tests {
             ("removable", "PreventAllow.Eject", Outcome::Passed),
         ]);
         assert_eq!(matrix.verdict(true), Verdict::Holds);
-        assert_eq!(matrix.tally(), Tally { passed: 1, failed: 0, skipped: 0 });
+        assert_eq!(
+            matrix.tally(),
+            Tally {
+                passed: 1,
+                failed: 0,
+                skipped: 0
+            }
+        );
     }
 
     #[test]
@@ -259,26 +306,42 @@ mod tests {
 
     #[test]
     fn one_failure_in_any_configuration_fails_the_run() {
-        let matrix =
-            matrix(&[("plain", "Read10.Simple", Outcome::Passed), ("4k", "Read10.Simple", failed())]);
+        let matrix = matrix(&[
+            ("plain", "Read10.Simple", Outcome::Passed),
+            ("4k", "Read10.Simple", failed()),
+        ]);
         assert_eq!(matrix.verdict(false), Verdict::Fails);
     }
 
     #[test]
     fn tgts_failures_are_tgts() {
-        let matrix =
-            matrix(&[("plain", "Read10.Simple", Outcome::Passed), ("tgt", "Read10.Simple", failed())]);
+        let matrix = matrix(&[
+            ("plain", "Read10.Simple", Outcome::Passed),
+            ("tgt", "Read10.Simple", failed()),
+        ]);
         assert_eq!(matrix.verdict(true), Verdict::Holds);
     }
 
     #[test]
     fn a_wrong_test_fails_nobody_but_a_hang_is_never_excused() {
         let lun_reset = "iSCSITMF.LUNResetSimpleAsync";
-        assert_eq!(matrix(&[("plain", lun_reset, failed())]).verdict(true), Verdict::Holds);
-        assert_eq!(matrix(&[("plain", lun_reset, Outcome::Crashed(6))]).verdict(true), Verdict::Holds);
-        assert_eq!(matrix(&[("plain", lun_reset, Outcome::Hung)]).verdict(true), Verdict::Fails);
+        assert_eq!(
+            matrix(&[("plain", lun_reset, failed())]).verdict(true),
+            Verdict::Holds
+        );
+        assert_eq!(
+            matrix(&[("plain", lun_reset, Outcome::Crashed(6))]).verdict(true),
+            Verdict::Holds
+        );
+        assert_eq!(
+            matrix(&[("plain", lun_reset, Outcome::Hung)]).verdict(true),
+            Verdict::Fails
+        );
         let sanitize = "Sanitize.Reset";
-        assert_eq!(matrix(&[("plain", sanitize, Outcome::Crashed(6))]).verdict(false), Verdict::Fails);
+        assert_eq!(
+            matrix(&[("plain", sanitize, Outcome::Crashed(6))]).verdict(false),
+            Verdict::Fails
+        );
     }
 
     #[test]
@@ -297,7 +360,11 @@ mod tests {
     fn every_entry_has_its_clause_and_its_reason() {
         let errata = Errata::built_in().expect("a readable file");
         for wrong in &errata.wrong {
-            assert!(!wrong.clause.is_empty() && wrong.why.len() > 80, "{}", wrong.test);
+            assert!(
+                !wrong.clause.is_empty() && wrong.why.len() > 80,
+                "{}",
+                wrong.test
+            );
         }
     }
 

@@ -63,12 +63,19 @@ impl Options {
 
     /// Returns options for all tests in all configurations.
     pub(crate) fn full() -> Options {
-        Options { quick: false, no_tgt: false, ..Options::quick() }
+        Options {
+            quick: false,
+            no_tgt: false,
+            ..Options::quick()
+        }
     }
 
     /// Whether all tests run in all configurations, which is required to write the page.
     fn is_complete(&self) -> bool {
-        self.target.is_empty() && self.only.is_none() && self.configuration.is_empty() && !self.quick
+        self.target.is_empty()
+            && self.only.is_none()
+            && self.configuration.is_empty()
+            && !self.quick
     }
 }
 
@@ -82,8 +89,11 @@ pub(crate) fn measure(options: &Options) -> Result<(Tally, Verdict)> {
     process::require(&["iscsi-test-cu"])?;
     let errata = Errata::built_in()?;
     let tests = chosen_tests(options)?;
-    let columns =
-        if options.target.is_empty() { ours(options, &tests)? } else { vec![given(options, &tests)?] };
+    let columns = if options.target.is_empty() {
+        ours(options, &tests)?
+    } else {
+        vec![given(options, &tests)?]
+    };
     let matrix = Matrix::new(tests, columns, errata);
     print!("{}", page::for_terminal(&matrix));
     write_numbers(&matrix)?;
@@ -99,7 +109,10 @@ fn chosen_tests(options: &Options) -> Result<Vec<Test>> {
     if let Some(text) = &options.only {
         tests.retain(|test| test.name().contains(text.as_str()));
     }
-    ensure!(!tests.is_empty(), "no registered test matches: see `iscsi-test-cu --list`");
+    ensure!(
+        !tests.is_empty(),
+        "no registered test matches: see `iscsi-test-cu --list`"
+    );
     Ok(tests)
 }
 
@@ -114,7 +127,12 @@ enum Job {
 fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let jobs = jobs(options)?;
     let binary = binary_for(&jobs, options)?;
-    let waiting = Mutex::new(jobs.iter().copied().enumerate().collect::<VecDeque<(usize, Job)>>());
+    let waiting = Mutex::new(
+        jobs.iter()
+            .copied()
+            .enumerate()
+            .collect::<VecDeque<(usize, Job)>>(),
+    );
     let done = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
@@ -127,7 +145,9 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, column)| column).collect()
 }
@@ -150,12 +170,16 @@ fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {
 
 /// Locks a mutex even if a worker panicked while it held the lock. The guarded data is always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn jobs(options: &Options) -> Result<Vec<Job>> {
     for name in &options.configuration {
-        let known = configuration::ALL.iter().any(|configuration| configuration.name == name);
+        let known = configuration::ALL
+            .iter()
+            .any(|configuration| configuration.name == name);
         ensure!(
             known || name == "tgt",
             "unknown configuration {name}; the configurations are {}",
@@ -168,7 +192,11 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
         true => named(configuration.name),
         false => wanted(configuration.name),
     };
-    let mut jobs: Vec<Job> = configuration::ALL.iter().filter(is_run).map(Job::Ours).collect();
+    let mut jobs: Vec<Job> = configuration::ALL
+        .iter()
+        .filter(is_run)
+        .map(Job::Ours)
+        .collect();
     if wanted("tgt") && !options.no_tgt && process::installed("tgtd") {
         jobs.push(Job::Tgt);
     }
@@ -179,19 +207,43 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
     match job {
         Job::Ours(configuration) => {
             let start = |volume: &str, listeners| {
-                Linerate::start(binary, &[format!("disk={volume}")], listeners, &Placement::default())
+                Linerate::start(
+                    binary,
+                    &[format!("disk={volume}")],
+                    listeners,
+                    &Placement::default(),
+                )
             };
-            let far = configuration.far.map(|volume| start(volume, 1)).transpose()?;
-            let url = far.as_ref().map(|far| far.url_of("disk", 0)).unwrap_or_default();
-            let ceph = configuration.volume.contains("{rbd}").then(Ceph::start).transpose()?;
-            let image = ceph.as_ref().map(|ceph| ceph.volume("conformance", "")).unwrap_or_default();
-            let volume = configuration.volume.replace("{far}", &url).replace("{rbd}", &image);
+            let far = configuration
+                .far
+                .map(|volume| start(volume, 1))
+                .transpose()?;
+            let url = far
+                .as_ref()
+                .map(|far| far.url_of("disk", 0))
+                .unwrap_or_default();
+            let ceph = configuration
+                .volume
+                .contains("{rbd}")
+                .then(Ceph::start)
+                .transpose()?;
+            let image = ceph
+                .as_ref()
+                .map(|ceph| ceph.volume("conformance", ""))
+                .unwrap_or_default();
+            let volume = configuration
+                .volume
+                .replace("{far}", &url)
+                .replace("{rbd}", &image);
             let server = start(&volume, configuration.listeners)
                 .with_context(|| format!("configuration {}", configuration.name))?;
-            let urls: Vec<String> =
-                (0..configuration.listeners).map(|at| server.url_of("disk", at)).collect();
+            let urls: Vec<String> = (0..configuration.listeners)
+                .map(|at| server.url_of("disk", at))
+                .collect();
             let runs = |test: &Test| configuration.runs(test, options.quick);
-            column(configuration.name, &urls, tests, runs, |test| configuration.may_lose_data(test))
+            column(configuration.name, &urls, tests, runs, |test| {
+                configuration.may_lose_data(test)
+            })
         }
         Job::Tgt => {
             let server = Tgt::start(configuration::SIZE_BYTES, &Placement::default())?;
@@ -225,5 +277,6 @@ fn column(
 
 fn write_numbers(matrix: &Matrix) -> Result<()> {
     let path = workspace::target_directory().join("conformance.json");
-    fs::write(&path, serde_json::to_string_pretty(matrix)?).with_context(|| path.display().to_string())
+    fs::write(&path, serde_json::to_string_pretty(matrix)?)
+        .with_context(|| path.display().to_string())
 }

@@ -11,12 +11,30 @@ use xtask::serving::tgt::Tgt;
 pub(super) fn for_terminal(matrix: &Matrix) -> String {
     let mut text = summary(matrix);
     for (test, column) in matrix.failures() {
-        let _ = writeln!(text, "{} in {}: {}", test.name(), column.name, reason(test, column));
+        let _ = writeln!(
+            text,
+            "{} in {}: {}",
+            test.name(),
+            column.name,
+            reason(test, column)
+        );
     }
-    let failed: Vec<&Test> = matrix.failures().into_iter().map(|(test, _)| test).collect();
-    for test in matrix.never_passed().into_iter().filter(|test| !failed.contains(test)) {
-        let _ =
-            writeln!(text, "{} passes in no configuration: {}", test.name(), skipped_because(matrix, test));
+    let failed: Vec<&Test> = matrix
+        .failures()
+        .into_iter()
+        .map(|(test, _)| test)
+        .collect();
+    for test in matrix
+        .never_passed()
+        .into_iter()
+        .filter(|test| !failed.contains(test))
+    {
+        let _ = writeln!(
+            text,
+            "{} passes in no configuration: {}",
+            test.name(),
+            skipped_because(matrix, test)
+        );
     }
     for (test, column) in matrix.refuted() {
         let _ = writeln!(
@@ -33,7 +51,9 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
 pub(super) fn markdown(matrix: &Matrix) -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(page, "{}\n\n{}", headline(matrix), summary(matrix));
-    page.push_str("`wrong` counts failures of tests that are themselves wrong; they are listed below.\n\n");
+    page.push_str(
+        "`wrong` counts failures of tests that are themselves wrong; they are listed below.\n\n",
+    );
     page.push_str(&configurations(matrix));
     page.push_str(&families(matrix));
     page.push_str(&wrong_tests(matrix));
@@ -52,8 +72,16 @@ any other target (its data is lost). The tool's results are unchanged: an exit c
 ";
 
 fn headline(matrix: &Matrix) -> String {
-    let holding = matrix.tests.iter().filter(|test| matrix.holds_somewhere(test)).count();
-    let wrong = matrix.tests.iter().filter(|test| matrix.errata.wrong_everywhere(&test.name())).count();
+    let holding = matrix
+        .tests
+        .iter()
+        .filter(|test| matrix.holds_somewhere(test))
+        .count();
+    let wrong = matrix
+        .tests
+        .iter()
+        .filter(|test| matrix.errata.wrong_everywhere(&test.name()))
+        .count();
     format!(
         "**{holding} of {} registered tests pass in at least one configuration; failures: {}; tests that cannot pass \
          against any target: {wrong}.**",
@@ -64,7 +92,8 @@ fn headline(matrix: &Matrix) -> String {
 
 /// Counts of outcomes, one line per configuration.
 fn summary(matrix: &Matrix) -> String {
-    let mut text = String::from("| configuration | pass | fail | skip | hang | crash | wrong | not run |\n");
+    let mut text =
+        String::from("| configuration | pass | fail | skip | hang | crash | wrong | not run |\n");
     text.push_str("|---|---:|---:|---:|---:|---:|---:|---:|\n");
     for column in &matrix.columns {
         let count = |cell| matrix.count(column, cell);
@@ -85,7 +114,8 @@ fn summary(matrix: &Matrix) -> String {
 }
 
 fn configurations(matrix: &Matrix) -> String {
-    let mut text = String::from("## Configurations\n\n| name | volume | description |\n|---|---|---|\n");
+    let mut text =
+        String::from("## Configurations\n\n| name | volume | description |\n|---|---|---|\n");
     for configuration in configuration::ALL {
         let _ = writeln!(
             text,
@@ -104,7 +134,11 @@ fn configurations(matrix: &Matrix) -> String {
 fn families(matrix: &Matrix) -> String {
     let mut text = String::from("## Families\n\nTests passed and tests run.\n\n");
     text.push_str(&header("family", matrix));
-    let mut families: Vec<&str> = matrix.tests.iter().map(|test| test.family.as_str()).collect();
+    let mut families: Vec<&str> = matrix
+        .tests
+        .iter()
+        .map(|test| test.family.as_str())
+        .collect();
     families.dedup(); // the tool lists a family's tests together
     for family in families {
         let _ = write!(text, "| {family} |");
@@ -119,10 +153,16 @@ fn families(matrix: &Matrix) -> String {
 
 fn family_cell(matrix: &Matrix, family: &str, column: &Column) -> String {
     let tests = matrix.tests.iter().filter(|test| test.family == family);
-    let cells: Vec<Cell> =
-        tests.map(|test| matrix.cell(test, column)).filter(|cell| *cell != Cell::Absent).collect();
+    let cells: Vec<Cell> = tests
+        .map(|test| matrix.cell(test, column))
+        .filter(|cell| *cell != Cell::Absent)
+        .collect();
     let passed = cells.iter().filter(|cell| **cell == Cell::Pass).count();
-    if cells.is_empty() { String::new() } else { format!("{passed}/{}", cells.len()) }
+    if cells.is_empty() {
+        String::new()
+    } else {
+        format!("{passed}/{}", cells.len())
+    }
 }
 
 fn wrong_tests(matrix: &Matrix) -> String {
@@ -133,7 +173,13 @@ fn wrong_tests(matrix: &Matrix) -> String {
         } else {
             wrong.configurations.join(", ")
         };
-        let _ = writeln!(text, "**{}** ({places}; {}). {}\n", wrong.test, wrong.clause, wrong.why.trim());
+        let _ = writeln!(
+            text,
+            "**{}** ({places}; {}). {}\n",
+            wrong.test,
+            wrong.clause,
+            wrong.why.trim()
+        );
     }
     text
 }
@@ -154,8 +200,16 @@ fn every_test(matrix: &Matrix) -> String {
 }
 
 fn header(first: &str, matrix: &Matrix) -> String {
-    let names: Vec<&str> = matrix.columns.iter().map(|column| column.name.as_str()).collect();
-    format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
+    let names: Vec<&str> = matrix
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
+    format!(
+        "| {first} | {} |\n|---|{}\n",
+        names.join(" | "),
+        "---|".repeat(names.len())
+    )
 }
 
 /// Returns the tool's message for a failure.
@@ -163,14 +217,20 @@ fn reason(test: &Test, column: &Column) -> String {
     match column.outcomes.get(&test.name()) {
         Some(Outcome::Failed(reason) | Outcome::Skipped(reason)) => reason.clone(),
         Some(Outcome::Hung) => "did not end".to_owned(),
-        Some(Outcome::Crashed(signal)) => format!("iscsi-test-cu was terminated by signal {signal}"),
+        Some(Outcome::Crashed(signal)) => {
+            format!("iscsi-test-cu was terminated by signal {signal}")
+        }
         Some(Outcome::Passed) | None => String::new(),
     }
 }
 
 /// Returns the tool's reasons why a test passed nowhere, without duplicates.
 fn skipped_because(matrix: &Matrix, test: &Test) -> String {
-    let mut reasons: Vec<String> = matrix.columns.iter().map(|column| reason(test, column)).collect();
+    let mut reasons: Vec<String> = matrix
+        .columns
+        .iter()
+        .map(|column| reason(test, column))
+        .collect();
     reasons.retain(|reason| !reason.is_empty());
     reasons.sort();
     reasons.dedup();

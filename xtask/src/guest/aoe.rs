@@ -6,8 +6,10 @@ use super::Scene;
 use super::iscsi::WRITER;
 use super::world::World;
 
-pub(super) const SCENES: &[Scene] =
-    &[("a_slot_holds_ext4_over_a_server_that_is_killed", a_slot_holds_ext4_over_a_server_that_is_killed)];
+pub(super) const SCENES: &[Scene] = &[(
+    "a_slot_holds_ext4_over_a_server_that_is_killed",
+    a_slot_holds_ext4_over_a_server_that_is_killed,
+)];
 
 fn a_slot_holds_ext4_over_a_server_that_is_killed(world: &mut World<'_>) -> Result<()> {
     world.guest.run(&format!(

@@ -114,28 +114,43 @@ impl Image {
             fetch(&packages, &names)?;
         }
         let kernel = only(&packages.join("boot"), "vmlinuz-")?;
-        let name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = kernel
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let version = name.trim_start_matches("vmlinuz-").to_owned();
         let root = folder.join("root.cpio");
         let archive = pack(&packages, &version)?;
         fs::write(&root, archive).with_context(|| root.display().to_string())?;
-        Ok(Image { kernel, root, version })
+        Ok(Image {
+            kernel,
+            root,
+            version,
+        })
     }
 }
 
 /// Returns the name of the kernel package of a specific version, on which the meta-package depends.
 fn kernel_package() -> Result<String> {
     let told = |name: &str| process::run("apt-cache", &["depends", name]).ok();
-    let depended = KERNELS.iter().filter_map(|name| told(name)).find_map(|text| {
-        text.lines().find_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned()))
-    });
+    let depended = KERNELS
+        .iter()
+        .filter_map(|name| told(name))
+        .find_map(|text| {
+            text.lines()
+                .find_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned()))
+        });
     depended.with_context(|| format!("apt has none of the packages {}", KERNELS.join(", ")))
 }
 
 fn fetch(folder: &Path, names: &[String]) -> Result<()> {
     let mut download = Command::new("apt-get");
     process::capture({
-        download.args(["download", "--quiet"]).args(names).current_dir(folder);
+        download
+            .args(["download", "--quiet"])
+            .args(names)
+            .current_dir(folder);
         download
     })
     .context("fetching the guest's packages")?;
@@ -154,7 +169,10 @@ fn fetch(folder: &Path, names: &[String]) -> Result<()> {
 fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning)) {
+        if path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(beginning))
+        {
             return Ok(path);
         }
     }
@@ -166,12 +184,19 @@ fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
 fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     let mut tree = Tree::default();
     let busybox = packages.join("bin/busybox");
-    let busybox = if busybox.exists() { busybox } else { packages.join("usr/bin/busybox") };
+    let busybox = if busybox.exists() {
+        busybox
+    } else {
+        packages.join("usr/bin/busybox")
+    };
     tree.copy(&busybox, "bin/busybox")?;
     tree.archive.link("bin/sh", "busybox");
     tree.file("init", include_bytes!("init.sh"));
     tree.file("etc/iscsi/iscsid.conf", ISCSID_CONF.as_bytes());
-    tree.file("etc/iscsi/initiatorname.iscsi", format!("InitiatorName={INITIATOR}\n").as_bytes());
+    tree.file(
+        "etc/iscsi/initiatorname.iscsi",
+        format!("InitiatorName={INITIATOR}\n").as_bytes(),
+    );
     tree.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n");
     for program in PROGRAMS {
         tree.program(&process::found(program).with_context(|| format!("{program} is missing"))?)?;
@@ -182,7 +207,10 @@ fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     for Module { name, content, .. } in &modules.loaded_in_order {
         tree.file(&format!("{folder}/{name}.ko"), content);
     }
-    tree.file(&format!("{folder}/modules.dep"), modules.dependencies().as_bytes());
+    tree.file(
+        &format!("{folder}/modules.dep"),
+        modules.dependencies().as_bytes(),
+    );
     Ok(tree.archive.finish())
 }
 
@@ -206,7 +234,10 @@ impl Tree {
     }
 
     fn copy(&mut self, from: &Path, path: &str) -> Result<()> {
-        self.file(path, &fs::read(from).with_context(|| from.display().to_string())?);
+        self.file(
+            path,
+            &fs::read(from).with_context(|| from.display().to_string())?,
+        );
         Ok(())
     }
 
@@ -250,14 +281,27 @@ impl Modules {
     }
 
     /// Adds a module after its dependencies, unless it was already added.
-    fn add(&mut self, name: &str, folder: &Path, list: &str, busybox: &Path) -> Result<Vec<String>> {
+    fn add(
+        &mut self,
+        name: &str,
+        folder: &Path,
+        list: &str,
+        busybox: &Path,
+    ) -> Result<Vec<String>> {
         let name = name.replace('-', "_");
-        if let Some(known) = self.loaded_in_order.iter().find(|module| module.name == name) {
+        if let Some(known) = self
+            .loaded_in_order
+            .iter()
+            .find(|module| module.name == name)
+        {
             return Ok(known.needs.clone());
         }
         // Lines such as `kernel/drivers/md/dm-mod.ko`; `-` and `_` are equivalent in module names.
-        let stem =
-            |line: &str| Path::new(line).file_stem().map(|stem| stem.to_string_lossy().replace('-', "_"));
+        let stem = |line: &str| {
+            Path::new(line)
+                .file_stem()
+                .map(|stem| stem.to_string_lossy().replace('-', "_"))
+        };
         let line = list.lines().find(|line| stem(line).as_ref() == Some(&name));
         let line = line.with_context(|| format!("the kernel has no module {name}"))?;
         let packed = folder.join(format!("{line}.xz")).display().to_string();
@@ -274,14 +318,22 @@ impl Modules {
         needs.reverse();
         needs.retain(|need| seen.insert(need.clone()));
         needs.reverse();
-        self.loaded_in_order.push(Module { name, content: output.stdout, needs: needs.clone() });
+        self.loaded_in_order.push(Module {
+            name,
+            content: output.stdout,
+            needs: needs.clone(),
+        });
         Ok(needs)
     }
 
     /// Returns the file `modules.dep`: a line for each module, with its dependencies, direct ones first.
     fn dependencies(&self) -> String {
         let line = |module: &Module| {
-            let needs = module.needs.iter().map(|need| format!(" {need}.ko")).collect::<String>();
+            let needs = module
+                .needs
+                .iter()
+                .map(|need| format!(" {need}.ko"))
+                .collect::<String>();
             format!("{}.ko:{needs}\n", module.name)
         };
         self.loaded_in_order.iter().map(line).collect()
@@ -292,11 +344,17 @@ impl Modules {
 /// terminated by a NUL.
 fn direct_needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
-    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
     let rest = &module[at + KEY.len()..];
     let names = rest.split(|&byte| byte == 0).next().unwrap_or_default();
     let names = String::from_utf8_lossy(names);
-    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    names
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 // The archive that Linux unpacks as its initial root file system: cpio's "newc" format
@@ -383,7 +441,10 @@ mod tests {
     fn a_module_names_what_it_needs() {
         let module = b"ELF\0license=GPL\0depends=dm-mod,scsi_mod\0name=x\0";
         assert_eq!(direct_needs(module), ["dm-mod", "scsi_mod"]);
-        assert_eq!(direct_needs(b"ELF\0depends=\0name=x\0"), <[&str; 0]>::default());
+        assert_eq!(
+            direct_needs(b"ELF\0depends=\0name=x\0"),
+            <[&str; 0]>::default()
+        );
         assert_eq!(direct_needs(b"ELF"), <[&str; 0]>::default());
     }
 
@@ -394,7 +455,9 @@ mod tests {
             content: Vec::new(),
             needs: needs.iter().map(|need| (*need).to_owned()).collect(),
         };
-        let modules = Modules { loaded_in_order: vec![module("a", &[]), module("b", &["a"])] };
+        let modules = Modules {
+            loaded_in_order: vec![module("a", &[]), module("b", &["a"])],
+        };
         assert_eq!(modules.dependencies(), "a.ko:\nb.ko: a.ko\n");
     }
 
@@ -406,7 +469,9 @@ mod tests {
         archive.link("init", "bin/sh");
         let bytes = archive.finish();
         assert_eq!(bytes.len() % 4, 0);
-        let headers: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
+        let headers: Vec<usize> = (0..bytes.len())
+            .filter(|&at| bytes[at..].starts_with(b"070701"))
+            .collect();
         assert_eq!(headers.len(), 4, "three entries and the trailer");
         assert!(headers.iter().all(|at| at % 4 == 0), "{headers:?}");
         // `bin/sh` has 7 bytes with its NUL: 110 + 7 is padded to 120.

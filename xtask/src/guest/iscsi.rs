@@ -9,16 +9,31 @@ use super::Scene;
 use super::world::{SERVER, World};
 
 pub(super) const SCENES: &[Scene] = &[
-    ("a_disk_holds_ext4_over_logout_and_login", a_disk_holds_ext4_over_logout_and_login),
+    (
+        "a_disk_holds_ext4_over_logout_and_login",
+        a_disk_holds_ext4_over_logout_and_login,
+    ),
     ("xfs_grows_with_its_lun", xfs_grows_with_its_lun),
-    ("the_kernel_takes_a_lun_for_what_it_is", the_kernel_takes_a_lun_for_what_it_is),
-    ("discarded_blocks_leave_the_file", discarded_blocks_leave_the_file),
-    ("a_reservation_keeps_the_guest_out", a_reservation_keeps_the_guest_out),
+    (
+        "the_kernel_takes_a_lun_for_what_it_is",
+        the_kernel_takes_a_lun_for_what_it_is,
+    ),
+    (
+        "discarded_blocks_leave_the_file",
+        discarded_blocks_leave_the_file,
+    ),
+    (
+        "a_reservation_keeps_the_guest_out",
+        a_reservation_keeps_the_guest_out,
+    ),
     (
         "files_survive_a_server_that_is_killed_under_writes",
         files_survive_a_server_that_is_killed_under_writes,
     ),
-    ("multipath_fails_over_and_back", multipath_fails_over_and_back),
+    (
+        "multipath_fails_over_and_back",
+        multipath_fails_over_and_back,
+    ),
 ];
 
 const DISKS: &str = "iqn.2026-01.io.linerate:disks";
@@ -150,7 +165,11 @@ fn the_kernel_takes_a_lun_for_what_it_is(world: &mut World<'_>) -> Result<()> {
     ] {
         ensure!(said.contains(line), "{line}: {said}");
     }
-    for empty in ["discard_max_bytes 0\n", "write_zeroes_max_bytes 0\n", "provisioning full"] {
+    for empty in [
+        "discard_max_bytes 0\n",
+        "write_zeroes_max_bytes 0\n",
+        "provisioning full",
+    ] {
         ensure!(!said.contains(empty), "{empty}: {said}");
     }
     // Compares 512 bytes of zeros, and writes 512 other bytes.
@@ -168,7 +187,10 @@ fn the_kernel_takes_a_lun_for_what_it_is(world: &mut World<'_>) -> Result<()> {
         logout",
     )?;
     ensure!(said.contains("linerate"), "{said}");
-    ensure!(!said.contains("twice"), "a comparison with old data succeeded: {said}");
+    ensure!(
+        !said.contains("twice"),
+        "a comparison with old data succeeded: {said}"
+    );
     Ok(())
 }
 
@@ -178,8 +200,9 @@ fn discarded_blocks_leave_the_file(world: &mut World<'_>) -> Result<()> {
         disk=$(disk 0)
         dd if=/dev/urandom of=$disk bs=1M count=16 oflag=direct 2>/dev/null"
     ))?;
-    let held =
-        |world: &World<'_>| -> Result<u64> { Ok(fs::metadata(world.path("scratch.img"))?.blocks() * 512) };
+    let held = |world: &World<'_>| -> Result<u64> {
+        Ok(fs::metadata(world.path("scratch.img"))?.blocks() * 512)
+    };
     ensure!(held(world)? >= 16 << 20, "{} bytes", held(world)?);
     world.initiator(
         "disk=$(disk 0)
@@ -187,7 +210,11 @@ fn discarded_blocks_leave_the_file(world: &mut World<'_>) -> Result<()> {
         cmp -n 16777216 $disk /dev/zero
         logout",
     )?;
-    ensure!(held(world)? < 1 << 20, "{} bytes are still allocated", held(world)?);
+    ensure!(
+        held(world)? < 1 << 20,
+        "{} bytes are still allocated",
+        held(world)?
+    );
     Ok(())
 }
 
@@ -201,7 +228,10 @@ fn a_reservation_keeps_the_guest_out(world: &mut World<'_>) -> Result<()> {
         dd if=/dev/zero of=$disk bs=4k count=1 oflag=direct 2>/dev/null"
     ))?;
     let told = world.linerate(&["scsi", "registrations", &url])?;
-    ensure!(told.contains("key abc") && told.contains("holds the reservation"), "{told}");
+    ensure!(
+        told.contains("key abc") && told.contains("holds the reservation"),
+        "{told}"
+    );
     world.linerate(&["scsi", "register", &url, "--key", "def"])?;
     world.linerate(&["scsi", "preempt", &url, "--key", "def", "--victim", "abc"])?;
     // The first command receives the unit attention for the preemption, and sd retries the command.
@@ -212,7 +242,10 @@ fn a_reservation_keeps_the_guest_out(world: &mut World<'_>) -> Result<()> {
         sg_persist --in --read-keys $disk
         sg_persist --in --read-reservation $disk",
     )?;
-    ensure!(!said.contains("written"), "a write succeeded despite another's reservation: {said}");
+    ensure!(
+        !said.contains("written"),
+        "a write succeeded despite another's reservation: {said}"
+    );
     ensure!(said.contains("0xdef") && !said.contains("0xabc"), "{said}");
     world.linerate(&["scsi", "clear", &url, "--key", "def"])?;
     world.initiator(
@@ -249,7 +282,10 @@ fn files_survive_a_server_that_is_killed_under_writes(world: &mut World<'_>) -> 
         dmesg | grep -c 'I/O error' || true
         logout",
     )?;
-    ensure!(said.lines().any(|line| line == "0"), "the file system got errors: {said}");
+    ensure!(
+        said.lines().any(|line| line == "0"),
+        "the file system got errors: {said}"
+    );
     Ok(())
 }
 
@@ -288,8 +324,9 @@ fn multipath_fails_over_and_back(world: &mut World<'_>) -> Result<()> {
         world.initiator(back)?;
     }
     world.kill_server();
-    world
-        .initiator("await '! dmsetup status both | grep \" A 0 [0-9]* *$\" && ! states | grep LOGGED_IN'")?;
+    world.initiator(
+        "await '! dmsetup status both | grep \" A 0 [0-9]* *$\" && ! states | grep LOGGED_IN'",
+    )?;
     world.start_server()?;
     world.initiator(back)?;
     world.initiator(

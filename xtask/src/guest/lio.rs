@@ -8,7 +8,10 @@ use super::Scene;
 use super::world::{GUEST, World};
 
 pub(super) const SCENES: &[Scene] = &[
-    ("lio_holds_what_our_initiator_copies", lio_holds_what_our_initiator_copies),
+    (
+        "lio_holds_what_our_initiator_copies",
+        lio_holds_what_our_initiator_copies,
+    ),
     ("lio_checks_our_chap", lio_checks_our_chap),
     (
         "our_initiator_outlives_a_portal_of_lio_that_goes_and_comes",
@@ -51,16 +54,23 @@ fn url(options: &str) -> String {
 fn lio_holds_what_our_initiator_copies(world: &mut World<'_>) -> Result<()> {
     world.guest.run(&format!("{TOOLS} target"))?;
     let (from, back) = (world.path("from.img"), world.path("back.img"));
-    let content: Vec<u8> =
-        (0..4_000_000_u32).flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
+    let content: Vec<u8> = (0..4_000_000_u32)
+        .flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 8).to_le_bytes())
+        .collect();
     fs::write(&from, &content[..15 << 20])?;
     let told = world.linerate(&["discover", "--luns", GUEST])?;
-    ensure!(told.contains(&TARGET.to_lowercase()) && told.contains("32MiB"), "{told}");
+    ensure!(
+        told.contains(&TARGET.to_lowercase()) && told.contains("32MiB"),
+        "{told}"
+    );
     for options in ["", "?header-digest=crc32c&data-digest=crc32c"] {
         let url = url(options);
         world.linerate(&["copy", &from, &url, "--yes", "--raw", "--verify"])?;
         world.linerate(&["read", &url, "--output", &back, "--length", "15MiB"])?;
-        ensure!(fs::read(&back)? == content[..15 << 20], "{url} has different data");
+        ensure!(
+            fs::read(&back)? == content[..15 << 20],
+            "{url} has different data"
+        );
         fs::remove_file(&back)?;
     }
     world.linerate(&["info", &url("")])?;
@@ -80,9 +90,18 @@ fn lio_checks_our_chap(world: &mut World<'_>) -> Result<()> {
         command.env("LINERATE_SECRET", secret);
         command.output()
     };
-    let (right, wrong) = (login(world, SECRET)?, login(world, "something-else-entirely")?);
-    world.guest.run(&format!("{TOOLS} echo 0 >$group/attrib/authentication"))?;
-    ensure!(right.status.success(), "{}", String::from_utf8_lossy(&right.stderr));
+    let (right, wrong) = (
+        login(world, SECRET)?,
+        login(world, "something-else-entirely")?,
+    );
+    world
+        .guest
+        .run(&format!("{TOOLS} echo 0 >$group/attrib/authentication"))?;
+    ensure!(
+        right.status.success(),
+        "{}",
+        String::from_utf8_lossy(&right.stderr)
+    );
     ensure!(wrong.status.code() == Some(5), "{wrong:?}");
     Ok(())
 }
@@ -99,16 +118,32 @@ fn our_initiator_outlives_a_portal_of_lio_that_goes_and_comes(world: &mut World<
         "--progress",
         "none",
     ]);
-    command.args(["--block", "16KiB", "--read", "50", "--random", "100", "--depth", "4", "--seconds", "12"]);
+    command.args([
+        "--block",
+        "16KiB",
+        "--read",
+        "50",
+        "--random",
+        "100",
+        "--depth",
+        "4",
+        "--seconds",
+        "12",
+    ]);
     let load = std::thread::spawn(move || xtask::process::capture(command));
     for _ in 0..2 {
         // The initiator is logged in by now or is logging in. In both cases, its session is terminated.
-        world
-            .guest
-            .run(&format!("{TOOLS} sleep 2; echo 0 >$group/enable; sleep 1; echo 1 >$group/enable"))?;
+        world.guest.run(&format!(
+            "{TOOLS} sleep 2; echo 0 >$group/enable; sleep 1; echo 1 >$group/enable"
+        ))?;
     }
-    let told = load.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+    let told = load
+        .join()
+        .map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     let told: serde_json::Value = serde_json::from_str(&told)?;
-    ensure!(told["errors"] == 0 && told["mismatches"] == 0 && told["ios"].as_u64() > Some(0), "{told}");
+    ensure!(
+        told["errors"] == 0 && told["mismatches"] == 0 && told["ios"].as_u64() > Some(0),
+        "{told}"
+    );
     Ok(())
 }

@@ -43,38 +43,85 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Boots the guest with its two network cards at `taps`.
-    pub(super) fn boot(image: &Image, place: &Placement, taps: &[&str], console: &Path) -> Result<Guest> {
+    pub(super) fn boot(
+        image: &Image,
+        place: &Placement,
+        taps: &[&str],
+        console: &Path,
+    ) -> Result<Guest> {
         let begun = Instant::now();
         let mut command = place.command("qemu-system-x86_64");
-        command.args(["-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "768"]);
+        command.args([
+            "-M",
+            "q35,accel=tcg",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "768",
+        ]);
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
-        command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.root);
+        command
+            .arg("-kernel")
+            .arg(&image.kernel)
+            .arg("-initrd")
+            .arg(&image.root);
         // On a loaded machine, the emulated processor can stall for seconds; the kernel must not treat that as a fault.
-        let quiet =
-            "quiet panic=-1 nowatchdog no_timer_check rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
-        command.args(["-append", &format!("console=ttyS0 loglevel=6 {quiet} mitigations=off nokaslr")]);
-        command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.args(["-chardev", "stdio,id=shell,signal=off", "-serial", "chardev:shell"]);
+        let quiet = "quiet panic=-1 nowatchdog no_timer_check rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
+        command.args([
+            "-append",
+            &format!("console=ttyS0 loglevel=6 {quiet} mitigations=off nokaslr"),
+        ]);
+        command
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()));
+        command.args([
+            "-chardev",
+            "stdio,id=shell,signal=off",
+            "-serial",
+            "chardev:shell",
+        ]);
         for (at, tap) in taps.iter().enumerate() {
-            command.args(["-netdev", &format!("tap,id=net{at},ifname={tap},script=no,downscript=no")]);
+            command.args([
+                "-netdev",
+                &format!("tap,id=net{at},ifname={tap},script=no,downscript=no"),
+            ]);
             command.args([
                 "-device",
                 &format!("virtio-net-pci,netdev=net{at},mac=52:54:00:77:00:0{at},romfile="),
             ]);
         }
         let mut computer = Background::start_piped(&mut command)?;
-        let shell = computer.child.stdin.take().context("the guest's serial line")?;
-        let output = computer.child.stdout.take().context("the guest's serial line")?;
+        let shell = computer
+            .child
+            .stdin
+            .take()
+            .context("the guest's serial line")?;
+        let output = computer
+            .child
+            .stdout
+            .take()
+            .context("the guest's serial line")?;
         let (heard, lines) = mpsc::channel();
         thread::spawn(move || {
             // A serial line can carry bytes that are not UTF-8.
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+                let line = String::from_utf8_lossy(&line)
+                    .trim_end_matches('\r')
+                    .to_owned();
                 let _ = heard.send(line); // fails if the guest was dropped
             }
         });
         let console = console.to_owned();
-        let mut guest = Guest { computer, shell, lines, scripts: 0, console, boot: Duration::ZERO };
+        let mut guest = Guest {
+            computer,
+            shell,
+            lines,
+            scripts: 0,
+            console,
+            boot: Duration::ZERO,
+        };
         guest.until("up", BOOT).context("booting the guest")?;
         guest.boot = begun.elapsed();
         Ok(guest)
@@ -97,15 +144,21 @@ impl Guest {
         self.scripts += 1;
         let number = self.scripts;
         // The mark starts a new line even if the script's last line is not terminated.
-        write!(self.shell, "( set -e\n{script}\n) </dev/null 2>&1; printf '\\n{MARK}{number} %d\\n' $?\n")
-            .context("the guest has terminated")?;
+        write!(
+            self.shell,
+            "( set -e\n{script}\n) </dev/null 2>&1; printf '\\n{MARK}{number} %d\\n' $?\n"
+        )
+        .context("the guest has terminated")?;
         Ok(())
     }
 
     /// Waits for the current script.
     pub(super) fn finish(&mut self, limit: Duration) -> Result<String> {
         let (output, code) = self.until(&self.scripts.to_string(), limit)?;
-        ensure!(code == 0, "a script in the guest ended with {code}:\n{output}");
+        ensure!(
+            code == 0,
+            "a script in the guest ended with {code}:\n{output}"
+        );
         Ok(output)
     }
 
@@ -119,8 +172,14 @@ impl Guest {
         let deadline = Instant::now() + limit;
         let mut output = String::new();
         loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => match line.strip_prefix(MARK).and_then(|rest| rest.split_once(' ')) {
+            match self
+                .lines
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => match line
+                    .strip_prefix(MARK)
+                    .and_then(|rest| rest.split_once(' '))
+                {
                     Some((found, code)) if found == name => {
                         output.truncate(output.trim_end().len());
                         return Ok((output, code.parse().context("an exit code")?));

@@ -54,14 +54,27 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
             return Ok(Tally::skipped());
         }
     };
-    let binary = options.binary.clone().map_or_else(workspace::test_binary, Ok)?;
-    let folder = workspace::target_directory().join(format!("xtask/guest/run-{}", std::process::id()));
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(workspace::test_binary, Ok)?;
+    let folder =
+        workspace::target_directory().join(format!("xtask/guest/run-{}", std::process::id()));
     let mut world = World::make(&image, &binary, &folder)?;
-    println!("Linux {}: booted in {:.1} s", image.version, world.guest.boot.as_secs_f64());
+    println!(
+        "Linux {}: booted in {:.1} s",
+        image.version,
+        world.guest.boot.as_secs_f64()
+    );
     let mut tally = Tally::default();
     let is_chosen =
         |name: &str| options.only.is_empty() || options.only.iter().any(|text| name.contains(text));
-    for (name, scene) in SCENES.iter().copied().flatten().filter(|(name, _)| is_chosen(name)) {
+    for (name, scene) in SCENES
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|(name, _)| is_chosen(name))
+    {
         let begun = Instant::now();
         let outcome = scene(&mut world);
         let seconds = begun.elapsed().as_secs_f64();
@@ -91,8 +104,14 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
 
 /// Fails with the reason if no guest can run here.
 fn obstacle() -> Result<()> {
-    anyhow::ensure!(rustix::process::geteuid().is_root(), "the guest's links need root");
-    anyhow::ensure!(fs::exists("/dev/net/tun")?, "the guest's links need /dev/net/tun");
+    anyhow::ensure!(
+        rustix::process::geteuid().is_root(),
+        "the guest's links need root"
+    );
+    anyhow::ensure!(
+        fs::exists("/dev/net/tun")?,
+        "the guest's links need /dev/net/tun"
+    );
     process::require(&["qemu-system-x86_64", "dpkg-deb", "ldd", "ip", "nsenter"])?;
     process::require(&image::PROGRAMS)
 }

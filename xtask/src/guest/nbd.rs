@@ -6,8 +6,14 @@ use super::Scene;
 use super::world::{SERVER, World};
 
 pub(super) const SCENES: &[Scene] = &[
-    ("an_export_holds_ext4_by_four_connections", an_export_holds_ext4_by_four_connections),
-    ("flushed_files_survive_a_server_that_is_killed", flushed_files_survive_a_server_that_is_killed),
+    (
+        "an_export_holds_ext4_by_four_connections",
+        an_export_holds_ext4_by_four_connections,
+    ),
+    (
+        "flushed_files_survive_a_server_that_is_killed",
+        flushed_files_survive_a_server_that_is_killed,
+    ),
 ];
 
 fn an_export_holds_ext4_by_four_connections(world: &mut World<'_>) -> Result<()> {
@@ -54,7 +60,9 @@ fn flushed_files_survive_a_server_that_is_killed(world: &mut World<'_>) -> Resul
         dd if=/dev/urandom of=/mnt/unflushed bs=64k count=32 2>/dev/null"
     ))?;
     world.kill_server();
-    world.guest.run("! dd if=/dev/zero of=/mnt/lost bs=64k count=1 conv=fsync 2>/dev/null")?;
+    world
+        .guest
+        .run("! dd if=/dev/zero of=/mnt/lost bs=64k count=1 conv=fsync 2>/dev/null")?;
     world.start_server()?;
     world.guest.run(&format!(
         "umount /mnt

@@ -101,7 +101,8 @@ impl<'a> World<'a> {
         fs::create_dir_all(folder.join("state")).with_context(|| folder.display().to_string())?;
         let namespace = Namespace::named("-guest")?;
         for (at, link) in LINKS.iter().enumerate() {
-            let ip = |words: &[&str]| process::run("ip", &[&["-n", &namespace.name], words].concat());
+            let ip =
+                |words: &[&str]| process::run("ip", &[&["-n", &namespace.name], words].concat());
             ip(&["tuntap", "add", "dev", link, "mode", "tap"])
                 .context("the guest's links are taps, which need /dev/net/tun")?;
             ip(&["address", "add", &format!("10.77.{at}.1/24"), "dev", link])?;
@@ -109,11 +110,22 @@ impl<'a> World<'a> {
         }
         let text = CONFIGURATION.replace("FOLDER", &folder.display().to_string());
         fs::write(folder.join("linerate.toml"), text)?;
-        let place = Placement { namespace: Some(namespace.name.clone()), core: None };
+        let place = Placement {
+            namespace: Some(namespace.name.clone()),
+            core: None,
+        };
         let server = start_server(binary, &place, folder)?;
         let guest = Guest::boot(image, &place, &LINKS, &folder.join("console-1.log"))?;
         let folder = folder.to_owned();
-        Ok(World { image, binary, folder, boots: 1, guest, server: Some(server), namespace })
+        Ok(World {
+            image,
+            binary,
+            folder,
+            boots: 1,
+            guest,
+            server: Some(server),
+            namespace,
+        })
     }
 
     /// Boots a new guest: the previous one may have a program that hangs.
@@ -126,7 +138,10 @@ impl<'a> World<'a> {
     }
 
     fn place(&self) -> Placement {
-        Placement { namespace: Some(self.namespace.name.clone()), core: None }
+        Placement {
+            namespace: Some(self.namespace.name.clone()),
+            core: None,
+        }
     }
 
     /// Kills the server, like a crash, if it is running.
@@ -181,16 +196,33 @@ impl<'a> World<'a> {
     /// packet.
     pub(super) fn set_link(&self, number: usize, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
-        process::run("ip", &["-n", &self.namespace.name, "link", "set", LINKS[number], state]).map(drop)
+        process::run(
+            "ip",
+            &[
+                "-n",
+                &self.namespace.name,
+                "link",
+                "set",
+                LINKS[number],
+                state,
+            ],
+        )
+        .map(drop)
     }
 }
 
 /// Starts the server in this directory, to which it also writes its log.
 fn start_server(binary: &Path, place: &Placement, folder: &Path) -> Result<Background> {
     let log = folder.join("server.log");
-    let log: File =
-        OpenOptions::new().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
+    let log: File = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
     let mut command = place.command(binary);
-    command.args(["--log", "info", "serve", "--config"]).arg(folder.join("linerate.toml")).stderr(log);
+    command
+        .args(["--log", "info", "serve", "--config"])
+        .arg(folder.join("linerate.toml"))
+        .stderr(log);
     Background::start_ready(&mut command).context("starting the server")
 }

@@ -26,7 +26,11 @@ pub(super) fn run(package: &Path) -> Result<Tally> {
         if let Err(error) = &outcome {
             println!("{what}: {error:#}");
         }
-        tally += Tally::of(if outcome.is_ok() { Verdict::Holds } else { Verdict::Fails });
+        tally += Tally::of(if outcome.is_ok() {
+            Verdict::Holds
+        } else {
+            Verdict::Fails
+        });
     };
     if rustix::process::geteuid().is_root() {
         let root = Root::new(&workspace::target_directory().join("debian/installed"))?;
@@ -40,8 +44,14 @@ pub(super) fn run(package: &Path) -> Result<Tally> {
     }
     if process::installed("lintian") {
         let mut command = Command::new("lintian");
-        command.args(["--fail-on", "error", "--allow-root"]).arg(package);
-        tally += Tally::of(if process::succeed(command).is_ok() { Verdict::Holds } else { Verdict::Fails });
+        command
+            .args(["--fail-on", "error", "--allow-root"])
+            .arg(package);
+        tally += Tally::of(if process::succeed(command).is_ok() {
+            Verdict::Holds
+        } else {
+            Verdict::Fails
+        });
     } else {
         println!("skipped: lintian is missing");
         tally += Tally::skipped();
@@ -64,15 +74,20 @@ impl Root {
         // dpkg and its scripts read the system's users from these files.
         fs::write(path.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
         fs::write(path.join("etc/group"), "root:x:0:\n")?;
-        Ok(Root { path: path.to_owned() })
+        Ok(Root {
+            path: path.to_owned(),
+        })
     }
 
     fn dpkg(&self, arguments: &[&str]) -> Result<String> {
         let mut dpkg = Command::new("dpkg");
         // The packages that linerate depends on are not in this root directory.
-        dpkg.args(["--force-script-chrootless", "--force-depends", "--root"]).arg(&self.path).args(arguments);
+        dpkg.args(["--force-script-chrootless", "--force-depends", "--root"])
+            .arg(&self.path)
+            .args(arguments);
         let path = std::env::var("PATH").unwrap_or_default();
-        dpkg.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("DEBIAN_FRONTEND", "noninteractive");
+        dpkg.env("PATH", format!("{path}:/usr/sbin:/sbin"))
+            .env("DEBIAN_FRONTEND", "noninteractive");
         process::capture(dpkg)
     }
 
@@ -88,19 +103,35 @@ impl Root {
 
     fn install(&self, package: &Path) -> Result<()> {
         self.dpkg(&["--install", &package.display().to_string()])?;
-        let installed = FILES.iter().map(|(_, to, _)| *to).filter(|to| !to.starts_with("DEBIAN/"));
-        let others = ["man1/linerate.1.gz", "man1/linerate-serve.1.gz", "man5/linerate.toml.5.gz"];
+        let installed = FILES
+            .iter()
+            .map(|(_, to, _)| *to)
+            .filter(|to| !to.starts_with("DEBIAN/"));
+        let others = [
+            "man1/linerate.1.gz",
+            "man1/linerate-serve.1.gz",
+            "man5/linerate.toml.5.gz",
+        ];
         let others = others.map(|page| format!("usr/share/man/{page}"));
         installed
             .chain(others.iter().map(String::as_str))
             .chain([PROGRAM])
             .try_for_each(|file| self.there(file))?;
-        super::COMPLETIONS.iter().try_for_each(|(_, file)| self.there(file))?;
+        super::COMPLETIONS
+            .iter()
+            .try_for_each(|(_, file)| self.there(file))?;
         let user = fs::read_to_string(self.path.join("etc/passwd"))?;
-        let user = user.lines().find(|line| line.starts_with("linerate:")).context("no user linerate")?;
+        let user = user
+            .lines()
+            .find(|line| line.starts_with("linerate:"))
+            .context("no user linerate")?;
         let number: u32 = user.split(':').nth(2).context("the user's ID")?.parse()?;
         let configuration = fs::metadata(self.path.join(CONFIGURATION))?;
-        ensure!(configuration.uid() == number, "the configuration belongs to user {}", configuration.uid());
+        ensure!(
+            configuration.uid() == number,
+            "the configuration belongs to user {}",
+            configuration.uid()
+        );
         ensure!(
             configuration.mode() & 0o777 == 0o600,
             "the configuration has the mode {:o}",
@@ -126,14 +157,22 @@ impl Root {
         }
         for unit in ["linerate.service", "linerate-attach@disk1.service"] {
             let mut verify = Command::new("systemd-analyze");
-            verify.args(["verify", "--man=no"]).arg("--root").arg(&self.path).arg(unit);
+            verify
+                .args(["verify", "--man=no"])
+                .arg("--root")
+                .arg(&self.path)
+                .arg(unit);
             let output = verify.output()?;
             let said = String::from_utf8_lossy(&output.stderr);
             // This root directory has neither the system's own units nor a shell.
-            let is_ours =
-                |line: &&str| !line.contains("sysinit.target not found") && !line.contains("/bin/sh");
-            let ours: Vec<&str> =
-                said.lines().filter(|line| line.contains("linerate")).filter(is_ours).collect();
+            let is_ours = |line: &&str| {
+                !line.contains("sysinit.target not found") && !line.contains("/bin/sh")
+            };
+            let ours: Vec<&str> = said
+                .lines()
+                .filter(|line| line.contains("linerate"))
+                .filter(is_ours)
+                .collect();
             ensure!(ours.is_empty(), "{}", ours.join("\n"));
         }
         Ok(())
@@ -160,7 +199,10 @@ impl Root {
         ensure!(said.contains("keeping /var/lib/linerate"), "{said}");
         self.gone("etc/linerate")?;
         self.gone("usr/share/doc/linerate")?;
-        ensure!(self.path.join("var/lib/linerate").is_dir(), "the state directory was deleted");
+        ensure!(
+            self.path.join("var/lib/linerate").is_dir(),
+            "the state directory was deleted"
+        );
         Ok(())
     }
 }

@@ -54,11 +54,27 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
 /// Files of the source tree, with their paths in the package and their modes.
 const FILES: &[(&str, &str, u32)] = &[
-    ("contrib/linerate.service", "usr/lib/systemd/system/linerate.service", 0o644),
-    ("contrib/linerate-attach@.service", "usr/lib/systemd/system/linerate-attach@.service", 0o644),
-    ("contrib/linerate.sysusers", "usr/lib/sysusers.d/linerate.conf", 0o644),
+    (
+        "contrib/linerate.service",
+        "usr/lib/systemd/system/linerate.service",
+        0o644,
+    ),
+    (
+        "contrib/linerate-attach@.service",
+        "usr/lib/systemd/system/linerate-attach@.service",
+        0o644,
+    ),
+    (
+        "contrib/linerate.sysusers",
+        "usr/lib/sysusers.d/linerate.conf",
+        0o644,
+    ),
     // The configuration can contain secrets. postinst changes its owner to the server's user.
-    ("contrib/debian/linerate.toml", "etc/linerate/linerate.toml", 0o600),
+    (
+        "contrib/debian/linerate.toml",
+        "etc/linerate/linerate.toml",
+        0o600,
+    ),
     ("contrib/debian/postinst", "DEBIAN/postinst", 0o755),
     ("contrib/debian/prerm", "DEBIAN/prerm", 0o755),
     ("contrib/debian/postrm", "DEBIAN/postrm", 0o755),
@@ -68,7 +84,11 @@ const FILES: &[(&str, &str, u32)] = &[
         "usr/share/doc/linerate/examples/prometheus/linerate.rules.yml",
         0o644,
     ),
-    ("contrib/grafana/linerate.json", "usr/share/doc/linerate/examples/grafana/linerate.json", 0o644),
+    (
+        "contrib/grafana/linerate.json",
+        "usr/share/doc/linerate/examples/grafana/linerate.json",
+        0o644,
+    ),
 ];
 
 /// Shells, and their paths for completions.
@@ -80,7 +100,11 @@ const COMPLETIONS: &[(&str, &str)] = &[
 
 fn make(debug: bool) -> Result<PathBuf> {
     process::require(TOOLS)?;
-    let binary = if debug { workspace::test_binary() } else { workspace::release_binary() }?;
+    let binary = if debug {
+        workspace::test_binary()
+    } else {
+        workspace::release_binary()
+    }?;
     let folder = workspace::target_directory().join("debian");
     let root = folder.join("root");
     if folder.exists() {
@@ -95,9 +119,17 @@ fn make(debug: bool) -> Result<PathBuf> {
     }
     stripped(&binary, &root.join("usr/bin/linerate"))?;
     texts(&root, &binary)?;
-    put(&root.join("DEBIAN/conffiles"), b"/etc/linerate/linerate.toml\n", 0o644)?;
+    put(
+        &root.join("DEBIAN/conffiles"),
+        b"/etc/linerate/linerate.toml\n",
+        0o644,
+    )?;
     fs::create_dir_all(root.join("etc/linerate/attach"))?;
-    put(&root.join("DEBIAN/control"), control(&folder, &root)?.as_bytes(), 0o644)?;
+    put(
+        &root.join("DEBIAN/control"),
+        control(&folder, &root)?.as_bytes(),
+        0o644,
+    )?;
     let package = folder.join(format!("linerate_{VERSION}_{}.deb", architecture()?));
     let mut build = Command::new("dpkg-deb");
     build
@@ -110,7 +142,9 @@ fn make(debug: bool) -> Result<PathBuf> {
         .arg(&root)
         .arg(&package);
     // Makes packages reproducible.
-    build.env("SOURCE_DATE_EPOCH", commit_time("%ct")?).stdout(std::process::Stdio::null());
+    build
+        .env("SOURCE_DATE_EPOCH", commit_time("%ct")?)
+        .stdout(std::process::Stdio::null());
     process::succeed(build)?;
     Ok(package)
 }
@@ -126,18 +160,29 @@ fn texts(root: &Path, binary: &Path) -> Result<()> {
         }
     }
     for (shell, to) in COMPLETIONS {
-        put(&root.join(to), process::run(binary, &["completions", shell])?.as_bytes(), 0o644)?;
+        put(
+            &root.join(to),
+            process::run(binary, &["completions", shell])?.as_bytes(),
+            0o644,
+        )?;
     }
     let documents = root.join("usr/share/doc/linerate");
     for document in fs::read_dir(workspace::root().join("docs"))? {
         let path = document?.path();
-        if let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|end| end == "md")) {
+        if let Some(name) = path
+            .file_name()
+            .filter(|_| path.extension().is_some_and(|end| end == "md"))
+        {
             put(&documents.join("docs").join(name), &fs::read(&path)?, 0o644)?;
         }
     }
     put(&documents.join("copyright"), copyright()?.as_bytes(), 0o644)?;
     let upstream = documents.join("changelog");
-    put(&upstream, &fs::read(workspace::root().join("CHANGELOG.md"))?, 0o644)?;
+    put(
+        &upstream,
+        &fs::read(workspace::root().join("CHANGELOG.md"))?,
+        0o644,
+    )?;
     compressed(&upstream)?;
     let debian = documents.join("changelog.Debian");
     let entry = format!(
@@ -153,11 +198,19 @@ const MAINTAINER: &str = "The Linerate contributors <linerate@users.noreply.gith
 /// Returns both licences, in Debian's format.
 fn copyright() -> Result<String> {
     let text = fs::read_to_string(workspace::root().join("LICENSE-MIT"))?;
-    let body =
-        text.split_once("\n\n").and_then(|(_, rest)| rest.split_once("\n\n")).map_or("", |(_, rest)| rest);
+    let body = text
+        .split_once("\n\n")
+        .and_then(|(_, rest)| rest.split_once("\n\n"))
+        .map_or("", |(_, rest)| rest);
     let indented: String = body
         .lines()
-        .map(|line| if line.is_empty() { " .\n".to_owned() } else { format!(" {line}\n") })
+        .map(|line| {
+            if line.is_empty() {
+                " .\n".to_owned()
+            } else {
+                format!(" {line}\n")
+            }
+        })
         .collect();
     Ok(format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
@@ -178,9 +231,15 @@ fn control(folder: &Path, root: &Path) -> Result<String> {
         0o644,
     )?;
     let mut libraries = Command::new("dpkg-shlibdeps");
-    libraries.current_dir(folder).args(["-O", "root/usr/bin/linerate"]).stderr(std::process::Stdio::null());
+    libraries
+        .current_dir(folder)
+        .args(["-O", "root/usr/bin/linerate"])
+        .stderr(std::process::Stdio::null());
     let said = process::capture(libraries).context("finding the libraries that linerate needs")?;
-    let depends = said.trim().strip_prefix("shlibs:Depends=").context("the output of dpkg-shlibdeps")?;
+    let depends = said
+        .trim()
+        .strip_prefix("shlibs:Depends=")
+        .context("the output of dpkg-shlibdeps")?;
     let bytes = installed_bytes(root)?;
     Ok(format!(
         "Package: linerate\nVersion: {VERSION}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nInstalled-Size: {}\n\
@@ -196,13 +255,16 @@ fn control(folder: &Path, root: &Path) -> Result<String> {
 }
 
 fn architecture() -> Result<String> {
-    Ok(process::run("dpkg", &["--print-architecture"])?.trim().to_owned())
+    Ok(process::run("dpkg", &["--print-architecture"])?
+        .trim()
+        .to_owned())
 }
 
 /// Returns the time of the last commit, in one of git's formats.
 fn commit_time(format: &str) -> Result<String> {
     let mut git = Command::new("git");
-    git.current_dir(workspace::root()).args(["log", "-1", &format!("--format={format}")]);
+    git.current_dir(workspace::root())
+        .args(["log", "-1", &format!("--format={format}")]);
     Ok(process::capture(git)?.trim().to_owned())
 }
 
@@ -210,7 +272,12 @@ fn stripped(binary: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("a folder")?)?;
     let mut strip = Command::new("strip");
     strip
-        .args(["--strip-unneeded", "--remove-section=.comment", "--remove-section=.note", "-o"])
+        .args([
+            "--strip-unneeded",
+            "--remove-section=.comment",
+            "--remove-section=.note",
+            "-o",
+        ])
         .arg(to)
         .arg(binary);
     process::succeed(strip)?;
@@ -235,7 +302,11 @@ fn installed_bytes(folder: &Path) -> Result<u64> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        sum += if metadata.is_dir() { installed_bytes(&entry.path())? } else { metadata.len() };
+        sum += if metadata.is_dir() {
+            installed_bytes(&entry.path())?
+        } else {
+            metadata.len()
+        };
     }
     Ok(sum)
 }

@@ -33,7 +33,11 @@ impl Attached {
     pub fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
         ensure!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing");
         let file = temporary("attached")?.join("disk");
-        let mut attached = Attached { binary: Some(binary.to_owned()), file, device: None };
+        let mut attached = Attached {
+            binary: Some(binary.to_owned()),
+            file,
+            device: None,
+        };
         let mut command = placement.command(binary);
         command.args(["attach", volume]).arg(&attached.file);
         process::capture(command).context("attaching")?;
@@ -45,14 +49,28 @@ impl Attached {
     pub fn file(bytes: u64) -> Result<Attached> {
         let file = temporary("file")?.join("disk");
         fs::File::create(&file)?.set_len(bytes)?;
-        let mut attached = Attached { binary: None, file, device: None };
+        let mut attached = Attached {
+            binary: None,
+            file,
+            device: None,
+        };
         attached.add_loop_device()?;
         Ok(attached)
     }
 
     fn add_loop_device(&mut self) -> Result<()> {
-        let options = ["--find", "--show", "--direct-io=on", &self.file.display().to_string()];
-        self.device = Some(process::run("losetup", &options).context("a loop device")?.trim().to_owned());
+        let options = [
+            "--find",
+            "--show",
+            "--direct-io=on",
+            &self.file.display().to_string(),
+        ];
+        self.device = Some(
+            process::run("losetup", &options)
+                .context("a loop device")?
+                .trim()
+                .to_owned(),
+        );
         Ok(())
     }
 
@@ -61,10 +79,15 @@ impl Attached {
         let file = self.file.display().to_string();
         let is_it = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).any(|word| word == file.as_bytes())
+            words
+                .split(|byte| *byte == 0)
+                .any(|word| word == file.as_bytes())
         };
-        let all = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        all.into_iter().find(is_it).with_context(|| format!("no process serves {file}"))
+        let all = fs::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        all.into_iter()
+            .find(is_it)
+            .with_context(|| format!("no process serves {file}"))
     }
 
     /// Returns the block device.
@@ -123,7 +146,9 @@ fn temporary(name: &str) -> Result<PathBuf> {
     let parent = workspace::target_directory().join("xtask");
     let name = |number| format!("{name}-{}-{number}", std::process::id());
     fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
-    let free = (0..).map(|number| parent.join(name(number))).find(|path| !path.exists());
+    let free = (0..)
+        .map(|number| parent.join(name(number)))
+        .find(|path| !path.exists());
     let path = free.context("a free name")?;
     fs::create_dir(&path).with_context(|| path.display().to_string())?;
     Ok(path)

@@ -14,7 +14,14 @@ use crate::process::{self, Background};
 use crate::workspace;
 
 /// The programs that the cluster needs.
-pub const PROGRAMS: &[&str] = &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
+pub const PROGRAMS: &[&str] = &[
+    "ceph-mon",
+    "ceph-mgr",
+    "ceph-osd",
+    "ceph",
+    "rbd",
+    "monmaptool",
+];
 
 /// The shortest data paths: no authentication, no replication, no client cache.
 const CONFIGURATION: &str = "\
@@ -67,35 +74,56 @@ impl Ceph {
     /// Starts a cluster.
     pub fn start() -> Result<Ceph> {
         process::require(PROGRAMS)?;
-        let folder = workspace::target_directory().join(format!("xtask/ceph-{}", std::process::id()));
+        let folder =
+            workspace::target_directory().join(format!("xtask/ceph-{}", std::process::id()));
         for part in ["mon", "mgr", "osd"] {
             fs::create_dir_all(folder.join(part)).with_context(|| folder.display().to_string())?;
         }
         let (at, port) = (folder.display().to_string(), free_port()?.to_string());
         let uuid = || fs::read_to_string("/proc/sys/kernel/random/uuid").context("a random UUID");
         let (cluster, osd) = (uuid()?.trim().to_owned(), uuid()?.trim().to_owned());
-        let configuration =
-            CONFIGURATION.replace("FSID", &cluster).replace("PORT", &port).replace("DIR", &at);
+        let configuration = CONFIGURATION
+            .replace("FSID", &cluster)
+            .replace("PORT", &port)
+            .replace("DIR", &at);
         fs::write(folder.join("ceph.conf"), configuration)?;
-        let mut ceph = Ceph { folder, daemons: Vec::new() };
+        let mut ceph = Ceph {
+            folder,
+            daemons: Vec::new(),
+        };
         let map = format!("{at}/monmap");
         let monitor = format!("[v1:127.0.0.1:{port}]");
-        ceph.run("monmaptool", &["--create", "--fsid", &cluster, "--addv", "a", &monitor, &map])?;
+        ceph.run(
+            "monmaptool",
+            &[
+                "--create", "--fsid", &cluster, "--addv", "a", &monitor, &map,
+            ],
+        )?;
         ceph.run("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map])?;
         ceph.daemon("ceph-mon", "a")?;
         ceph.daemon("ceph-mgr", "x")?;
-        ceph.until("osd create", |ceph| ceph.run("ceph", &["osd", "create", &osd]).is_ok())?;
+        ceph.until("osd create", |ceph| {
+            ceph.run("ceph", &["osd", "create", &osd]).is_ok()
+        })?;
         ceph.run("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd])?;
         ceph.daemon("ceph-osd", "0")?;
         // An object server that starts before it has the cluster's ID is rejected by the monitor, and exits.
         ceph.until("the object server", |ceph| {
-            if ceph.daemons.last_mut().is_some_and(|osd| matches!(osd.child.try_wait(), Ok(Some(_)))) {
+            if ceph
+                .daemons
+                .last_mut()
+                .is_some_and(|osd| matches!(osd.child.try_wait(), Ok(Some(_))))
+            {
                 ceph.daemons.pop();
                 let _ = ceph.daemon("ceph-osd", "0"); // the next iteration checks it
             }
-            ceph.run("ceph", &["osd", "stat"]).is_ok_and(|told| told.contains("1 up"))
+            ceph.run("ceph", &["osd", "stat"])
+                .is_ok_and(|told| told.contains("1 up"))
         })?;
-        ceph.until("the pool", |ceph| ceph.run("ceph", &["osd", "pool", "create", "rbd", "8"]).is_ok())?;
+        ceph.until("the pool", |ceph| {
+            ceph.run("ceph", &["osd", "pool", "create", "rbd", "8"])
+                .is_ok()
+        })?;
         ceph.run("rbd", &["pool", "init", "rbd"])?;
         // Stop the object server first, because it reports its shutdown to the monitor.
         ceph.daemons.reverse();
@@ -104,13 +132,18 @@ impl Ceph {
 
     /// Returns the specification of a volume: an image of the pool `rbd`, and options.
     pub fn volume(&self, image: &str, options: &str) -> String {
-        format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
+        format!(
+            "rbd:rbd/{image}?conf={}{options}",
+            self.configuration().display()
+        )
     }
 
     /// Returns a command that uses this cluster.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env("CEPH_CONF", self.configuration()).current_dir(&self.folder);
+        command
+            .env("CEPH_CONF", self.configuration())
+            .current_dir(&self.folder);
         command
     }
 
@@ -126,9 +159,15 @@ impl Ceph {
     }
 
     fn daemon(&mut self, program: &str, name: &str) -> Result<()> {
-        let output = fs::File::options().create(true).append(true).open(self.folder.join("output"))?;
+        let output = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("output"))?;
         let mut command = self.command(program);
-        command.args(["-f", "-i", name]).stdout(Stdio::from(output.try_clone()?)).stderr(Stdio::from(output));
+        command
+            .args(["-f", "-i", name])
+            .stdout(Stdio::from(output.try_clone()?))
+            .stderr(Stdio::from(output));
         self.daemons.push(Background::start(&mut command)?);
         Ok(())
     }
@@ -137,7 +176,10 @@ impl Ceph {
         let begun = Instant::now();
         while !is_done(self) {
             if begun.elapsed() > PATIENCE {
-                bail!("Ceph did not start ({what}): see {}", self.folder.join("output").display());
+                bail!(
+                    "Ceph did not start ({what}): see {}",
+                    self.folder.join("output").display()
+                );
             }
             thread::sleep(Duration::from_millis(200));
         }

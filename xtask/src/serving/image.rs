@@ -15,7 +15,10 @@ pub struct Image(PathBuf);
 impl Image {
     /// Returns an image whose file is in memory (/dev/shm), a device with almost no latency.
     pub fn in_memory(name: &str) -> Image {
-        Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
+        Image(PathBuf::from(format!(
+            "/dev/shm/linerate-xtask-{name}-{}.img",
+            std::process::id()
+        )))
     }
 
     /// Returns an image whose file is on the disk of the target directory.

@@ -30,16 +30,25 @@ impl Istgt {
     /// Serves a fully written file of this size in memory (/dev/shm).
     pub fn start(size_bytes: u64, placement: &Placement) -> Result<Istgt> {
         let port = free_port()?;
-        let folder = workspace::target_directory().join(format!("xtask/istgt-{}-{port}", std::process::id()));
+        let folder = workspace::target_directory()
+            .join(format!("xtask/istgt-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let image = Image::in_memory(&format!("istgt-{port}")).written(size_bytes)?;
         let path = folder.join("istgt.conf");
-        fs::write(&path, configuration(&folder, image.path(), port, size_bytes))?;
+        fs::write(
+            &path,
+            configuration(&folder, image.path(), port, size_bytes),
+        )?;
         let mut command = placement.command("istgt");
         command.args(["-D", "-q", "-c"]).arg(&path);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let server = Background::start(&mut command)?;
-        let istgt = Istgt { server, port, folder, _image: image };
+        let istgt = Istgt {
+            server,
+            port,
+            folder,
+            _image: image,
+        };
         istgt.await_listener(placement)?;
         Ok(istgt)
     }
@@ -52,10 +61,15 @@ impl Istgt {
 
     /// Waits until the server accepts connections. The probe must run in the placement's namespace.
     fn await_listener(&self, placement: &Placement) -> Result<()> {
-        let probe = Placement { core: None, ..placement.clone() };
+        let probe = Placement {
+            core: None,
+            ..placement.clone()
+        };
         for _ in 0..200 {
             let mut command = probe.command("bash");
-            command.args(["-c", &format!("exec 3<>/dev/tcp/127.0.0.1/{}", self.port)]).stderr(Stdio::null());
+            command
+                .args(["-c", &format!("exec 3<>/dev/tcp/127.0.0.1/{}", self.port)])
+                .stderr(Stdio::null());
             if command.status().is_ok_and(|status| status.success()) {
                 return Ok(());
             }

@@ -31,8 +31,10 @@ impl Linerate {
         listeners: usize,
         placement: &Placement,
     ) -> Result<Linerate> {
-        let options: Vec<String> =
-            volumes.iter().flat_map(|volume| ["--volume".to_owned(), volume.clone()]).collect();
+        let options: Vec<String> = volumes
+            .iter()
+            .flat_map(|volume| ["--volume".to_owned(), volume.clone()])
+            .collect();
         Linerate::start_with(binary, &options, listeners, placement)
     }
 
@@ -43,17 +45,31 @@ impl Linerate {
         listeners: usize,
         placement: &Placement,
     ) -> Result<Linerate> {
-        let ports = (0..listeners).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
-        let state =
-            workspace::target_directory().join(format!("xtask/state-{}-{}", std::process::id(), ports[0]));
+        let ports = (0..listeners)
+            .map(|_| free_port())
+            .collect::<Result<Vec<u16>>>()?;
+        let state = workspace::target_directory().join(format!(
+            "xtask/state-{}-{}",
+            std::process::id(),
+            ports[0]
+        ));
         Linerate::start_in(state, binary, options, ports, placement)
     }
 
     /// Restarts the server with its state directory.
-    pub fn restart(mut self, binary: &Path, options: &[String], placement: &Placement) -> Result<Linerate> {
+    pub fn restart(
+        mut self,
+        binary: &Path,
+        options: &[String],
+        placement: &Placement,
+    ) -> Result<Linerate> {
         self.server.stop();
         let state = std::mem::take(&mut self.state); // otherwise dropping `self` would delete it
-        let ports = self.ports.iter().map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
+        let ports = self
+            .ports
+            .iter()
+            .map(|_| free_port())
+            .collect::<Result<Vec<u16>>>()?;
         Linerate::start_in(state, binary, options, ports, placement)
     }
 
@@ -76,13 +92,22 @@ impl Linerate {
             "--control",
             &format!("{folder}/control"),
         ]);
-        command.args(options.iter().map(|option| option.replace("{state}", &folder)));
+        command.args(
+            options
+                .iter()
+                .map(|option| option.replace("{state}", &folder)),
+        );
         for port in &ports {
             command.args(["--listen", &format!("127.0.0.1:{port}")]);
         }
         let begin = Instant::now();
         let server = Background::start_ready(&mut command)?;
-        Ok(Linerate { server, ports, state, started_in: begin.elapsed() })
+        Ok(Linerate {
+            server,
+            ports,
+            state,
+            started_in: begin.elapsed(),
+        })
     }
 
     /// Returns the address of the server's first listener.
@@ -92,7 +117,10 @@ impl Linerate {
 
     /// Returns the URL of LUN 0 of a volume's target, at one of the listeners.
     pub fn url_of(&self, volume: &str, listener: usize) -> String {
-        format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
+        format!(
+            "iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0",
+            self.ports[listener]
+        )
     }
 
     /// Returns the path of the server's control socket.
@@ -109,12 +137,19 @@ pub fn await_sync(binary: &Path, control: &Path, volume: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
         let mut command = Command::new(binary);
-        command.args(["raid", "status", volume, "--json"]).arg("--control").arg(control);
+        command
+            .args(["raid", "status", volume, "--json"])
+            .arg("--control")
+            .arg(control);
         let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
         if status["sets"][0]["state"] == "healthy" {
             return Ok(());
         }
-        ensure!(begun.elapsed() < IN_SYNC, "{volume} is not in sync after {} s", IN_SYNC.as_secs());
+        ensure!(
+            begun.elapsed() < IN_SYNC,
+            "{volume} is not in sync after {} s",
+            IN_SYNC.as_secs()
+        );
         thread::sleep(Duration::from_millis(100));
     }
 }

@@ -40,10 +40,17 @@ impl Placement {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
             // Do not use `ip netns exec`, which hides the program's mounts from other processes.
-            words.extend(["nsenter".into(), format!("--net=/run/netns/{namespace}").into()]);
+            words.extend([
+                "nsenter".into(),
+                format!("--net=/run/netns/{namespace}").into(),
+            ]);
         }
         if let Some(core) = self.core {
-            words.extend(["taskset".into(), "--cpu-list".into(), core.to_string().into()]);
+            words.extend([
+                "taskset".into(),
+                "--cpu-list".into(),
+                core.to_string().into(),
+            ]);
         }
         words.push(program.as_ref().to_owned());
         let mut command = Command::new(&words[0]); // never empty: the program itself was pushed last
@@ -54,7 +61,8 @@ impl Placement {
 
 /// Returns a port on the loopback that is currently unused.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
     Ok(listener.local_addr()?.port())
 }
 
@@ -64,10 +72,25 @@ mod tests {
 
     #[test]
     fn a_placement_wraps_the_program() {
-        let placement = Placement { namespace: Some("lab".to_owned()), core: Some(1) };
+        let placement = Placement {
+            namespace: Some("lab".to_owned()),
+            core: Some(1),
+        };
         let command = placement.command("tgtd");
-        let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
-        assert_eq!(words, ["nsenter", "--net=/run/netns/lab", "taskset", "--cpu-list", "1", "tgtd"]);
+        let words: Vec<_> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "nsenter",
+                "--net=/run/netns/lab",
+                "taskset",
+                "--cpu-list",
+                "1",
+                "tgtd"
+            ]
+        );
         assert_eq!(Placement::default().command("tgtd").get_program(), "tgtd");
     }
 }

@@ -28,7 +28,12 @@ enum Server {
 
 impl Nbd {
     /// Starts `linerate serve` with a RAM volume.
-    pub fn linerate(binary: &Path, bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
+    pub fn linerate(
+        binary: &Path,
+        bytes: u64,
+        options: &[String],
+        placement: &Placement,
+    ) -> Result<Nbd> {
         let port = free_port()?;
         let own = [
             "--volume".to_owned(),
@@ -38,14 +43,24 @@ impl Nbd {
         ];
         // The server also serves iSCSI, on the listener that `start_with` requires.
         let server = Linerate::start_with(binary, &[&own, options].concat(), 1, placement)?;
-        Ok(Nbd { server: Server::Ours(server), url: format!("nbd://127.0.0.1:{port}/vol0"), _image: None })
+        Ok(Nbd {
+            server: Server::Ours(server),
+            url: format!("nbd://127.0.0.1:{port}/vol0"),
+            _image: None,
+        })
     }
 
     /// Starts nbdkit with its memory plugin.
     pub fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let mut command = placement.command("nbdkit");
-        command.args(["--foreground", "--ipaddr", "127.0.0.1", "--port", &port.to_string()]);
+        command.args([
+            "--foreground",
+            "--ipaddr",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+        ]);
         command.args(options).args(["memory", &bytes.to_string()]);
         Nbd::other(Background::start(&mut command)?, port, None, placement)
     }
@@ -55,9 +70,25 @@ impl Nbd {
         let port = free_port()?;
         let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;
         let mut command = placement.command("qemu-nbd");
-        command.args(["--format", "raw", "--persistent", "--shared", "16", "--bind", "127.0.0.1"]);
-        command.args(["--port", &port.to_string()]).args(options).arg(image.path());
-        Nbd::other(Background::start(&mut command)?, port, Some(image), placement)
+        command.args([
+            "--format",
+            "raw",
+            "--persistent",
+            "--shared",
+            "16",
+            "--bind",
+            "127.0.0.1",
+        ]);
+        command
+            .args(["--port", &port.to_string()])
+            .args(options)
+            .arg(image.path());
+        Nbd::other(
+            Background::start(&mut command)?,
+            port,
+            Some(image),
+            placement,
+        )
     }
 
     /// Returns the versions of the other servers, for reports.
@@ -69,10 +100,21 @@ impl Nbd {
         format!("{}, {}", of("nbdkit"), of("qemu-nbd"))
     }
 
-    fn other(server: Background, port: u16, image: Option<Image>, placement: &Placement) -> Result<Nbd> {
-        let nbd =
-            Nbd { server: Server::Other(server), url: format!("nbd://127.0.0.1:{port}/"), _image: image };
-        let probe = Placement { core: None, ..placement.clone() };
+    fn other(
+        server: Background,
+        port: u16,
+        image: Option<Image>,
+        placement: &Placement,
+    ) -> Result<Nbd> {
+        let nbd = Nbd {
+            server: Server::Other(server),
+            url: format!("nbd://127.0.0.1:{port}/"),
+            _image: image,
+        };
+        let probe = Placement {
+            core: None,
+            ..placement.clone()
+        };
         for _ in 0..200 {
             let mut command = probe.command("nbdinfo");
             command

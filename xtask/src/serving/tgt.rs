@@ -37,7 +37,12 @@ impl Tgt {
         command.args(["--foreground", "--control-port", &control.to_string()]);
         command.args(["--iscsi", &format!("portal=127.0.0.1:{port}")]);
         let server = Background::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        let tgt = Tgt { server, port, control, image };
+        let tgt = Tgt {
+            server,
+            port,
+            control,
+            image,
+        };
         tgt.await_control()?;
         tgt.export(store)?;
         Ok(tgt)
@@ -46,7 +51,10 @@ impl Tgt {
     /// Returns the server's version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("tgtd", &["--version"]).unwrap_or_default();
-        format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())
+        format!(
+            "tgt {}, one file on /dev/shm, thin provisioned",
+            version.trim()
+        )
     }
 
     fn await_control(&self) -> Result<()> {
@@ -56,18 +64,51 @@ impl Tgt {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        bail!("tgtd does not respond to tgtadm on its control port {}", self.control)
+        bail!(
+            "tgtd does not respond to tgtadm on its control port {}",
+            self.control
+        )
     }
 
     fn export(&self, store: &str) -> Result<()> {
         let image = self.image.path().display().to_string();
-        self.administer(&["--op", "new", "--mode", "target", "--tid", "1", "--targetname", NAME])?;
+        self.administer(&[
+            "--op",
+            "new",
+            "--mode",
+            "target",
+            "--tid",
+            "1",
+            "--targetname",
+            NAME,
+        ])?;
         let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
         self.administer(
-            &[&["--op", "new"], &unit[..], &["--backing-store", &image, "--bstype", store]].concat(),
+            &[
+                &["--op", "new"],
+                &unit[..],
+                &["--backing-store", &image, "--bstype", store],
+            ]
+            .concat(),
         )?;
-        self.administer(&[&["--op", "update"], &unit[..], &["--params", "thin_provisioning=1"]].concat())?;
-        self.administer(&["--op", "bind", "--mode", "target", "--tid", "1", "--initiator-address", "ALL"])
+        self.administer(
+            &[
+                &["--op", "update"],
+                &unit[..],
+                &["--params", "thin_provisioning=1"],
+            ]
+            .concat(),
+        )?;
+        self.administer(&[
+            "--op",
+            "bind",
+            "--mode",
+            "target",
+            "--tid",
+            "1",
+            "--initiator-address",
+            "ALL",
+        ])
     }
 
     fn administer(&self, arguments: &[&str]) -> Result<()> {

@@ -73,7 +73,9 @@ fn parts_told(parts: &[String]) -> Vec<String> {
 
 /// Returns a first seed that no earlier run has used.
 fn by_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |since| since.as_secs())
 }
 
 /// Returns the arguments to run worlds for `seconds`, starting at the seed `first`.
@@ -87,7 +89,12 @@ pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
     // Each entry is an additional part, and the CPU time for new worlds.
-    for (part, seconds) in [(None, 40), (Some("Nbd"), 10), (Some("OurNbd"), 15), (Some("Journals"), 15)] {
+    for (part, seconds) in [
+        (None, 40),
+        (Some("Nbd"), 10),
+        (Some("OurNbd"), 15),
+        (Some("Journals"), 15),
+    ] {
         let parts: Vec<String> = part.into_iter().map(str::to_owned).collect();
         let seeds = seeds(&parts)?;
         checks.extend([
@@ -99,7 +106,8 @@ pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     // Worlds with these parts have found no faults except injected ones. A world of floods takes half a
     // minute.
     checks.extend(
-        [("Breaks", 5), ("Floods", 1)].map(|(part, seconds)| new_worlds_with(&[part.to_owned()], seconds)),
+        [("Breaks", 5), ("Floods", 1)]
+            .map(|(part, seconds)| new_worlds_with(&[part.to_owned()], seconds)),
     );
     Ok(Tally::of_busy(&checks, Check::made, failed))
 }
@@ -126,16 +134,23 @@ impl Check {
                 command.args(words).env("RUST_BACKTRACE", "0");
                 match process::within(CHECK_MAX, command) {
                     Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
-                    Ok((ended, told)) => (Verdict::Fails, format!("{told}simulate {words:?}: {ended:?}\n")),
+                    Ok((ended, told)) => (
+                        Verdict::Fails,
+                        format!("{told}simulate {words:?}: {ended:?}\n"),
+                    ),
                     Err(error) => (Verdict::Fails, format!("simulate {words:?}: {error:#}\n")),
                 }
             }
             Check::Builds(seeds, parts) => {
                 match [Build::Fast, Build::Debug].map(|build| printed(build, seeds, parts)) {
-                    [Ok(fast), Ok(debug)] => {
-                        (Verdict::of(fast == debug), format!("{fast}a debug build:\n{debug}"))
-                    }
-                    [fast, debug] => (Verdict::Fails, format!("{:#?}\n", [fast.err(), debug.err()])),
+                    [Ok(fast), Ok(debug)] => (
+                        Verdict::of(fast == debug),
+                        format!("{fast}a debug build:\n{debug}"),
+                    ),
+                    [fast, debug] => (
+                        Verdict::Fails,
+                        format!("{:#?}\n", [fast.err(), debug.err()]),
+                    ),
                 }
             }
         }
@@ -150,14 +165,20 @@ const CHECK_MAX: Duration = Duration::from_mins(15);
 fn seeds(parts: &[String]) -> Result<Vec<String>> {
     let path = workspace::root().join("crates/runtime/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim());
     let seeds: Vec<String> = lines
         .filter_map(|line| {
             let (seed, with) = line.split_once(' ').unwrap_or((line, ""));
             (!seed.is_empty() && with.split_whitespace().eq(parts)).then(|| seed.to_owned())
         })
         .collect();
-    ensure!(!seeds.is_empty(), "{} contains no seed for these parts", path.display());
+    ensure!(
+        !seeds.is_empty(),
+        "{} contains no seed for these parts",
+        path.display()
+    );
     Ok(seeds)
 }
 
@@ -187,7 +208,10 @@ fn simulate(build: Build) -> Command {
 /// Returns the output for the first steps of these worlds.
 fn printed(build: Build, seeds: &[String], parts: &[String]) -> Result<String> {
     let mut command = simulate(build);
-    command.args(["print", "2000"]).args(seeds).args(parts_told(parts));
+    command
+        .args(["print", "2000"])
+        .args(seeds)
+        .args(parts_told(parts));
     process::capture(command)
 }
 
@@ -198,10 +222,13 @@ fn mutate(name: &str, options: &Options) -> Result<Verdict> {
         "all" => mutations::all().collect(),
         name => vec![mutations::named(name)?],
     };
-    let seconds = options.hours.map_or(MUTATION_SECONDS, |hours| (hours * 3600.0) as u64);
+    let seconds = options
+        .hours
+        .map_or(MUTATION_SECONDS, |hours| (hours * 3600.0) as u64);
     let mut missed = 0;
     for mutation in chosen {
-        missed += u64::from(mutation.try_out(options.from.unwrap_or(1), seconds)? == Verdict::Fails);
+        missed +=
+            u64::from(mutation.try_out(options.from.unwrap_or(1), seconds)? == Verdict::Fails);
     }
     println!("{missed} not found");
     Ok(Verdict::of(missed == 0))

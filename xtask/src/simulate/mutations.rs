@@ -98,8 +98,10 @@ const MUTATIONS: &[Mutation] = &[
         name: "preempt-that-aborts-nothing",
         what: "PREEMPT AND ABORT does not abort the tasks of the preempted nexus",
         file: "crates/serve/scsi_session/src/commands.rs",
-        from: "server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;",
-        to: "let _ = (volume, nexuses);",
+        from: "owners: Owners::These(nexuses),
+                spared: Some(by),",
+        to: "owners: Owners::These(Vec::new()),
+                spared: Some(by),",
     },
     Mutation {
         name: "early-data-lost",
@@ -112,8 +114,8 @@ const MUTATIONS: &[Mutation] = &[
         name: "other-portal-group",
         what: "our initiator assumes that a login to another portal group has ended its outstanding commands",
         file: "crates/remote/iscsi/src/open.rs",
-        from: "let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };",
-        to: "let how = Restart::Reinstated;",
+        from: "let how = if leading.is_same_port(&self.leading) {",
+        to: "let how = if leading.is_same_port(&self.leading) || true {",
     },
     Mutation {
         name: "unmap-beside-write",
@@ -165,8 +167,8 @@ const NBD_MUTATIONS: &[Mutation] = &[
         name: "nbd-flush-that-does-nothing",
         what: "an NBD flush succeeds without flushing the device",
         file: "crates/serve/nbd/src/carry_out.rs",
-        from: "RequestKind::Flush, None, || self.volume().flush()).await;",
-        to: "RequestKind::Flush, None, || async { Ok(()) }).await;",
+        from: "RequestKind::Flush, None, || self.volume().flush())",
+        to: "RequestKind::Flush, None, || async { Ok(()) })",
     },
     Mutation {
         name: "nbd-fua-that-does-nothing",
@@ -208,7 +210,10 @@ const NBD_MUTATIONS: &[Mutation] = &[
         what: "an NBD write is acknowledged while the device is still executing it",
         file: "crates/serve/nbd/src/carry_out.rs",
         from: "let write = || device.write(extent, data, durability);
-        let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;",
+        let written = self
+            .requests
+            .ask(ticket, RequestKind::Change, Some(extent), write)
+            .await;",
         to: "let volume = Arc::clone(self.volume());
         drop(reactor::spawn(async move { volume.device().write(extent, data, durability).await }));
         let written: Result<(), Unserved> = Ok(());",
@@ -259,8 +264,8 @@ const RAID_MUTATIONS: &[Mutation] = &[
         name: "lost-read",
         what: "a block that is lost on a member is read from it",
         file: "crates/storage/raid/src/members/lost.rs",
-        from: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;",
-        to: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0)?;",
+        from: "first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;",
+        to: "first_of(index, extent.lba.0..extent.lba.0)?;",
     },
     Mutation {
         name: "lost-unrecorded",
@@ -302,7 +307,12 @@ const RAID_MUTATIONS: &[Mutation] = &[
         name: "comeback-of-a-cleared-bit",
         what: "a bit of the write-intent bitmap is cleared before it is recorded that a failed member misses the region",
         file: "crates/storage/raid/src/intent.rs",
-        from: "let regions = state.regions.keys().chain(&state.unsynced).copied().collect();",
+        from: "let regions = state
+                .regions
+                .keys()
+                .chain(&state.unsynced)
+                .copied()
+                .collect();",
         to: "let regions = state.unsynced.iter().copied().collect();",
     },
     Mutation {
@@ -316,8 +326,13 @@ const RAID_MUTATIONS: &[Mutation] = &[
         name: "comeback-read-too-early",
         what: "a returning member counts as rebuilt in a region that it missed",
         file: "crates/storage/raid/src/intent.rs",
-        from: "!state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))",
-        to: "!state.missed.is_tracking || stripe > self.stripes()",
+        from: "|| state
+                .missed
+                .regions
+                .contains(&(stripe / self.region_stripes))
+    }",
+        to: "|| stripe > self.stripes()
+    }",
     },
 ];
 
@@ -334,8 +349,8 @@ const BREAKS_MUTATIONS: &[Mutation] = &[
         name: "request-without-end",
         what: "a request that is resent in each new session has no timeout",
         file: "crates/remote/iscsi/src/lun.rs",
-        from: "self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await",
-        to: "self.try_again(info, cdb, bytes, epoch, ended).await",
+        from: "self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended))",
+        to: "self.try_again(info, cdb, bytes, epoch, ended)",
     },
 ];
 
@@ -344,8 +359,8 @@ const FLOODS_MUTATIONS: &[Mutation] = &[Mutation {
     name: "poll-without-budget",
     what: "a task receives and sends for as long as its peer does, and blocks its core",
     file: "crates/runtime/reactor/src/executor.rs",
-    from: "core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));",
-    to: "let _ = (core, bytes);",
+    from: ".saturating_sub(CALL_BYTES.saturating_add(bytes)),",
+    to: ".saturating_sub(bytes / usize::MAX),",
 }];
 
 /// The mutations to be found in worlds, with the part that such a world has.
@@ -360,11 +375,19 @@ const IN_WORLDS: &[(&[Mutation], Option<&str>)] = &[
 
 /// Returns all mutations.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    IN_WORLDS.iter().flat_map(|(mutations, _)| *mutations).chain(RAID_MUTATIONS)
+    IN_WORLDS
+        .iter()
+        .flat_map(|(mutations, _)| *mutations)
+        .chain(RAID_MUTATIONS)
 }
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
-    let known = || all().map(|mutation| mutation.name).collect::<Vec<_>>().join(", ");
+    let known = || {
+        all()
+            .map(|mutation| mutation.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     all()
         .find(|mutation| mutation.name == name)
         .with_context(|| format!("unknown mutation {name}; the mutations are {}", known()))
@@ -375,7 +398,12 @@ impl Mutation {
     fn mutated(&self, root: &Path) -> Result<String> {
         let text = fs::read_to_string(root.join(self.file)).with_context(|| self.file)?;
         let count = text.matches(self.from).count();
-        ensure!(count == 1, "{}: its text occurs {count} times in {}", self.name, self.file);
+        ensure!(
+            count == 1,
+            "{}: its text occurs {count} times in {}",
+            self.name,
+            self.file
+        );
         Ok(text.replace(self.from, self.to))
     }
 
@@ -387,7 +415,15 @@ impl Mutation {
         if RAID_MUTATIONS.iter().any(|other| other.name == self.name) {
             return self.try_out_on_raid(&tree);
         }
-        let build = ["build", "--profile", "simulation", "--package", "linerate-sim", "--bin", "simulate"];
+        let build = [
+            "build",
+            "--profile",
+            "simulation",
+            "--package",
+            "linerate-sim",
+            "--bin",
+            "simulate",
+        ];
         let mut command = process::cargo(&build);
         let target = tree.with_file_name("mutant-target");
         command.current_dir(&tree).env("CARGO_TARGET_DIR", &target);
@@ -401,7 +437,11 @@ impl Mutation {
         command.args(part.iter().flat_map(|part| ["--with", part]));
         let status = command.status().context("the mutant")?;
         // Exit code 2 means wrong arguments, not a fault.
-        ensure!(status.code() != Some(2), "{}: the simulation did not run", self.name);
+        ensure!(
+            status.code() != Some(2),
+            "{}: the simulation did not run",
+            self.name
+        );
         if status.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);
@@ -419,9 +459,15 @@ impl Mutation {
             command
         };
         process::succeed(cargo(&["--no-run"])).context("building the mutant")?;
-        let models = ["--", "model_of_bad_sectors", "model_of_members_that_come_back"];
+        let models = [
+            "--",
+            "model_of_bad_sectors",
+            "model_of_members_that_come_back",
+        ];
         let scenes = ["lost::", "comeback::", "by_content::"];
-        let found = cargo(&[&models[..], &scenes].concat()).status().context("the mutant")?;
+        let found = cargo(&[&models[..], &scenes].concat())
+            .status()
+            .context("the mutant")?;
         if found.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);

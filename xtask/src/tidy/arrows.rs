@@ -28,19 +28,31 @@ const ARROWS: &[(&str, &str)] = &[
     // Code shared by all front ends, independent of each and of any protocol.
     ("front-end-core", "block volume reactor"),
     // Code shared by front ends that carry SCSI.
-    ("scsi-session", "block volume logical-unit reactor front-end-core"),
+    (
+        "scsi-session",
+        "block volume logical-unit reactor front-end-core",
+    ),
     // Front ends import neither host (the binary combines them) nor each other: a gateway is a target over a device that is
     // a remote LUN.
-    ("iscsi-server", "block volume logical-unit iscsi reactor front-end-core scsi-session"),
+    (
+        "iscsi-server",
+        "block volume logical-unit iscsi reactor front-end-core scsi-session",
+    ),
     ("nbd-server", "block volume nbd reactor tls front-end-core"),
     ("aoe-server", "block volume aoe reactor front-end-core"),
-    ("hyperscsi-server", "block volume logical-unit hyperscsi reactor front-end-core scsi-session"),
+    (
+        "hyperscsi-server",
+        "block volume logical-unit hyperscsi reactor front-end-core scsi-session",
+    ),
     ("failover", "block reactor"),
     // `volume` is for the format of times; `failover` is for LUNs over several sessions.
     ("iscsi-client", "scsi block volume failover iscsi reactor"),
     ("nbd-client", "block volume failover nbd reactor tls"),
     // The server is for tests, with both ends on a simulated Ethernet.
-    ("aoe-client", "block volume failover aoe reactor front-end-core aoe-server"),
+    (
+        "aoe-client",
+        "block volume failover aoe reactor front-end-core aoe-server",
+    ),
     // Its LUNs are the initiator's LUNs, over another protocol. Its tests serve a LUN in memory, and have
     // both ends on a simulated Ethernet.
     (
@@ -65,16 +77,25 @@ const ARROWS: &[(&str, &str)] = &[
          iscsi-server nbd-server aoe-server hyperscsi-server backends",
     ),
     // Offloads a copy to a target that has both source and destination, and creates sparse files.
-    ("copy", "block volume disk-contents reactor host iscsi-client backends"),
+    (
+        "copy",
+        "block volume disk-contents reactor host iscsi-client backends",
+    ),
     // `host` is for tests, because their mounts go through FUSE. `volume` is for volumes attached by
     // specification.
     ("attach", "block volume reactor host iscsi-client backends"),
     // Information on targets and LUNs, printed by commands of the program and by `environment`.
-    ("inspect", "block volume foreign readable iscsi reactor iscsi-client nbd-client backends"),
+    (
+        "inspect",
+        "block volume foreign readable iscsi reactor iscsi-client nbd-client backends",
+    ),
     ("published", ""),
     // `block` is for the properties of a disk.
     ("model", "block stats published"),
-    ("bench", "block volume readable reactor stats published model"),
+    (
+        "bench",
+        "block volume readable reactor stats published model",
+    ),
     // Its messages contain plans and records; `host` is for tests.
     ("agent", "foreign reactor host bench"),
     // Describes this machine and any storage that a location can specify.
@@ -87,7 +108,10 @@ const ARROWS: &[(&str, &str)] = &[
         "block disk-contents foreign readable iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
     ),
     // `volume` is for the format of sizes.
-    ("report", "volume foreign readable stats published model bench diagnose"),
+    (
+        "report",
+        "volume foreign readable stats published model bench diagnose",
+    ),
     ("lab", "block reactor host"),
     // Opens storage and starts threads, which `bench` does not. Clients can run on a host of a lab. Reports are stored in the
     // directory of a record.
@@ -107,7 +131,10 @@ const ARROWS: &[(&str, &str)] = &[
          inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
     ),
     // Both ends, connected through memory, in a separate program that builds fast. Not shipped.
-    ("instructions", "block volume logical-unit reactor host front-end-core iscsi-server iscsi-client"),
+    (
+        "instructions",
+        "block volume logical-unit reactor host front-end-core iscsi-server iscsi-client",
+    ),
     // Simulates a complete environment. Not shipped.
     (
         "sim",
@@ -121,7 +148,10 @@ const ARROWS: &[(&str, &str)] = &[
     // Every test run builds it first, so it imports no other crate.
     ("xtask", ""),
     // Builds the paths of the diagnosis matrix, parses diagnoses, and measures the speed of a digest.
-    ("measurements", "block lab stats model published diagnose iscsi xtask"),
+    (
+        "measurements",
+        "block lab stats model published diagnose iscsi xtask",
+    ),
 ];
 
 /// The crate that only tests import.
@@ -133,15 +163,27 @@ pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
 }
 
 fn of_package(package: &Package) -> Vec<Fault> {
-    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == short(&package.name)) else {
-        return vec![fault(package, "is not in the table of arrows (xtask/src/tidy/arrows.rs)".to_owned())];
+    let Some((_, allowed)) = ARROWS
+        .iter()
+        .find(|(name, _)| *name == short(&package.name))
+    else {
+        return vec![fault(
+            package,
+            "is not in the table of arrows (xtask/src/tidy/arrows.rs)".to_owned(),
+        )];
     };
-    let ours = package.dependencies.iter().filter(|dependency| dependency.path.is_some());
+    let ours = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.path.is_some());
     let is_of_tests = |dependency: &&Dependency| {
         short(&dependency.name) == TESTKIT && dependency.kind.as_deref() == Some("dev")
     };
     ours.filter(|dependency| {
-        !allowed.split(' ').any(|name| name == short(&dependency.name)) && !is_of_tests(dependency)
+        !allowed
+            .split(' ')
+            .any(|name| name == short(&dependency.name))
+            && !is_of_tests(dependency)
     })
     .map(|dependency| fault(package, format!("must not import {}", dependency.name)))
     .collect()
@@ -153,7 +195,10 @@ fn short(package: &str) -> &str {
 }
 
 fn fault(package: &Package, what: String) -> Fault {
-    Fault { place: package.name.clone(), what }
+    Fault {
+        place: package.name.clone(),
+        what,
+    }
 }
 
 #[cfg(test)]
@@ -166,36 +211,61 @@ mod tests {
 
     fn importing_for(kind: Option<&str>, name: &str, dependency: &str) -> Metadata {
         let kind = kind.map(str::to_owned);
-        let dependency = Dependency { name: dependency.to_owned(), path: Some("anywhere".into()), kind };
+        let dependency = Dependency {
+            name: dependency.to_owned(),
+            path: Some("anywhere".into()),
+            kind,
+        };
         let package = Package {
             name: name.to_owned(),
             manifest_path: "Cargo.toml".into(),
             dependencies: vec![dependency],
         };
-        Metadata { packages: vec![package] }
+        Metadata {
+            packages: vec![package],
+        }
     }
 
     #[test]
     fn a_protocol_must_not_know_scsi() {
         let faults = faults(&importing("linerate-iscsi", "linerate-scsi"));
         assert_eq!(faults.len(), 1);
-        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-scsi");
+        assert_eq!(
+            faults[0].to_string(),
+            "linerate-iscsi: must not import linerate-scsi"
+        );
     }
 
     #[test]
     fn scsi_may_know_blocks() {
-        assert_eq!(faults(&importing("linerate-logical-unit", "linerate-block")), []);
+        assert_eq!(
+            faults(&importing("linerate-logical-unit", "linerate-block")),
+            []
+        );
     }
 
     #[test]
     fn only_tests_may_know_the_testkit() {
-        assert_eq!(faults(&importing_for(Some("dev"), "linerate-iscsi", "linerate-testkit")), []);
-        assert_eq!(faults(&importing("linerate-iscsi", "linerate-testkit")).len(), 1);
+        assert_eq!(
+            faults(&importing_for(
+                Some("dev"),
+                "linerate-iscsi",
+                "linerate-testkit"
+            )),
+            []
+        );
+        assert_eq!(
+            faults(&importing("linerate-iscsi", "linerate-testkit")).len(),
+            1
+        );
     }
 
     #[test]
     fn a_new_crate_must_be_given_its_place() {
-        assert_eq!(faults(&importing("linerate-surprise", "linerate-block")).len(), 1);
+        assert_eq!(
+            faults(&importing("linerate-surprise", "linerate-block")).len(),
+            1
+        );
     }
 
     #[test]

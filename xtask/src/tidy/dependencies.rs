@@ -26,7 +26,10 @@ struct Declaration {
 /// Returns dependencies without a reason, declared twice, or in a form that [`declared`] does not find. A
 /// page that is out of date is a fault, and is updated.
 pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
-    let crates = metadata.packages.iter().map(|package| package.manifest_path.clone());
+    let crates = metadata
+        .packages
+        .iter()
+        .map(|package| package.manifest_path.clone());
     let mut all = Vec::new();
     for manifest in std::iter::once(root.join("Cargo.toml")).chain(crates) {
         all.extend(read(root, &manifest)?);
@@ -34,7 +37,10 @@ pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     // The Python module is a separate workspace, which shares most of the dependencies.
     let of_python = read(root, &root.join("python/Cargo.toml"))?;
     let is_known = |name: &str| all.iter().any(|known| known.name == name);
-    let only_python: Vec<_> = of_python.into_iter().filter(|one| !is_known(&one.name)).collect();
+    let only_python: Vec<_> = of_python
+        .into_iter()
+        .filter(|one| !is_known(&one.name))
+        .collect();
     all.extend(only_python);
 
     let mut faults = compared(&all);
@@ -44,13 +50,20 @@ pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     if updated != page {
         fs::write(root.join(PAGE), updated).context(PAGE)?;
         let what = "was out of date, and has been updated: check the difference".to_owned();
-        faults.push(Fault { place: PAGE.to_owned(), what });
+        faults.push(Fault {
+            place: PAGE.to_owned(),
+            what,
+        });
     }
     Ok(faults)
 }
 
 fn read(root: &Path, manifest: &Path) -> Result<Vec<Declaration>> {
-    let place = manifest.strip_prefix(root).unwrap_or(manifest).display().to_string();
+    let place = manifest
+        .strip_prefix(root)
+        .unwrap_or(manifest)
+        .display()
+        .to_string();
     let text = fs::read_to_string(manifest).with_context(|| place.clone())?;
     Ok(declared(&text, &place))
 }
@@ -73,7 +86,11 @@ fn declared(manifest: &str, place: &str) -> Vec<Declaration> {
             && !value.contains("workspace = true")
             && !name.ends_with(".workspace")
         {
-            declared.push(Declaration { name: name.to_owned(), reason, place: place.to_owned() });
+            declared.push(Declaration {
+                name: name.to_owned(),
+                reason,
+                place: place.to_owned(),
+            });
         }
     }
     declared
@@ -82,26 +99,47 @@ fn declared(manifest: &str, place: &str) -> Vec<Declaration> {
 fn compared(declared: &[Declaration]) -> Vec<Fault> {
     let mut places: BTreeMap<&str, &str> = BTreeMap::new();
     let mut faults = Vec::new();
-    for Declaration { name, reason, place } in declared {
-        let mut fault = |what| faults.push(Fault { place: place.clone(), what });
+    for Declaration {
+        name,
+        reason,
+        place,
+    } in declared
+    {
+        let mut fault = |what| {
+            faults.push(Fault {
+                place: place.clone(),
+                what,
+            })
+        };
         if reason.is_empty() {
             fault(format!("{name} has no reason; write it in a comment above"));
         }
         if let Some(other) = places.insert(name, place) {
-            fault(format!("{name} is declared in {other} too; declare it once, in the root's Cargo.toml"));
+            fault(format!(
+                "{name} is declared in {other} too; declare it once, in the root's Cargo.toml"
+            ));
         }
     }
     faults
 }
 
 fn undeclared(declared: &[Declaration], metadata: &Metadata) -> Vec<Fault> {
-    let names: BTreeSet<&str> = declared.iter().map(|declaration| &*declaration.name).collect();
+    let names: BTreeSet<&str> = declared
+        .iter()
+        .map(|declaration| &*declaration.name)
+        .collect();
     let mut faults = Vec::new();
     for package in &metadata.packages {
-        let theirs = package.dependencies.iter().filter(|dependency| dependency.path.is_none());
+        let theirs = package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_none());
         for dependency in theirs.filter(|dependency| !names.contains(&*dependency.name)) {
             let place = package.manifest_path.display().to_string();
-            let what = format!("{} is not declared as one line, `name = version`", dependency.name);
+            let what = format!(
+                "{} is not declared as one line, `name = version`",
+                dependency.name
+            );
             faults.push(Fault { place, what });
         }
     }
@@ -113,8 +151,14 @@ fn with_rows(page: &str, declared: &[Declaration]) -> Option<String> {
     const DASHES: &str = "\n|---|---|\n";
     let (head, rest) = page.split_once(DASHES)?;
     let tail = rest.find("\n\n").map_or("", |end| &rest[end + 1..]);
-    let by_name: BTreeMap<&str, &str> = declared.iter().map(|one| (&*one.name, &*one.reason)).collect();
-    let rows: String = by_name.iter().map(|(name, reason)| format!("| `{name}` | {reason} |\n")).collect();
+    let by_name: BTreeMap<&str, &str> = declared
+        .iter()
+        .map(|one| (&*one.name, &*one.reason))
+        .collect();
+    let rows: String = by_name
+        .iter()
+        .map(|(name, reason)| format!("| `{name}` | {reason} |\n"))
+        .collect();
     Some(format!("{head}{DASHES}{rows}{tail}"))
 }
 
@@ -128,12 +172,19 @@ mod tests {
         [features]\nfast = []\n";
 
     fn declaration(name: &str, reason: &str) -> Declaration {
-        Declaration { name: name.to_owned(), reason: reason.to_owned(), place: "Cargo.toml".to_owned() }
+        Declaration {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            place: "Cargo.toml".to_owned(),
+        }
     }
 
     #[test]
     fn declarations_are_lines_with_a_version_and_reasons_are_comments_directly_above() {
-        let expected = [declaration("libc", "calls and constants"), declaration("rand", "")];
+        let expected = [
+            declaration("libc", "calls and constants"),
+            declaration("rand", ""),
+        ];
         assert_eq!(declared(MANIFEST, "Cargo.toml"), expected);
     }
 
@@ -157,7 +208,10 @@ mod tests {
     #[test]
     fn the_page_has_a_row_for_each() {
         let page = "# Why\n\n| crate | reason |\n|---|---|\n| `old` | gone |\n\nMore.\n";
-        let updated = with_rows(page, &[declaration("libc", "calls"), declaration("csv", "tables")]);
+        let updated = with_rows(
+            page,
+            &[declaration("libc", "calls"), declaration("csv", "tables")],
+        );
         let rows = "| `csv` | tables |\n| `libc` | calls |\n";
         assert_eq!(updated, Some(page.replace("| `old` | gone |\n", rows)));
     }

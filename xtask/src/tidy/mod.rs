@@ -39,7 +39,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let root = workspace::root();
     let files = sources::read(root)?;
     for (path, lines) in sources::long(&files) {
-        println!("note: {path} has {lines} lines; a file should have up to {}", sources::LONG);
+        println!(
+            "note: {path} has {lines} lines; a file should have up to {}",
+            sources::LONG
+        );
     }
     let prose = prose::count(root, &files)?;
     print!("{}", prose::summary(&prose));
@@ -69,10 +72,20 @@ fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
 /// update it.
 fn lock_fault(folder: &str) -> Option<Fault> {
     let manifest = format!("{folder}/Cargo.toml");
-    let ask = ["metadata", "--locked", "--format-version", "1", "--manifest-path", &manifest];
+    let ask = [
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--manifest-path",
+        &manifest,
+    ];
     let error = process::capture(process::cargo(&ask)).err()?;
     let update = format!("cargo metadata --manifest-path {manifest}");
-    Some(Fault { place: format!("{folder}/Cargo.lock"), what: format!("{error:#} (`{update}` updates it)") })
+    Some(Fault {
+        place: format!("{folder}/Cargo.lock"),
+        what: format!("{error:#} (`{update}` updates it)"),
+    })
 }
 
 #[cfg(test)]
@@ -88,7 +101,10 @@ mod tests {
     #[test]
     fn every_dependency_has_a_reason() {
         let metadata = workspace::metadata().expect("cargo metadata");
-        assert_eq!(dependencies::faults(workspace::root(), &metadata).expect("readable"), []);
+        assert_eq!(
+            dependencies::faults(workspace::root(), &metadata).expect("readable"),
+            []
+        );
     }
 
     #[test]

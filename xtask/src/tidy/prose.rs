@@ -61,10 +61,14 @@ impl Counts {
             let words: Vec<&str> = paragraph.split_whitespace().collect();
             let plain: Vec<String> = words.iter().map(|word| plain(word)).collect();
             let text = format!(" {} ", plain.join(" "));
-            counts.avoided +=
-                AVOIDED.iter().map(|word| text.matches(&format!(" {word} ")).count()).sum::<usize>();
-            let ends =
-                |word: &&str| word.trim_end_matches(['"', ')', '*', '_']).ends_with(['.', '!', '?', ':']);
+            counts.avoided += AVOIDED
+                .iter()
+                .map(|word| text.matches(&format!(" {word} ")).count())
+                .sum::<usize>();
+            let ends = |word: &&str| {
+                word.trim_end_matches(['"', ')', '*', '_'])
+                    .ends_with(['.', '!', '?', ':'])
+            };
             for sentence in words.split_inclusive(ends) {
                 counts.sentences += 1;
                 counts.words += sentence.len();
@@ -85,7 +89,8 @@ impl Counts {
 }
 
 fn plain(word: &str) -> String {
-    word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase()
+    word.trim_matches(|letter: char| !letter.is_alphanumeric())
+        .to_lowercase()
 }
 
 /// The counts of each kind of text: `documents`, `comments` and `messages`.
@@ -99,10 +104,18 @@ pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Prose> {
         documents = documents.plus(of_document(&text));
     }
     let of = |count: fn(&str) -> Counts| {
-        let texts = sources.iter().filter(|source| source.path.starts_with("crates/"));
-        texts.map(|source| count(&source.text)).fold(Counts::default(), Counts::plus)
+        let texts = sources
+            .iter()
+            .filter(|source| source.path.starts_with("crates/"));
+        texts
+            .map(|source| count(&source.text))
+            .fold(Counts::default(), Counts::plus)
     };
-    Ok(Prose::from([("documents", documents), ("comments", of(of_comments)), ("messages", of(of_messages))]))
+    Ok(Prose::from([
+        ("documents", documents),
+        ("comments", of(of_comments)),
+        ("messages", of(of_messages)),
+    ]))
 }
 
 /// Returns the hand-written pages. Pages below docs/measured are generated.
@@ -155,7 +168,9 @@ fn of_comments(source: &str) -> Counts {
         .lines()
         .map(|line| {
             let line = line.trim_start();
-            line.strip_prefix("///").or(line.strip_prefix("//!")).map_or("", str::trim_start)
+            line.strip_prefix("///")
+                .or(line.strip_prefix("//!"))
+                .map_or("", str::trim_start)
         })
         .collect();
     of_document(&text.join("\n"))
@@ -164,7 +179,9 @@ fn of_comments(source: &str) -> Counts {
 /// Counts string literals of several words outside tests: errors, log lines and reports.
 fn of_messages(source: &str) -> Counts {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
     let literals = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
     Counts::of(literals.filter(|text| text.split_whitespace().count() > 2))
 }
@@ -205,13 +222,18 @@ impl Ratchet {
         let mut faults = Vec::new();
         for (kind, limit) in self.limits() {
             let now = prose[kind];
-            for (what, now, limit) in
-                [("words to avoid", now.avoided, limit.avoided), ("long sentences", now.long, limit.long)]
-            {
+            for (what, now, limit) in [
+                ("words to avoid", now.avoided, limit.avoided),
+                ("long sentences", now.long, limit.long),
+            ] {
                 if now > limit {
-                    let what =
-                        format!("{now} {what} in {kind}, up from {limit}; see xtask/src/tidy/prose.rs");
-                    faults.push(Fault { place: PATH.to_owned(), what });
+                    let what = format!(
+                        "{now} {what} in {kind}, up from {limit}; see xtask/src/tidy/prose.rs"
+                    );
+                    faults.push(Fault {
+                        place: PATH.to_owned(),
+                        what,
+                    });
                 }
             }
         }
@@ -246,7 +268,12 @@ fn path(root: &Path) -> PathBuf {
 /// Returns one line for each kind of text.
 pub(super) fn summary(prose: &Prose) -> String {
     let line = |(kind, counts): (&&str, &Counts)| {
-        let Counts { avoided, long, sentences, words } = counts;
+        let Counts {
+            avoided,
+            long,
+            sentences,
+            words,
+        } = counts;
         let mean = *words as f64 / (*sentences).max(1) as f64;
         let share = *long as f64 * 100.0 / (*sentences).max(1) as f64;
         format!(
@@ -262,14 +289,16 @@ mod tests {
 
     #[test]
     fn words_are_found_across_lines_and_only_as_words() {
-        let counts = Counts::of(["It stops at\nonce, and nobody hears it.", "The sobeside word."]);
+        let counts = Counts::of([
+            "It stops at\nonce, and nobody hears it.",
+            "The sobeside word.",
+        ]);
         assert_eq!((counts.avoided, counts.sentences), (2, 2));
     }
 
     #[test]
     fn code_tables_and_headings_are_no_prose() {
-        let page =
-            "# At once\n\n```\nat once\n```\n| at once |\n\nOne sentence.\n- an item\n- another item\n";
+        let page = "# At once\n\n```\nat once\n```\n| at once |\n\nOne sentence.\n- an item\n- another item\n";
         let counts = of_document(page);
         assert_eq!((counts.avoided, counts.sentences, counts.words), (0, 3, 8));
     }
@@ -283,15 +312,31 @@ mod tests {
     #[test]
     fn counts_only_fall() {
         let limit = |avoided| Limit { avoided, long: 1 };
-        let ratchet = |avoided| Ratchet { documents: limit(avoided), comments: limit(2), messages: limit(2) };
-        let counts = |avoided| Counts { avoided, long: 1, ..Counts::default() };
-        let prose = Prose::from([("documents", counts(3)), ("comments", counts(1)), ("messages", counts(2))]);
+        let ratchet = |avoided| Ratchet {
+            documents: limit(avoided),
+            comments: limit(2),
+            messages: limit(2),
+        };
+        let counts = |avoided| Counts {
+            avoided,
+            long: 1,
+            ..Counts::default()
+        };
+        let prose = Prose::from([
+            ("documents", counts(3)),
+            ("comments", counts(1)),
+            ("messages", counts(2)),
+        ]);
         let faults = ratchet(2).faults(&prose);
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert_eq!(ratchet(4).faults(&prose), []);
         assert_eq!(
             ratchet(4).lowered(&prose),
-            Ratchet { documents: limit(3), comments: limit(1), messages: limit(2) }
+            Ratchet {
+                documents: limit(3),
+                comments: limit(1),
+                messages: limit(2)
+            }
         );
     }
 }

@@ -26,7 +26,10 @@ pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
         collect(&root.join(part), &mut paths).with_context(|| format!("walking through {part}"))?;
     }
     paths.sort();
-    paths.into_iter().map(|path| read_one(root, &path)).collect()
+    paths
+        .into_iter()
+        .map(|path| read_one(root, &path))
+        .collect()
 }
 
 fn collect(directory: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
@@ -43,7 +46,11 @@ fn collect(directory: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
 
 fn read_one(root: &Path, path: &Path) -> Result<Source> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let path = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+    let path = path
+        .strip_prefix(root)
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned();
     Ok(Source { path, text })
 }
 
@@ -119,24 +126,35 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
 /// Whether the text cites reference pages, which are not part of this tree.
 fn names_absent_page(text: &str) -> bool {
     let is_reference = |word: &str| word.starts_with("reference/") && word.ends_with(".md");
-    text.split(|letter: char| letter.is_whitespace() || "`(),;:".contains(letter)).any(is_reference)
+    text.split(|letter: char| letter.is_whitespace() || "`(),;:".contains(letter))
+        .any(is_reference)
 }
 
 /// Whether a file contains only tests or helpers of tests. Such a file is described where it is declared.
 fn is_test_file(path: &str) -> bool {
-    let named = ["/tests.rs", "/testing.rs"].iter().any(|name| path.ends_with(name));
-    let within = ["/tests/", "/testing/"].iter().any(|folder| path.contains(folder));
+    let named = ["/tests.rs", "/testing.rs"]
+        .iter()
+        .any(|name| path.ends_with(name));
+    let within = ["/tests/", "/testing/"]
+        .iter()
+        .any(|folder| path.contains(folder));
     named || within || path.starts_with("fuzz/")
 }
 
 fn of_lines(source: &Source) -> Vec<Fault> {
-    let tests_begin =
-        source.text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    let tests_begin = source
+        .text
+        .lines()
+        .position(|line| line.trim() == "#[cfg(test)]")
+        .unwrap_or(usize::MAX);
     let mut faults = Vec::new();
     for (at, line) in source.text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
         for what in of_code(&source.path, code, at >= tests_begin) {
-            faults.push(Fault { place: format!("{}:{}", source.path, at + 1), what });
+            faults.push(Fault {
+                place: format!("{}:{}", source.path, at + 1),
+                what,
+            });
         }
     }
     faults
@@ -164,8 +182,14 @@ fn of_code(path: &str, code: &str, is_test: bool) -> Vec<String> {
 }
 
 fn allows_unsafe(code: &str) -> bool {
-    let blocks =
-        ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe trait", "allow(unsafe_code)"];
+    let blocks = [
+        "unsafe {",
+        "unsafe fn",
+        "unsafe impl",
+        "unsafe extern",
+        "unsafe trait",
+        "allow(unsafe_code)",
+    ];
     blocks.iter().any(|form| code.contains(form))
 }
 
@@ -174,7 +198,10 @@ mod tests {
     use super::*;
 
     fn faults_of(path: &str, text: &str) -> Vec<String> {
-        let source = Source { path: path.to_owned(), text: text.to_owned() };
+        let source = Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
         faults(&source).iter().map(Fault::to_string).collect()
     }
 
@@ -191,24 +218,40 @@ mod tests {
     #[test]
     fn pure_code_never_asks_the_time_but_its_tests_may() {
         let text = "//! A file.\nfn f() { Instant::now(); }\n#[cfg(test)]\nmod tests { fn g() { Instant::now(); } }\n";
-        assert_eq!(faults_of("crates/serve/logical_unit/src/f.rs", text).len(), 1);
+        assert_eq!(
+            faults_of("crates/serve/logical_unit/src/f.rs", text).len(),
+            1
+        );
         assert!(faults_of("crates/runtime/host/src/f.rs", text).is_empty());
     }
 
     #[test]
     fn a_comment_may_name_anything() {
         assert!(
-            faults_of("crates/serve/logical_unit/src/f.rs", "//! Not std::net.\n// never todo!()\n")
-                .is_empty()
+            faults_of(
+                "crates/serve/logical_unit/src/f.rs",
+                "//! Not std::net.\n// never todo!()\n"
+            )
+            .is_empty()
         );
     }
 
     #[test]
     fn a_file_says_what_it_is_for() {
-        assert_eq!(faults_of("crates/serve/logical_unit/src/f.rs", "fn f() {}\n").len(), 1);
-        assert_eq!(faults_of("crates/serve/logical_unit/src/utils.rs", "//! Things.\n").len(), 1);
         assert_eq!(
-            faults_of("crates/serve/logical_unit/src/f.rs", "//! As `reference/scsi.md`, 1, says.\n").len(),
+            faults_of("crates/serve/logical_unit/src/f.rs", "fn f() {}\n").len(),
+            1
+        );
+        assert_eq!(
+            faults_of("crates/serve/logical_unit/src/utils.rs", "//! Things.\n").len(),
+            1
+        );
+        assert_eq!(
+            faults_of(
+                "crates/serve/logical_unit/src/f.rs",
+                "//! As `reference/scsi.md`, 1, says.\n"
+            )
+            .len(),
             1
         );
     }

@@ -33,7 +33,12 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "FILE.fio", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["suite", "resume"])]
     job: Option<PathBuf>,
     /// Ignore these unsupported options of the job file, although the measurement then differs from fio's
-    #[arg(long, value_name = "OPTION,...", value_delimiter = ',', requires = "job")]
+    #[arg(
+        long,
+        value_name = "OPTION,...",
+        value_delimiter = ',',
+        requires = "job"
+    )]
     job_ignore: Vec<String>,
     /// List the suites
     #[arg(long)]
@@ -75,7 +80,12 @@ impl LabOptions {
 #[command(next_help_heading = "Several machines")]
 pub(super) struct AgentOptions {
     /// Measure concurrently on these machines, each of which runs `linerate bench agent`
-    #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
+    #[arg(
+        long,
+        value_name = "HOST[:PORT],...",
+        value_delimiter = ',',
+        conflicts_with = "verify_log"
+    )]
     pub(super) agents: Vec<AgentName>,
     /// Also record the CPU load of the storage server's machine, which must run `linerate bench agent`
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -189,8 +199,7 @@ impl BenchArguments {
             bench_runner::suites::suite(name).map(|suite| shorter.apply(suite))
         };
         if let Some(path) = &self.job {
-            let why =
-                "a job file defines its workloads: omit --job, or the workload options other than --seconds";
+            let why = "a job file defines its workloads: omit --job, or the workload options other than --seconds";
             let shorter = workload.shorter().ok_or_else(|| Failure::refused(why))?;
             let (name, jobs) = bench_runner::suites::jobs(path, &self.job_ignore)?;
             let folder = self.out().map(Folder::create).transpose()?;
@@ -199,7 +208,10 @@ impl BenchArguments {
         let suites = match (suites.as_slice(), workload.is_empty()) {
             ([], true) => vec![named("quick")?],
             ([], false) => vec![workload.suite()?],
-            (names, _) => names.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+            (names, _) => names
+                .iter()
+                .map(|name| named(name))
+                .collect::<Result<_, _>>()?,
         };
         plans(suites, self.out())
     }
@@ -227,10 +239,19 @@ impl BenchArguments {
             (self.place.is_some(), "the target"),
             (self.workload.shorter().is_none(), "workload options"),
             (!self.agents.agents.is_empty(), "--agents"),
-            (self.safety.allow_write.is_some() || self.safety.span.is_some(), "--allow-write or --span"),
+            (
+                self.safety.allow_write.is_some() || self.safety.span.is_some(),
+                "--allow-write or --span",
+            ),
             (self.safety.size.is_some(), "--size"),
-            (self.session.connections.is_some() || self.session.congestion.is_some(), "session options"),
-            (self.output.resume.is_some() && !self.lab.is_empty(), "--link or --quick with --resume"),
+            (
+                self.session.connections.is_some() || self.session.congestion.is_some(),
+                "session options",
+            ),
+            (
+                self.output.resume.is_some() && !self.lab.is_empty(),
+                "--link or --quick with --resume",
+            ),
         ];
         match said.into_iter().find(|(is_said, _)| *is_said) {
             None => Ok(()),
@@ -274,7 +295,12 @@ impl AgentOptions {
     /// The agents and their secret; `None` if no agent is named. Prompts for the secret if necessary.
     pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
         let server = self.server_agent.as_ref();
-        Agents::named(&self.agents, server, self.agent_secret_file.as_deref(), "--agent-secret-file")
+        Agents::named(
+            &self.agents,
+            server,
+            self.agent_secret_file.as_deref(),
+            "--agent-secret-file",
+        )
     }
 }
 
@@ -284,7 +310,9 @@ impl SafetyOptions {
         let allowed = self.allow_write.unwrap_or(Extent::ALL);
         let wanted = self.span.unwrap_or(Extent::ALL);
         wanted.within(allowed).ok_or_else(|| {
-            Failure::refused(format!("--span ({wanted}) and --allow-write ({allowed}) do not overlap"))
+            Failure::refused(format!(
+                "--span ({wanted}) and --allow-write ({allowed}) do not overlap"
+            ))
         })
     }
 }
@@ -311,7 +339,12 @@ pub(super) struct WorkloadOptions {
     #[arg(long, value_name = "PATTERN", hide_possible_values = true)]
     rw: Option<Pattern>,
     /// Share of reads; may be a list [default: 100]
-    #[arg(long, visible_alias = "rwmixread", value_name = "PERCENT,...", value_delimiter = ',')]
+    #[arg(
+        long,
+        visible_alias = "rwmixread",
+        value_name = "PERCENT,...",
+        value_delimiter = ','
+    )]
     read: Vec<Percent>,
     /// Share of requests at random offsets, while the others are sequential; may be a list [default: 100]
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
@@ -406,7 +439,11 @@ impl Pattern {
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
-    if fits { Ok(time.as_secs_f64()) } else { Err("the duration must be from 1ms to 24h".to_owned()) }
+    if fits {
+        Ok(time.as_secs_f64())
+    } else {
+        Err("the duration must be from 1ms to 24h".to_owned())
+    }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
@@ -424,7 +461,11 @@ impl WorkloadOptions {
     /// The limits for a suite; `None` if options were used that a suite does not support.
     pub(super) fn shorter(&self) -> Option<Shorten> {
         let (seconds, rounds) = (self.seconds, self.repeats);
-        let at_most = WorkloadOptions { seconds, repeats: rounds, ..WorkloadOptions::default() };
+        let at_most = WorkloadOptions {
+            seconds,
+            repeats: rounds,
+            ..WorkloadOptions::default()
+        };
         (*self == at_most).then_some(Shorten { seconds, rounds })
     }
 
@@ -447,7 +488,10 @@ impl WorkloadOptions {
             depths: or(&self.depth, DEPTH),
             reads: or(&self.read, reads),
             randoms: or(&self.random, randoms),
-            rates: or(&self.rate.iter().copied().map(Some).collect::<Vec<_>>(), None),
+            rates: or(
+                &self.rate.iter().copied().map(Some).collect::<Vec<_>>(),
+                None,
+            ),
             poisson: self.poisson,
             distribution: self.distribution.unwrap_or_default(),
             align: self.align.unwrap_or_default(),
@@ -468,10 +512,18 @@ impl WorkloadOptions {
     fn stop(&self) -> Stop {
         let warm_up_s = self.warm_up.unwrap_or(0.0);
         match self.stop_at {
-            None => Stop { warm_up_s, ..Stop::after(self.seconds.unwrap_or(SECONDS)) },
+            None => Stop {
+                warm_up_s,
+                ..Stop::after(self.seconds.unwrap_or(SECONDS))
+            },
             Some(percent) => {
                 let max_s = self.seconds.unwrap_or(SECONDS_TO_KNOW);
-                Stop { warm_up_s, min_s: max_s.min(1.0), max_s, rule: Rule::Confidence { percent } }
+                Stop {
+                    warm_up_s,
+                    min_s: max_s.min(1.0),
+                    max_s,
+                    rule: Rule::Confidence { percent },
+                }
             }
         }
     }
@@ -485,7 +537,11 @@ const SECONDS: f64 = 5.0;
 const SECONDS_TO_KNOW: f64 = 60.0;
 
 fn or<T: Clone>(given: &[T], usual: T) -> Vec<T> {
-    if given.is_empty() { vec![usual] } else { given.to_vec() }
+    if given.is_empty() {
+        vec![usual]
+    } else {
+        given.to_vec()
+    }
 }
 
 #[cfg(test)]
@@ -507,7 +563,9 @@ mod tests {
 
     fn suite(arguments: &str) -> Suite {
         let options = parsed(arguments).unwrap_or_else(|error| panic!("{arguments}: {error}"));
-        options.suite().unwrap_or_else(|failure| panic!("{arguments}: {failure}"))
+        options
+            .suite()
+            .unwrap_or_else(|failure| panic!("{arguments}: {failure}"))
     }
 
     #[test]
@@ -528,9 +586,15 @@ mod tests {
         ] {
             assert!(parsed(arguments).is_err(), "{arguments}");
         }
-        let lists = (1..=1001).map(|depth| depth.to_string()).collect::<Vec<_>>().join(",");
+        let lists = (1..=1001)
+            .map(|depth| depth.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
         let many = parsed(&format!("--depth {lists}")).expect("a list");
-        assert!(many.suite().is_err_and(|failure| failure.to_string().contains("1001 combinations")));
+        assert!(
+            many.suite()
+                .is_err_and(|failure| failure.to_string().contains("1001 combinations"))
+        );
     }
 
     #[test]
@@ -545,7 +609,10 @@ mod tests {
         let suite = suite("--block 4KiB,8KiB --depth 1,8,32 --read 100,0");
         let names: Vec<_> = suite.cells().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), 12);
-        assert_eq!(names[..2], ["random-read-4KiB-depth-1", "random-read-4KiB-depth-8"]);
+        assert_eq!(
+            names[..2],
+            ["random-read-4KiB-depth-1", "random-read-4KiB-depth-8"]
+        );
         assert_eq!(names[11], "random-write-8KiB-depth-32");
     }
 
@@ -578,28 +645,45 @@ mod tests {
     fn clients_are_roles_with_seeds_of_their_own() {
         let suite = suite("--clients 3 --sessions 2 --seed 7");
         let cell = suite.cells().next().expect("a cell");
-        let seeds: Vec<_> =
-            cell.roles.iter().map(|role| (role.client, role.sessions, role.workload.seed)).collect();
+        let seeds: Vec<_> = cell
+            .roles
+            .iter()
+            .map(|role| (role.client, role.sessions, role.workload.seed))
+            .collect();
         assert_eq!(seeds, [(0, 2, 7), (1, 2, 8), (2, 2, 9)]);
     }
 
     #[test]
     fn a_rate_makes_an_open_loop() {
-        let pace = |arguments| suite(arguments).cells().next().expect("a cell").roles[0].workload.pace;
+        let pace = |arguments| {
+            suite(arguments).cells().next().expect("a cell").roles[0]
+                .workload
+                .pace
+        };
         assert_eq!(pace("--rate 1000/s"), Pace::Constant { per_second: 1000.0 });
-        assert_eq!(pace("--rate 1000 --poisson"), Pace::Poisson { per_second: 1000.0 });
+        assert_eq!(
+            pace("--rate 1000 --poisson"),
+            Pace::Poisson { per_second: 1000.0 }
+        );
     }
 
     #[test]
     fn bursts_have_their_pause_before_them() {
         let suite = suite("--burst 32 --pause-ms 2");
-        let access = &suite.cells().next().expect("a cell").roles[0].workload.accesses[0];
+        let access = &suite.cells().next().expect("a cell").roles[0]
+            .workload
+            .accesses[0];
         assert_eq!((access.burst, access.delay_ms), (32, 2));
     }
 
     #[test]
     fn a_confidence_has_a_longest_time() {
-        let Step::Measure { stop, .. } = &suite("--stop-at 2%").steps[0] else { panic!("no measurement") };
-        assert_eq!((stop.min_s, stop.max_s, stop.rule), (1.0, 60.0, Rule::Confidence { percent: 2.0 }));
+        let Step::Measure { stop, .. } = &suite("--stop-at 2%").steps[0] else {
+            panic!("no measurement")
+        };
+        assert_eq!(
+            (stop.min_s, stop.max_s, stop.rule),
+            (1.0, 60.0, Rule::Confidence { percent: 2.0 })
+        );
     }
 }

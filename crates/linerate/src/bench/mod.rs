@@ -63,13 +63,19 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
-    let mut opening = terminal::opening(terminal::kind(arguments.output.progress, arguments.output.quiet));
+    let mut opening = terminal::opening(terminal::kind(
+        arguments.output.progress,
+        arguments.output.quiet,
+    ));
     let several = arguments.output.out.as_deref().filter(|_| plans.len() > 1);
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
         let one = remote::run(async {
             let terms = arguments.terms(&place, agents.as_ref())?;
-            let prepared = awaited(plan.prepare(&terms, &mut made), |waited| opening.waiting(waited)).await?;
+            let prepared = awaited(plan.prepare(&terms, &mut made), |waited| {
+                opening.waiting(waited)
+            })
+            .await?;
             measure(arguments, &place, prepared, &interrupt).await
         })?;
         if one != ExitCode::SUCCESS {
@@ -91,9 +97,17 @@ async fn measure(
     prepared: Prepared,
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
-    let Prepared { keeper, hands, server } = prepared;
+    let Prepared {
+        keeper,
+        hands,
+        server,
+    } = prepared;
     let congestion = environment::congestion(place);
-    let work = Work { keeper, server, congestion };
+    let work = Work {
+        keeper,
+        server,
+        congestion,
+    };
     match hands {
         Hands::Agents(crew) => work.carry_out(crew, arguments, interrupt).await,
         Hands::Here(source) => {
@@ -121,25 +135,53 @@ impl Work {
         arguments: &BenchArguments,
         interrupt: &Interrupt,
     ) -> Result<ExitCode, Failure> {
-        let Work { mut keeper, server, congestion } = self;
+        let Work {
+            mut keeper,
+            server,
+            congestion,
+        } = self;
         let mut view = view(arguments, keeper.record(), interrupt)?;
-        keeper.record().notes.iter().for_each(|note| view.note(note));
+        keeper
+            .record()
+            .notes
+            .iter()
+            .for_each(|note| view.note(note));
         let asked = || interrupt.is_asked();
         let (outcome, tables) = conduct(crew, &mut keeper, &mut *view, server, &asked).await;
         drop(view);
         if let Err(failure) = &outcome {
             keeper.note(format!("stopped by a failure: {failure}"));
         }
-        print_result(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
+        print_result(
+            &arguments.output,
+            congestion.as_deref(),
+            keeper.record(),
+            &tables,
+        )?;
         // Write the report before the record is marked complete. If the program is killed in between, the
         // measurement can be resumed, and the report is written then.
-        let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
+        let written = keeper
+            .folder()
+            .map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
-        let subject = arguments.place.as_deref().map_or(vec!["--suite", NAME], |place| vec![place]);
+        let subject = arguments
+            .place
+            .as_deref()
+            .map_or(vec!["--suite", NAME], |place| vec![place]);
         let typed = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let again = again(&subject, typed);
-        let went_well = verdict(&record, outcome, folder.as_ref(), lost.or(written.err()), &again)?;
-        Ok(if went_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let went_well = verdict(
+            &record,
+            outcome,
+            folder.as_ref(),
+            lost.or(written.err()),
+            &again,
+        )?;
+        Ok(if went_well {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
@@ -147,7 +189,10 @@ impl Work {
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
     write_report(folder, record, &arguments.output.beside)?;
     if !arguments.output.quiet && !arguments.output.json {
-        say(&format!("\nreport: {}\n", folder.file("report.html").display()));
+        say(&format!(
+            "\nreport: {}\n",
+            folder.file("report.html").display()
+        ));
     }
     Ok(())
 }
@@ -180,13 +225,20 @@ pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
             let folder = arguments.out().map(Folder::create).transpose()?;
             let LabOptions { link, quick } = arguments.lab;
             let link = link.unwrap_or(LinkRate::GIGABIT);
-            (::wan::begun(link, quick, |suite| arguments.shortened(suite)), folder)
+            (
+                ::wan::begun(link, quick, |suite| arguments.shortened(suite)),
+                folder,
+            )
         }
     };
     let interrupt = Interrupt::listen()?;
     remote::run(async {
         let crew = WanCrew::new()?;
-        let work = Work { keeper: Keeper::new(record, folder)?, server: None, congestion: None };
+        let work = Work {
+            keeper: Keeper::new(record, folder)?,
+            server: None,
+            congestion: None,
+        };
         work.carry_out(crew, arguments, &interrupt).await
     })
 }
@@ -201,7 +253,8 @@ fn print_result(
     let beside = Beside::new(record, congestion, options.statistics);
     if options.json {
         let mut runs = record.runs.iter();
-        let lines = runs.try_for_each(|run| Measured::of(run, &beside).json().map(|line| say(&line)));
+        let lines =
+            runs.try_for_each(|run| Measured::of(run, &beside).json().map(|line| say(&line)));
         return lines.map_err(Failure::failed);
     }
     if options.quiet || record.runs.is_empty() {
@@ -212,7 +265,9 @@ fn print_result(
         (Some(only), None, [run]) if options.beside.is_empty() => {
             say(&Measured::of(run, &beside).text(only, record, width()))
         }
-        _ => say(&Report::new(record).beside(&options.beside).terminal(width())),
+        _ => say(&Report::new(record)
+            .beside(&options.beside)
+            .terminal(width())),
     }
     if options.statistics {
         tables.iter().for_each(|table| say(&format!("\n{table}")));

@@ -59,11 +59,15 @@ const PER_SECOND: f64 = 1000.0;
 impl ProgressLine {
     pub(crate) fn new() -> ProgressLine {
         let bar = ProgressBar::new(1);
-        let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {prefix}").expect("a template with known keys");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {prefix}")
+            .expect("a template with known keys");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        ProgressLine { bar, what: String::new(), now: LiveState::default() }
+        ProgressLine {
+            bar,
+            what: String::new(),
+            now: LiveState::default(),
+        }
     }
 
     fn show(&self) {
@@ -83,7 +87,8 @@ impl View for ProgressLine {
     fn begins(&mut self, doing: &RunStart<'_>) {
         self.what = format!("[{}/{}] {}", doing.number, doing.runs_max(), doing.name);
         self.now = LiveState::of(doing.roles.len());
-        self.bar.set_length(((doing.stop.warm_up_s + doing.stop.max_s) * PER_SECOND) as u64);
+        self.bar
+            .set_length(((doing.stop.warm_up_s + doing.stop.max_s) * PER_SECOND) as u64);
         self.bar.set_position(0);
         self.bar.set_prefix(doing.time_left());
         self.bar.set_message(self.what.clone());
@@ -138,13 +143,23 @@ impl Watch {
         let screen = Screen::take().map_err(untaken)?;
         let terminal = Terminal::new(CrosstermBackend::new(stderr())).map_err(untaken)?;
         let keys = Keys::read(interrupt.clone());
-        Ok(Watch { terminal, state: Watched::new(record), drawn: None, _keys: keys, _screen: screen })
+        Ok(Watch {
+            terminal,
+            state: Watched::new(record),
+            drawn: None,
+            _keys: keys,
+            _screen: screen,
+        })
     }
 
     /// Checks that the process has a terminal.
     pub(in crate::bench) fn is_possible() -> Result<(), Failure> {
         File::open("/dev/tty").map_err(untaken)?;
-        if stderr().is_terminal() { Ok(()) } else { Err(untaken("there is none")) }
+        if stderr().is_terminal() {
+            Ok(())
+        } else {
+            Err(untaken("there is none"))
+        }
     }
 
     fn draw(&mut self, now: bool) {
@@ -159,7 +174,9 @@ impl Watch {
 }
 
 fn untaken(error: impl Display) -> Failure {
-    Failure::refused(format!("--watch needs a terminal on standard error: {error}"))
+    Failure::refused(format!(
+        "--watch needs a terminal on standard error: {error}"
+    ))
 }
 
 impl View for Watch {
@@ -229,7 +246,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
     ];
     let [title, progress, curves, tables, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(Paragraph::new(printable(&state.title)).bold(), title);
-    frame.render_widget(Paragraph::new(state.time_left.as_str()).alignment(Alignment::Right), title);
+    frame.render_widget(
+        Paragraph::new(state.time_left.as_str()).alignment(Alignment::Right),
+        title,
+    );
     draw_progress(frame, state, progress);
     let [rate, latency] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
     draw_rate(frame, state, rate);
@@ -250,7 +270,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
 
 fn draw_progress(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let label = format!("{}  {}", printable(&state.what), state.now.line());
-    let gauge = LineGauge::default().ratio(state.done_share.clamp(0.0, 1.0)).label(Line::from(label));
+    let gauge = LineGauge::default()
+        .ratio(state.done_share.clamp(0.0, 1.0))
+        .label(Line::from(label));
     frame.render_widget(gauge.filled_style(Style::new().fg(Color::Cyan)), area);
 }
 
@@ -261,18 +283,36 @@ fn draw_rate(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
 
 fn draw_latency(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let rates = state.now.all();
-    let title = format!("latency, µs: p50 {}, p99 {}", significant(rates.p50_us), significant(rates.p99_us));
+    let title = format!(
+        "latency, µs: p50 {}, p99 {}",
+        significant(rates.p50_us),
+        significant(rates.p99_us)
+    );
     let p50 = points(state, |moment| moment.rates.p50_us);
     let p99 = points(state, |moment| moment.rates.p99_us);
-    draw_curves(frame, area, title, &[(Color::Yellow, p99), (Color::Green, p50)]);
+    draw_curves(
+        frame,
+        area,
+        title,
+        &[(Color::Yellow, p99), (Color::Green, p50)],
+    );
 }
 
 fn points(state: &Watched, value: impl Fn(&Moment) -> f64) -> Vec<(f64, f64)> {
-    state.history.iter().map(|moment| (moment.at_s, value(moment))).collect()
+    state
+        .history
+        .iter()
+        .map(|moment| (moment.at_s, value(moment)))
+        .collect()
 }
 
 /// Curves over time, from zero to slightly above the maximum.
-fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Color, Vec<(f64, f64)>)]) {
+fn draw_curves(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: String,
+    curves: &[(Color, Vec<(f64, f64)>)],
+) {
     let all = || curves.iter().flat_map(|(_, points)| points);
     let highest = all().map(|(_, value)| *value).fold(0.0, f64::max);
     let top = if highest > 0.0 { highest * 1.1 } else { 1.0 };
@@ -280,14 +320,25 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Colo
     let last = all().map(|(at, _)| *at).fold(0.0, f64::max);
     let first = if first.is_finite() { first } else { 0.0 };
     let datasets = curves.iter().map(|(color, points)| {
-        let dataset = Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line);
+        let dataset = Dataset::default()
+            .marker(Marker::Braille)
+            .graph_type(GraphType::Line);
         dataset.style(Style::new().fg(*color)).data(points)
     });
     let x = Axis::default().bounds([first, last.max(first + 1.0)]);
-    let x = x.labels([format!("{first:.0} s"), format!("{:.0} s", last.max(first + 1.0))]);
-    let y =
-        Axis::default().bounds([0.0, top]).labels(["0".to_owned(), significant(top / 2.0), significant(top)]);
-    let chart = Chart::new(datasets.collect()).block(Block::bordered().title(title)).x_axis(x).y_axis(y);
+    let x = x.labels([
+        format!("{first:.0} s"),
+        format!("{:.0} s", last.max(first + 1.0)),
+    ]);
+    let y = Axis::default().bounds([0.0, top]).labels([
+        "0".to_owned(),
+        significant(top / 2.0),
+        significant(top),
+    ]);
+    let chart = Chart::new(datasets.collect())
+        .block(Block::bordered().title(title))
+        .x_axis(x)
+        .y_axis(y);
     frame.render_widget(chart, area);
 }
 
@@ -299,13 +350,18 @@ fn draw_ended(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let wide = area.width >= NARROW;
     let rows = state.ended[hidden..].iter().map(|done| row(done, wide));
     let numbers: &[u16] = if wide { &[10, 9, 9, 9] } else { &[9, 8, 9] };
-    let widths =
-        std::iter::once(Constraint::Fill(1)).chain(numbers.iter().map(|width| Constraint::Length(*width)));
+    let widths = std::iter::once(Constraint::Fill(1))
+        .chain(numbers.iter().map(|width| Constraint::Length(*width)));
     let header = match wide {
         true => header(["done", "IOPS", "MB/s", "p50 µs", "p99 µs"]),
         false => header(["done", "IOPS", "MB/s", "p99 µs"]),
     };
-    frame.render_widget(Table::new(rows, widths).header(header).block(Block::bordered()), area);
+    frame.render_widget(
+        Table::new(rows, widths)
+            .header(header)
+            .block(Block::bordered()),
+        area,
+    );
 }
 
 fn row(row: &EndedRun, wide: bool) -> TableRow<'static> {
@@ -319,19 +375,31 @@ fn row(row: &EndedRun, wide: bool) -> TableRow<'static> {
         wide.then(|| significant(row.p50_us)),
         Some(significant(row.p99_us)),
     ];
-    let cells = numbers.into_iter().flatten().map(|number| Line::from(number).right_aligned());
+    let cells = numbers
+        .into_iter()
+        .flatten()
+        .map(|number| Line::from(number).right_aligned());
     TableRow::new(std::iter::once(Line::from(name)).chain(cells))
 }
 
 fn draw_clients(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let rows = state.roles.iter().enumerate().map(|(number, name)| {
         let rates = state.now.client(number);
-        let numbers = [grouped(rates.iops.round() as u64), significant(rates.bytes_per_s / 1e6)];
+        let numbers = [
+            grouped(rates.iops.round() as u64),
+            significant(rates.bytes_per_s / 1e6),
+        ];
         let cells = numbers.map(|number| Line::from(number).right_aligned());
         TableRow::new(std::iter::once(Line::from(printable(name))).chain(cells))
     });
-    let widths = [Constraint::Fill(1), Constraint::Length(8), Constraint::Length(7)];
-    let table = Table::new(rows, widths).header(header(["client", "IOPS", "MB/s"])).block(Block::bordered());
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(8),
+        Constraint::Length(7),
+    ];
+    let table = Table::new(rows, widths)
+        .header(header(["client", "IOPS", "MB/s"]))
+        .block(Block::bordered());
     frame.render_widget(table, area);
 }
 
@@ -339,7 +407,11 @@ fn draw_clients(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
 fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     let cell = |(index, name): (usize, &'static str)| {
         let line = Line::from(name);
-        if index == 0 { line } else { line.right_aligned() }
+        if index == 0 {
+            line
+        } else {
+            line.right_aligned()
+        }
     };
     TableRow::new(names.into_iter().enumerate().map(cell)).dark_gray()
 }
@@ -363,7 +435,9 @@ impl Keys {
         let ended = Arc::clone(&done);
         let thread = thread::spawn(move || {
             while !ended.load(Relaxed) {
-                match event::poll(LOOK_EVERY).and_then(|is_there| is_there.then(event::read).transpose()) {
+                match event::poll(LOOK_EVERY)
+                    .and_then(|is_there| is_there.then(event::read).transpose())
+                {
                     Ok(Some(Event::Key(key))) if asks_for_an_end(key) => end(&interrupt),
                     Ok(_) => {}
                     // The terminal has been closed. From now on, only signals can stop the program.
@@ -371,7 +445,10 @@ impl Keys {
                 }
             }
         });
-        Keys { done, thread: Some(thread) }
+        Keys {
+            done,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -386,8 +463,10 @@ impl Drop for Keys {
 
 /// Whether a key requests the end. In raw mode, Ctrl-C is an ordinary key.
 fn asks_for_an_end(key: KeyEvent) -> bool {
-    let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+    let is_control_c =
+        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press
+        && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
 fn end(interrupt: &Interrupt) {
@@ -430,11 +509,29 @@ mod tests {
             product: None,
             identity: None,
         };
-        let mut state = Watched::new(&prepare::new_record(subject, suite, Facts::default(), Vec::new()));
+        let mut state = Watched::new(&prepare::new_record(
+            subject,
+            suite,
+            Facts::default(),
+            Vec::new(),
+        ));
         let time = Duration::from_secs(12);
-        let left = Left { runs_min: 4, runs_max: 4, time_min: time, time_max: time };
-        let names = (1..=roles).map(|number| format!("client {number}")).collect();
-        state.begins(&RunStart { name: "read-4KiB", number: 1, roles: names, stop: Stop::after(10.0), left });
+        let left = Left {
+            runs_min: 4,
+            runs_max: 4,
+            time_min: time,
+            time_max: time,
+        };
+        let names = (1..=roles)
+            .map(|number| format!("client {number}"))
+            .collect();
+        state.begins(&RunStart {
+            name: "read-4KiB",
+            number: 1,
+            roles: names,
+            stop: Stop::after(10.0),
+            left,
+        });
         for step in 1..=50 {
             let at_s = f64::from(step) / 10.0;
             let sample = Sample {
@@ -452,7 +549,8 @@ mod tests {
     }
 
     fn drawn(state: &Watched, width: u16, height: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+        let mut terminal =
+            Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
         terminal.draw(|frame| draw(frame, state)).expect("drawn");
         terminal.backend().to_string()
     }
@@ -475,7 +573,10 @@ mod tests {
     #[test]
     fn several_clients_are_shown_one_by_one() {
         let screen = drawn(&state(3), 80, 24);
-        assert!(screen.contains("client 3") && screen.contains("30,000 IOPS"), "{screen}");
+        assert!(
+            screen.contains("client 3") && screen.contains("30,000 IOPS"),
+            "{screen}"
+        );
     }
 
     #[test]

@@ -93,32 +93,54 @@ impl ExtentArguments {
             return Ok(());
         }
         let disk = remote::disk(unit).await?;
-        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }.consent(consent(false)).await
+        Overwritten {
+            device: &disk,
+            name: &"the LUN",
+            part: None,
+            lun: None,
+        }
+        .consent(consent(false))
+        .await
     }
 
     pub(super) fn unmap(&self) -> Result<(), Failure> {
-        self.unit.carry_out("unmap", async |unit| -> Result<(), Failure> {
-            self.may_be_lost(unit).await?;
-            Ok(unit.unmap(&[Extent::new(self.lba, self.count)], self.anchor).await?)
-        })
+        self.unit
+            .carry_out("unmap", async |unit| -> Result<(), Failure> {
+                self.may_be_lost(unit).await?;
+                Ok(unit
+                    .unmap(&[Extent::new(self.lba, self.count)], self.anchor)
+                    .await?)
+            })
     }
 }
 
 impl WriteSameArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let WriteSameArguments { extent, block, unmap } = self;
+        let WriteSameArguments {
+            extent,
+            block,
+            unmap,
+        } = self;
         let given = block.as_deref().map(read).transpose()?;
         extent.unit.carry_out("write-same", async |unit| {
             extent.may_be_lost(unit).await?;
             let block_bytes = unit.read_capacity().await?.block_bytes as usize;
             let block = given.unwrap_or_else(|| vec![0; block_bytes]);
             if block.len() != block_bytes {
-                let why = format!("the file has {} bytes, but a block has {block_bytes}", block.len());
+                let why = format!(
+                    "the file has {} bytes, but a block has {block_bytes}",
+                    block.len()
+                );
                 return Err(Failure::refused(why));
             }
-            let what =
-                WriteSame { block: Some(buffer(&block).share()), unmap: *unmap, anchor: extent.anchor };
-            Ok(unit.write_same(Extent::new(extent.lba, extent.count), &what).await?)
+            let what = WriteSame {
+                block: Some(buffer(&block).share()),
+                unmap: *unmap,
+                anchor: extent.anchor,
+            };
+            Ok(unit
+                .write_same(Extent::new(extent.lba, extent.count), &what)
+                .await?)
         })
     }
 }
@@ -129,17 +151,25 @@ impl CompareArguments {
         let (expected, new) = (read(&self.expect)?, read(&self.write)?);
         self.unit.carry_out("compare-and-write", async |unit| {
             let block_bytes = unit.read_capacity().await?.block_bytes as usize;
-            let blocks = u8::try_from(expected.len() / block_bytes.max(1)).ok().filter(|blocks| *blocks > 0);
-            let blocks = blocks.filter(|blocks| usize::from(*blocks) * block_bytes == expected.len());
+            let blocks = u8::try_from(expected.len() / block_bytes.max(1))
+                .ok()
+                .filter(|blocks| *blocks > 0);
+            let blocks =
+                blocks.filter(|blocks| usize::from(*blocks) * block_bytes == expected.len());
             let Some(blocks) = blocks.filter(|_| new.len() == expected.len()) else {
-                let why =
-                    format!("both files must have the same 1 to 255 whole blocks of {block_bytes} bytes");
+                let why = format!(
+                    "both files must have the same 1 to 255 whole blocks of {block_bytes} bytes"
+                );
                 return Err(Failure::refused(why));
             };
-            match unit.compare_and_write(self.lba, blocks, &expected, &new).await? {
+            match unit
+                .compare_and_write(self.lba, blocks, &expected, &new)
+                .await?
+            {
                 Compared::Written => Ok(()),
                 Compared::Differs { offset_bytes } => {
-                    let place = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
+                    let place =
+                        offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
                     let why = format!("the content differs{place}; nothing was written");
                     Err(Failure::new(FailureKind::Mismatch, why))
                 }
@@ -215,11 +245,19 @@ impl SanitizeArguments {
     fn what(&self) -> Sanitize {
         let Pattern(pattern) = self.pattern.clone();
         match self.how {
-            How { overwrite: true, .. } => {
-                Sanitize::Overwrite { pattern, passes: self.passes, invert: self.invert }
-            }
-            How { block_erase: true, .. } => Sanitize::BlockErase,
-            How { crypto_erase: true, .. } => Sanitize::CryptographicErase,
+            How {
+                overwrite: true, ..
+            } => Sanitize::Overwrite {
+                pattern,
+                passes: self.passes,
+                invert: self.invert,
+            },
+            How {
+                block_erase: true, ..
+            } => Sanitize::BlockErase,
+            How {
+                crypto_erase: true, ..
+            } => Sanitize::CryptographicErase,
             How { .. } => Sanitize::ExitFailureMode,
         }
     }
@@ -227,12 +265,18 @@ impl SanitizeArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         self.unit.carry_out("sanitize", async |unit| {
             if !self.yes && !self.how.exit_failure_mode {
-                let lost = format!("sanitizing makes {} permanently unreadable", what_is_there(unit).await?);
+                let lost = format!(
+                    "sanitizing makes {} permanently unreadable",
+                    what_is_there(unit).await?
+                );
                 terminal::consent(false).to(lost)?;
             }
             // Request an immediate response, because the operation takes longer than the timeout of a
             // command.
-            let manner = SanitizeManner { immediate: true, unrestricted_exit: false };
+            let manner = SanitizeManner {
+                immediate: true,
+                unrestricted_exit: false,
+            };
             unit.sanitize(&self.what(), manner).await?;
             until_done(unit).await
         })
@@ -244,7 +288,10 @@ async fn what_is_there(unit: &Unit) -> Result<String, Failure> {
     let found = disk_contents::contents(&disk)
         .await
         .map_err(|error| Failure::device("cannot examine the LUN", error))?;
-    Ok(found.map_or_else(|| "everything on the LUN".to_owned(), |found| found.to_string()))
+    Ok(found.map_or_else(
+        || "everything on the LUN".to_owned(),
+        |found| found.to_string(),
+    ))
 }
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -252,8 +299,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Prints the progress for as long as the unit reports it.
 async fn until_done(unit: &Unit) -> Result<(), Failure> {
     settle(unit).await;
-    while let Some(progress) = unit.request_sense().await?.and_then(|sense| sense.progress()) {
-        remark(format_args!("{:.1} % done", f64::from(progress) * 100.0 / 65_536.0));
+    while let Some(progress) = unit
+        .request_sense()
+        .await?
+        .and_then(|sense| sense.progress())
+    {
+        remark(format_args!(
+            "{:.1} % done",
+            f64::from(progress) * 100.0 / 65_536.0
+        ));
         reactor::sleep(LOOK_AGAIN).await;
     }
     // If the operation has failed, the unit reports this to the next command that accesses the medium.
@@ -287,10 +341,16 @@ type Cdb = [u8; 16];
 
 fn cdb(text: &str) -> Result<Cdb, String> {
     let wrong = || {
-        format!("{text:?} is not a CDB, which has 6 to 16 bytes in hexadecimal: --cdb '12 00 00 00 24 00'")
+        format!(
+            "{text:?} is not a CDB, which has 6 to 16 bytes in hexadecimal: --cdb '12 00 00 00 24 00'"
+        )
     };
-    let digits: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
-    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && digits.len().is_multiple_of(2);
+    let digits: String = text
+        .chars()
+        .filter(|letter| !letter.is_whitespace())
+        .collect();
+    let is_hex =
+        digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && digits.len().is_multiple_of(2);
     if !is_hex || !(12..=32).contains(&digits.len()) {
         return Err(wrong());
     }
@@ -316,9 +376,9 @@ impl RawArguments {
         }
         let transfer = match &self.out {
             Some(file) => Transfer::Out(buffer(&read(file)?).share()),
-            None => self
-                .r#in
-                .map_or(Transfer::None, |bytes| Transfer::into_all_of(Buffer::zeroed(bytes as usize))),
+            None => self.r#in.map_or(Transfer::None, |bytes| {
+                Transfer::into_all_of(Buffer::zeroed(bytes as usize))
+            }),
         };
         let answer = self.unit.with(async |unit| {
             settle(unit).await;
@@ -327,8 +387,10 @@ impl RawArguments {
         match answer.status {
             status::GOOD | status::CONDITION_MET => self.tell(&answer),
             status => {
-                let why =
-                    answer.sense.map_or_else(|| status_words(status).to_owned(), |sense| sense.to_string());
+                let why = answer.sense.map_or_else(
+                    || status_words(status).to_owned(),
+                    |sense| sense.to_string(),
+                );
                 Err(Failure::new(of_answer(status, answer.sense), why))
             }
         }
@@ -337,14 +399,19 @@ impl RawArguments {
     fn tell(&self, answer: &CommandResult) -> Result<(), Failure> {
         match &self.save {
             Some(file) => {
-                let written = private_file::create(file).and_then(|mut saved| saved.write_all(&answer.data));
+                let written =
+                    private_file::create(file).and_then(|mut saved| saved.write_all(&answer.data));
                 written.map_err(|error| Failure::unwritten(file.display(), &error))?;
                 self.unit.done("raw")
             }
             None if self.unit.json => say_json(&Raw {
                 status: status_words(answer.status),
                 bytes: answer.data.len(),
-                hex: answer.data.iter().map(|byte| format!("{byte:02x}")).collect(),
+                hex: answer
+                    .data
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect(),
             }),
             None => {
                 say(&format!(
@@ -365,7 +432,10 @@ mod tests {
 
     #[test]
     fn a_pattern_is_whole_bytes() {
-        assert_eq!(pattern("a55a").map(|pattern| pattern.0), Ok(vec![0xa5, 0x5a]));
+        assert_eq!(
+            pattern("a55a").map(|pattern| pattern.0),
+            Ok(vec![0xa5, 0x5a])
+        );
         assert!(pattern("").is_err() && pattern("a55").is_err() && pattern("zz").is_err());
     }
 
@@ -379,8 +449,14 @@ mod tests {
 
     #[test]
     fn what_is_no_command_is_refused() {
-        for text in ["", "12", "12 00 00 00 24 0", "12 00 00 00 24 0g", "+1 00 00 00 24 00", &"00".repeat(17)]
-        {
+        for text in [
+            "",
+            "12",
+            "12 00 00 00 24 0",
+            "12 00 00 00 24 0g",
+            "+1 00 00 00 24 00",
+            &"00".repeat(17),
+        ] {
             assert!(cdb(text).is_err(), "{text:?}");
         }
     }

@@ -13,7 +13,9 @@ use inspect::commands;
 use iscsi_client::verbs::{PersistentReserve, StartStop};
 use iscsi_client::{Lun, Management, TaskManagementResult, Unit};
 
-use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, VpdArguments, WriteSameArguments};
+use self::blocks::{
+    CompareArguments, ExtentArguments, StatusArguments, VpdArguments, WriteSameArguments,
+};
 use self::unit::UnitArguments;
 use crate::failure::{Failure, FailureKind};
 use crate::output::say;
@@ -100,9 +102,9 @@ enum Verb {
 pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
     match &arguments.verb {
         Verb::Inquiry(asked) => asked.ask(commands::inquiry),
-        Verb::Vpd(asked) => {
-            asked.ask.ask(async |unit| commands::vpd(unit, asked.page.unwrap_or(0), asked.hex).await)
-        }
+        Verb::Vpd(asked) => asked
+            .ask
+            .ask(async |unit| commands::vpd(unit, asked.page.unwrap_or(0), asked.hex).await),
         Verb::Ready(asked) => {
             asked.carry_out("ready", Unit::test_unit_ready)?;
             if !asked.json {
@@ -113,22 +115,35 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Sense(asked) => asked.ask(commands::sense),
         Verb::Modes(asked) => asked.run(),
         Verb::Capacity(asked) => asked.ask(commands::capacity),
-        Verb::LbaStatus(asked) => {
-            asked.ask.ask(async |unit| commands::lba_status(unit, asked.lba, asked.count).await)
-        }
+        Verb::LbaStatus(asked) => asked
+            .ask
+            .ask(async |unit| commands::lba_status(unit, asked.lba, asked.count).await),
         Verb::Luns(asked) => asked.ask(commands::luns),
         Verb::PortGroups(asked) => asked.ask(commands::port_groups),
         Verb::Opcodes(asked) => asked.ask(commands::opcodes),
         Verb::Registrations(asked) => asked.ask(commands::registrations),
         Verb::Register(RegisterArguments { ours, persist }) => ours.reserve(
             "register",
-            PersistentReserve::RegisterAndIgnoreExistingKey { new_key: ours.key, persist: *persist },
+            PersistentReserve::RegisterAndIgnoreExistingKey {
+                new_key: ours.key,
+                persist: *persist,
+            },
         ),
-        Verb::Unregister(ours) => ours
-            .reserve("unregister", PersistentReserve::Register { key: ours.key, new_key: 0, persist: false }),
-        Verb::Reserve(ReserveArguments { ours, kind }) => {
-            ours.reserve("reserve", PersistentReserve::Reserve { key: ours.key, kind: *kind })
-        }
+        Verb::Unregister(ours) => ours.reserve(
+            "unregister",
+            PersistentReserve::Register {
+                key: ours.key,
+                new_key: 0,
+                persist: false,
+            },
+        ),
+        Verb::Reserve(ReserveArguments { ours, kind }) => ours.reserve(
+            "reserve",
+            PersistentReserve::Reserve {
+                key: ours.key,
+                kind: *kind,
+            },
+        ),
         Verb::Release(ours) => ours.release(),
         Verb::Clear(ours) => ours.reserve("clear", PersistentReserve::Clear { key: ours.key }),
         Verb::Preempt(asked) => asked.run(),
@@ -137,8 +152,12 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::CompareAndWrite(asked) => asked.run(),
         Verb::Sanitize(asked) => asked.run(),
         Verb::Sync(asked) => asked.carry_out("sync", Unit::synchronize_cache),
-        Verb::Start(asked) => asked.carry_out("start", async |unit| unit.start_stop(StartStop::Start).await),
-        Verb::Stop(asked) => asked.carry_out("stop", async |unit| unit.start_stop(StartStop::Stop).await),
+        Verb::Start(asked) => asked.carry_out("start", async |unit| {
+            unit.start_stop(StartStop::Start).await
+        }),
+        Verb::Stop(asked) => {
+            asked.carry_out("stop", async |unit| unit.start_stop(StartStop::Stop).await)
+        }
         Verb::AbortTaskSet(asked) => manage("abort-task-set", asked, Management::AbortTaskSet),
         Verb::ClearTaskSet(asked) => manage("clear-task-set", asked, Management::ClearTaskSet),
         Verb::ResetLun(asked) => manage("reset-lun", asked, Management::LogicalUnitReset),
@@ -155,10 +174,13 @@ fn manage(
     asked.carry_out(verb, async |unit| {
         let management = function(unit.lun());
         match unit.target().manage(management).await? {
-            TaskManagementResult::FunctionComplete | TaskManagementResult::FunctionSucceeded => Ok(()),
-            refused @ TaskManagementResult::LunDoesNotExist => {
-                Err(Failure::new(FailureKind::NotFound, format_args!("{management}: {refused}")))
+            TaskManagementResult::FunctionComplete | TaskManagementResult::FunctionSucceeded => {
+                Ok(())
             }
+            refused @ TaskManagementResult::LunDoesNotExist => Err(Failure::new(
+                FailureKind::NotFound,
+                format_args!("{management}: {refused}"),
+            )),
             refused => Err(Failure::failed(format_args!("{management}: {refused}"))),
         }
     })

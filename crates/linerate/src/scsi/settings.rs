@@ -68,15 +68,17 @@ impl ModesArguments {
 
     async fn set(&self, unit: &Unit) -> Result<(), Failure> {
         for (name, value) in &self.set {
-            unit.set_mode_field(name, *value, self.save).await.map_err(|error| match error {
-                ModeFieldError::Verb(error) => Failure::from(error),
-                ModeFieldError::Unknown | ModeFieldError::TooLarge => {
-                    Failure::refused(format!("{name}: {error}"))
-                }
-                ModeFieldError::Missing | ModeFieldError::Fixed => {
-                    Failure::failed(format!("{name}: {error}"))
-                }
-            })?;
+            unit.set_mode_field(name, *value, self.save)
+                .await
+                .map_err(|error| match error {
+                    ModeFieldError::Verb(error) => Failure::from(error),
+                    ModeFieldError::Unknown | ModeFieldError::TooLarge => {
+                        Failure::refused(format!("{name}: {error}"))
+                    }
+                    ModeFieldError::Missing | ModeFieldError::Fixed => {
+                        Failure::failed(format!("{name}: {error}"))
+                    }
+                })?;
         }
         Ok(())
     }
@@ -130,7 +132,8 @@ pub(super) struct PreemptArguments {
 }
 
 fn types() -> Vec<&'static str> {
-    static NAMES: LazyLock<[String; 6]> = LazyLock::new(|| ReservationType::ALL.map(|kind| kind.to_string()));
+    static NAMES: LazyLock<[String; 6]> =
+        LazyLock::new(|| ReservationType::ALL.map(|kind| kind.to_string()));
     NAMES.iter().map(String::as_str).collect()
 }
 
@@ -138,7 +141,9 @@ fn types() -> Vec<&'static str> {
 fn key(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let key = u64::from_str_radix(digits, 16).ok().filter(|key| *key != 0);
-    key.ok_or_else(|| format!("{text:?} is not a key; write a hexadecimal number from 1 to ffffffffffffffff"))
+    key.ok_or_else(|| {
+        format!("{text:?} is not a key; write a hexadecimal number from 1 to ffffffffffffffff")
+    })
 }
 
 impl KeyArguments {
@@ -147,19 +152,26 @@ impl KeyArguments {
         verb: &'static str,
         act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.unit.with_settings(commands::stable_isid, commands::stable_port, async |unit| {
-            match act(unit).await {
-                Err(failure) if failure.is_conflict() => {
-                    Err(commands::explained(unit, self.key, failure).await)
-                }
-                done => done,
-            }
-        })?;
+        self.unit
+            .with_settings(
+                commands::stable_isid,
+                commands::stable_port,
+                async |unit| match act(unit).await {
+                    Err(failure) if failure.is_conflict() => {
+                        Err(commands::explained(unit, self.key, failure).await)
+                    }
+                    done => done,
+                },
+            )?;
         self.unit.done(verb)
     }
 
     /// Sends PERSISTENT RESERVE OUT.
-    pub(super) fn reserve(&self, verb: &'static str, what: PersistentReserve) -> Result<(), Failure> {
+    pub(super) fn reserve(
+        &self,
+        verb: &'static str,
+        what: PersistentReserve,
+    ) -> Result<(), Failure> {
         self.act(verb, async |unit| Ok(unit.persistent_reserve(what).await?))
     }
 
@@ -167,7 +179,10 @@ impl KeyArguments {
     pub(super) fn release(&self) -> Result<(), Failure> {
         self.act("release", async |unit| match unit.reservation().await? {
             Some(reservation) => {
-                let release = PersistentReserve::Release { key: self.key, kind: reservation.kind };
+                let release = PersistentReserve::Release {
+                    key: self.key,
+                    kind: reservation.kind,
+                };
                 Ok(unit.persistent_reserve(release).await?)
             }
             None => Err(Failure::failed("there is no reservation to release")),
@@ -177,7 +192,11 @@ impl KeyArguments {
 
 impl PreemptArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let PreemptArguments { reserve: ReserveArguments { ours, kind }, victim, abort } = self;
+        let PreemptArguments {
+            reserve: ReserveArguments { ours, kind },
+            victim,
+            abort,
+        } = self;
         let (key, victim, kind) = (ours.key, *victim, *kind);
         let what = match abort {
             true => PersistentReserve::PreemptAndAbort { key, victim, kind },

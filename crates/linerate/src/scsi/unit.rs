@@ -28,7 +28,10 @@ struct Done {
 
 impl UnitArguments {
     /// Logs in, does the work on the LUN's device, which need not be a disk, and logs out.
-    pub(super) fn with<T>(&self, work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn with<T>(
+        &self,
+        work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.with_settings(|_| {}, |_| {}, work)
     }
 
@@ -44,7 +47,11 @@ impl UnitArguments {
 
     /// Prints success as JSON, if requested; otherwise nothing.
     pub(super) fn done(&self, verb: &'static str) -> Result<(), Failure> {
-        if self.json { say_json(&Done { verb, done: true }) } else { Ok(()) }
+        if self.json {
+            say_json(&Done { verb, done: true })
+        } else {
+            Ok(())
+        }
     }
 
     /// Like [`Self::with`], but first changes the settings of iSCSI or of HyperSCSI.

@@ -36,30 +36,48 @@ impl Configured {
             front_ends: TABLE,
             ..StartOptions::default()
         };
-        let config = start_options.safe_config().unwrap_or_else(|error| panic!("{error}"));
-        let mut server = daemon::start(start_options, config).unwrap_or_else(|error| panic!("{error}"));
+        let config = start_options
+            .safe_config()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let mut server =
+            daemon::start(start_options, config).unwrap_or_else(|error| panic!("{error}"));
         server.open().expect("a control socket");
-        Configured { folder, file, server }
+        Configured {
+            folder,
+            file,
+            server,
+        }
     }
 
     /// Applies another configuration. Returns the list of changes, or the reason for a failure.
     fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
         std::fs::write(&self.file, text).expect("written");
-        lines(self.server.live().answer(&ControlRequest::Reload { dry_run: false, force }, "test"))
+        lines(self.server.live().answer(
+            &ControlRequest::Reload {
+                dry_run: false,
+                force,
+            },
+            "test",
+        ))
     }
 
     fn change(&self, change: Change) -> Result<Vec<String>, String> {
-        lines(
-            self.server
-                .live()
-                .answer(&ControlRequest::Change { change, dry_run: false, force: false }, "test"),
-        )
+        lines(self.server.live().answer(
+            &ControlRequest::Change {
+                change,
+                dry_run: false,
+                force: false,
+            },
+            "test",
+        ))
     }
 }
 
 fn lines(reply: ControlReply) -> Result<Vec<String>, String> {
     match reply {
-        ControlReply::Reloaded { changes, failed, .. } if failed.is_empty() => Ok(changes),
+        ControlReply::Reloaded {
+            changes, failed, ..
+        } if failed.is_empty() => Ok(changes),
         ControlReply::Refused { reason } => Err(reason),
         other => panic!("{other:?}"),
     }
@@ -87,12 +105,18 @@ fn a_front_end_comes_and_goes_with_its_section() {
     by_iscsi(&url, async |lun| {
         let mut data = Buffer::zeroed(BLOCK);
         data.fill(0x5a);
-        lun.write(Extent::new(4, 1), data.share(), Durability::Stable).await.expect("a block");
+        lun.write(Extent::new(4, 1), data.share(), Durability::Stable)
+            .await
+            .expect("a block");
         lun.close().await;
     });
-    let refused =
-        configured.reload(&both.replace("\"more\"\n", "\"mroe\"\n"), false).expect_err("no such volume");
-    assert!(refused.contains("unknown volume `mroe`; did you mean `more`?"), "{refused}");
+    let refused = configured
+        .reload(&both.replace("\"more\"\n", "\"mroe\"\n"), false)
+        .expect_err("no such volume");
+    assert!(
+        refused.contains("unknown volume `mroe`; did you mean `more`?"),
+        "{refused}"
+    );
     assert!(TcpStream::connect(echo_at).is_err(), "nothing was changed");
 
     let changes = configured.reload(&both, false).expect("good");
@@ -108,13 +132,17 @@ fn a_front_end_comes_and_goes_with_its_section() {
     assert_eq!(echo.ask("read 4"), "ok 5a", "what an initiator wrote");
     assert_eq!(echo.ask("use more"), "ok 4096");
 
-    let ControlReply::Sessions { sessions } =
-        configured.server.live().answer(&ControlRequest::Sessions, "test")
+    let ControlReply::Sessions { sessions } = configured
+        .server
+        .live()
+        .answer(&ControlRequest::Sessions, "test")
     else {
         panic!()
     };
-    let told: Vec<_> =
-        sessions.iter().map(|session| (&*session.front_end, session.target.as_deref())).collect();
+    let told: Vec<_> = sessions
+        .iter()
+        .map(|session| (&*session.front_end, session.target.as_deref()))
+        .collect();
     assert_eq!(told, [("echo", Some("more"))]);
 
     let added = Change::Add {
@@ -131,8 +159,14 @@ fn a_front_end_comes_and_goes_with_its_section() {
     let mut another = Echo::connect(echo_at);
     assert_eq!(another.ask("use third"), "ok 8192");
     let volumes = configured.server.live().volumes();
-    let third = volumes.iter().find(|volume| volume.name == "third").expect("it is served");
-    assert_eq!((&*third.luns[0].front_end, third.luns[0].lun, third.in_file), ("echo", None, true));
+    let third = volumes
+        .iter()
+        .find(|volume| volume.name == "third")
+        .expect("it is served");
+    assert_eq!(
+        (&*third.luns[0].front_end, third.luns[0].lun, third.in_file),
+        ("echo", None, true)
+    );
     let unknown = Change::Add {
         volume: "fourth".parse().expect("a name"),
         spec: "ram:4MiB".to_owned(),
@@ -144,22 +178,40 @@ fn a_front_end_comes_and_goes_with_its_section() {
     };
     let refused = configured.change(unknown).expect_err("no such front end");
     assert!(refused.contains("did you mean `echo`?"), "{refused}");
-    let in_use = configured.change(Change::Remove { volume: "third".parse().expect("a name") });
-    assert!(in_use.expect_err("in use").contains("127.0.0.1 uses the echo of third"));
+    let in_use = configured.change(Change::Remove {
+        volume: "third".parse().expect("a name"),
+    });
+    assert!(
+        in_use
+            .expect_err("in use")
+            .contains("127.0.0.1 uses the echo of third")
+    );
     drop(another);
 
     let in_use = configured.reload(&iscsi_only, false).expect_err("in use");
     assert!(in_use.contains("uses the echo of more"), "{in_use}");
     let changes = configured.reload(&iscsi_only, true).expect("by force");
-    assert!(changes.contains(&format!("- portal echo://{echo_at}")), "{changes:?}");
+    assert!(
+        changes.contains(&format!("- portal echo://{echo_at}")),
+        "{changes:?}"
+    );
     assert_eq!(echo.hear(), "", "its volume is not served any more");
-    assert!(TcpStream::connect(echo_at).is_err(), "nothing listens there any more");
+    assert!(
+        TcpStream::connect(echo_at).is_err(),
+        "nothing listens there any more"
+    );
     by_iscsi(&url, async |lun| {
-        let read = lun.read(Extent::new(4, 1), Buffer::zeroed(BLOCK)).await.expect("a block");
+        let read = lun
+            .read(Extent::new(4, 1), Buffer::zeroed(BLOCK))
+            .await
+            .expect("a block");
         assert!(read.iter().all(|byte| *byte == 0x5a));
         lun.close().await;
     });
-    configured.server.live().shutdown(std::time::Duration::from_secs(10));
+    configured
+        .server
+        .live()
+        .shutdown(std::time::Duration::from_secs(10));
     configured.server.join().expect("flushed");
 }
 
@@ -173,26 +225,52 @@ fn a_front_end_is_monitored_like_any_other() {
          lun = [{{ lun = 0, volume = \"disk\" }}]\n[echo]\nlisten = \"{echo_at}\"\n[[echo.export]]\nvolume = \"disk\"\n"
     ));
     let live = configured.server.live();
-    let [iscsi_at, echo_at] = configured.server.addresses() else { panic!("two portals") };
+    let [iscsi_at, echo_at] = configured.server.addresses() else {
+        panic!("two portals")
+    };
     let socket = configured.folder.path().join("control.sock");
     let mut events = subscribe(&socket).expect("a control socket");
     let mut echo = Echo::connect(echo_at);
     assert_eq!(echo.ask("use nothing"), "error there is no such volume");
     assert_eq!(echo.ask("use disk"), "ok 2048");
-    let began = events.next_event().expect("a line").expect("an event").event;
-    let Event::SessionBegan { front_end, target, tsih, .. } = &began else { panic!("{began:?}") };
-    assert_eq!((front_end.as_str(), target.as_deref(), tsih), (ECHO, Some("disk"), &None));
+    let began = events
+        .next_event()
+        .expect("a line")
+        .expect("an event")
+        .event;
+    let Event::SessionBegan {
+        front_end,
+        target,
+        tsih,
+        ..
+    } = &began
+    else {
+        panic!("{began:?}")
+    };
+    assert_eq!(
+        (front_end.as_str(), target.as_deref(), tsih),
+        (ECHO, Some("disk"), &None)
+    );
     for _ in 0..3 {
         assert_eq!(echo.ask("write 3 a5"), "ok");
     }
     assert_eq!(echo.ask("read 3"), "ok a5");
     assert_eq!(echo.ask("read 2048"), "error beyond the end of the device");
     by_iscsi(&format!("iscsi://{iscsi_at}/{NAME}/0"), async |lun| {
-        lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK)).await.expect("blocks");
+        lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK))
+            .await
+            .expect("blocks");
         let text = live.metrics();
         let value = |series: &str| {
-            let of_it = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse::<f64>().ok();
-            text.lines().find_map(of_it).unwrap_or_else(|| panic!("no {series}\n{text}"))
+            let of_it = |line: &str| {
+                line.strip_prefix(series)?
+                    .strip_prefix(' ')?
+                    .parse::<f64>()
+                    .ok()
+            };
+            text.lines()
+                .find_map(of_it)
+                .unwrap_or_else(|| panic!("no {series}\n{text}"))
         };
         let volume = "volume=\"disk\",protocol=\"echo\"";
         let host = "protocol=\"echo\",target=\"disk\",initiator=\"127.0.0.1\"";
@@ -200,29 +278,71 @@ fn a_front_end_is_monitored_like_any_other() {
             (format!("linerate_sessions{{{host}}}"), 1.0),
             (format!("linerate_session_connections{{{host}}}"), 1.0),
             (format!("linerate_session_commands_total{{{host}}}"), 5.0),
-            (format!("linerate_session_bytes_total{{{host},direction=\"read\"}}"), 512.0),
-            (format!("linerate_session_bytes_total{{{host},direction=\"write\"}}"), 1536.0),
             (
-                "linerate_logins_total{protocol=\"echo\",target=\"\",result=\"no_such_volume\"}".to_owned(),
+                format!("linerate_session_bytes_total{{{host},direction=\"read\"}}"),
+                512.0,
+            ),
+            (
+                format!("linerate_session_bytes_total{{{host},direction=\"write\"}}"),
+                1536.0,
+            ),
+            (
+                "linerate_logins_total{protocol=\"echo\",target=\"\",result=\"no_such_volume\"}"
+                    .to_owned(),
                 1.0,
             ),
-            ("linerate_logins_total{protocol=\"echo\",target=\"disk\",result=\"accepted\"}".to_owned(), 1.0),
-            ("linerate_target_open_to_any{protocol=\"echo\",target=\"disk\"}".to_owned(), 1.0),
-            (format!("linerate_volume_commands_total{{{volume},op=\"write\"}}"), 3.0),
-            (format!("linerate_volume_commands_total{{{volume},op=\"read\"}}"), 2.0),
-            (format!("linerate_volume_bytes_total{{{volume},op=\"read\"}}"), 512.0),
-            (format!("linerate_volume_bytes_total{{{volume},op=\"write\"}}"), 1536.0),
-            (format!("linerate_volume_command_duration_seconds_count{{{volume},op=\"read\"}}"), 2.0),
-            (format!("linerate_volume_device_duration_seconds_count{{{volume},op=\"write\"}}"), 3.0),
-            (format!("linerate_volume_errors_total{{{volume},op=\"read\",kind=\"error\"}}"), 1.0),
-            // iSCSI has its own series.
-            ("linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"write\"}".to_owned(), 0.0),
             (
-                "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"read\"}".to_owned(),
+                "linerate_logins_total{protocol=\"echo\",target=\"disk\",result=\"accepted\"}"
+                    .to_owned(),
+                1.0,
+            ),
+            (
+                "linerate_target_open_to_any{protocol=\"echo\",target=\"disk\"}".to_owned(),
+                1.0,
+            ),
+            (
+                format!("linerate_volume_commands_total{{{volume},op=\"write\"}}"),
+                3.0,
+            ),
+            (
+                format!("linerate_volume_commands_total{{{volume},op=\"read\"}}"),
+                2.0,
+            ),
+            (
+                format!("linerate_volume_bytes_total{{{volume},op=\"read\"}}"),
+                512.0,
+            ),
+            (
+                format!("linerate_volume_bytes_total{{{volume},op=\"write\"}}"),
+                1536.0,
+            ),
+            (
+                format!("linerate_volume_command_duration_seconds_count{{{volume},op=\"read\"}}"),
+                2.0,
+            ),
+            (
+                format!("linerate_volume_device_duration_seconds_count{{{volume},op=\"write\"}}"),
+                3.0,
+            ),
+            (
+                format!("linerate_volume_errors_total{{{volume},op=\"read\",kind=\"error\"}}"),
+                1.0,
+            ),
+            // iSCSI has its own series.
+            (
+                "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"write\"}"
+                    .to_owned(),
+                0.0,
+            ),
+            (
+                "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"read\"}"
+                    .to_owned(),
                 1024.0,
             ),
             (
-                format!("linerate_logins_total{{protocol=\"iscsi\",target=\"{NAME}\",result=\"accepted\"}}"),
+                format!(
+                    "linerate_logins_total{{protocol=\"iscsi\",target=\"{NAME}\",result=\"accepted\"}}"
+                ),
                 1.0,
             ),
         ] {
@@ -233,8 +353,14 @@ fn a_front_end_is_monitored_like_any_other() {
     let ControlReply::Sessions { sessions } = live.answer(&ControlRequest::Sessions, "test") else {
         panic!()
     };
-    let echoes = sessions.iter().find(|session| session.front_end == ECHO).expect("a session");
-    assert_eq!((echoes.commands, echoes.read_bytes, echoes.written_bytes), (5, 512, 1536));
+    let echoes = sessions
+        .iter()
+        .find(|session| session.front_end == ECHO)
+        .expect("a session");
+    assert_eq!(
+        (echoes.commands, echoes.read_bytes, echoes.written_bytes),
+        (5, 512, 1536)
+    );
     live.shutdown(std::time::Duration::from_secs(10));
     configured.server.join().expect("flushed");
 }
@@ -245,8 +371,13 @@ fn a_front_end_may_be_the_only_one() {
     let configured = Configured::start(
         "[volume.disk]\nspec = \"ram:1MiB\"\n[echo]\nlisten = \"127.0.0.1:0\"\n[[echo.export]]\nvolume = \"disk\"\n",
     );
-    let [address] = configured.server.addresses() else { panic!("one portal") };
+    let [address] = configured.server.addresses() else {
+        panic!("one portal")
+    };
     assert_eq!(Echo::connect(address).ask("use disk"), "ok 2048");
-    configured.server.live().shutdown(std::time::Duration::from_secs(10));
+    configured
+        .server
+        .live()
+        .shutdown(std::time::Duration::from_secs(10));
     configured.server.join().expect("flushed");
 }

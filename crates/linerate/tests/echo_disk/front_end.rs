@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use block::{Buffer, Durability, Extent};
 use front_end_core::{
     AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, Counted, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts, SessionInfo,
-    SlowHolder, Span, Traffic, Unserved,
+    CoreTally, Counted, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts,
+    SessionInfo, SlowHolder, Span, Traffic, Unserved,
 };
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
@@ -65,7 +65,10 @@ struct Session {
 
 impl EchoDisk {
     pub(crate) fn new(exports: Vec<String>) -> Arc<EchoDisk> {
-        Arc::new(EchoDisk { exports: Mutex::new(exports), names: HostNames::default() })
+        Arc::new(EchoDisk {
+            exports: Mutex::new(exports),
+            names: HostNames::default(),
+        })
     }
 
     /// The exported volumes, which can be replaced.
@@ -98,7 +101,11 @@ impl FrontEnd for EchoDisk {
 impl CoreFrontEnd for CoreEchoes {
     fn accept(
         self: Rc<Self>,
-        Accepted { portal, stream, permit }: Accepted,
+        Accepted {
+            portal,
+            stream,
+            permit,
+        }: Accepted,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         let path = path(&portal, &*stream);
         let session = Rc::new(Session {
@@ -115,7 +122,9 @@ impl CoreFrontEnd for CoreEchoes {
         drop(reactor::spawn(async move {
             let _ = session.serve(&self).await; // ends when the host disconnects or is disconnected
             self.leave(&session);
-            self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
+            self.sessions
+                .borrow_mut()
+                .retain(|other| !Rc::ptr_eq(other, &session));
         }));
         Box::pin(async {})
     }
@@ -124,7 +133,8 @@ impl CoreFrontEnd for CoreEchoes {
         for session in self.sessions.borrow().iter() {
             let used = session.used.borrow();
             let meant = used.as_ref().filter(|(_, requests)| {
-                Arc::ptr_eq(requests.volume(), &order.volume) && order.is_about(requests.attachment())
+                Arc::ptr_eq(requests.volume(), &order.volume)
+                    && order.is_about(requests.attachment())
             });
             if let Some((_, requests)) = meant {
                 requests.abort();
@@ -134,7 +144,12 @@ impl CoreFrontEnd for CoreEchoes {
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
         let volumes = self.handle.server.volumes();
-        self.tally.keep_served(|target| self.front_end.exports().iter().any(|export| export == target));
+        self.tally.keep_served(|target| {
+            self.front_end
+                .exports()
+                .iter()
+                .any(|export| export == target)
+        });
         for session in self.sessions.borrow().iter() {
             let is_gone = |(name, requests): &(String, Rc<Requests>)| {
                 !self.front_end.exports().contains(name) || !volumes.contains(requests.volume())
@@ -147,18 +162,21 @@ impl CoreFrontEnd for CoreEchoes {
 
     fn statistics(&self) -> CoreStatistics {
         let sessions = self.sessions.borrow();
-        self.tally.statistics(sessions.iter().map(|session| SessionCounts {
-            target: session.export(),
-            host: Arc::clone(&session.counted_as),
-            connections: 1,
-            traffic: session.traffic.get(),
-        }))
+        self.tally
+            .statistics(sessions.iter().map(|session| SessionCounts {
+                target: session.export(),
+                host: Arc::clone(&session.counted_as),
+                connections: 1,
+                traffic: session.traffic.get(),
+            }))
     }
 
     fn tick(&self, now: Instant) -> bool {
         let mut busy = false;
         for session in self.sessions.borrow().iter() {
-            let Some((_, requests)) = &*session.used.borrow() else { continue };
+            let Some((_, requests)) = &*session.used.borrow() else {
+                continue;
+            };
             if let Some(silent) = requests.expire(now, DEADLINE) {
                 self.handle.server.fence(requests.volume(), silent);
             }
@@ -181,7 +199,10 @@ impl CoreFrontEnd for CoreEchoes {
     }
 
     fn close_all(&self) {
-        self.sessions.borrow().iter().for_each(|session| session.cut());
+        self.sessions
+            .borrow()
+            .iter()
+            .for_each(|session| session.cut());
     }
 }
 
@@ -189,7 +210,12 @@ impl CoreEchoes {
     /// The connected hosts, the name of the volume that each uses, and the data that each has moved.
     pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>, Traffic)> {
         let user = |session: &Rc<Session>| {
-            (session.stream.peer(), session.stream.local(), session.export(), session.traffic.get())
+            (
+                session.stream.peer(),
+                session.stream.local(),
+                session.export(),
+                session.traffic.get(),
+            )
         };
         self.sessions.borrow().iter().map(user).collect()
     }
@@ -202,23 +228,34 @@ impl CoreEchoes {
         };
         self.leave(session);
         self.tally.note(Counted::Login, Some(name), "accepted");
-        let requests = Requests::new(Arc::clone(&volume), AttachmentId::next(), session.path.clone());
+        let requests = Requests::new(
+            Arc::clone(&volume),
+            AttachmentId::next(),
+            session.path.clone(),
+        );
         *session.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
         let (info, peer) = (session.info(name), session.stream.peer());
-        self.handle.server.tell(|observer| observer.session_began(info, peer.into()));
+        self.handle
+            .server
+            .tell(|observer| observer.session_began(info, peer.into()));
         Ok(volume)
     }
 
     /// Ends the use of a volume by a session.
     fn leave(&self, session: &Session) {
-        let Some((name, _)) = session.used.take() else { return };
-        self.tally.session_ended(&name, &session.counted_as, session.traffic.take());
+        let Some((name, _)) = session.used.take() else {
+            return;
+        };
+        self.tally
+            .session_ended(&name, &session.counted_as, session.traffic.take());
         self.tally.note(
             Counted::ConnectionClosed,
             Some(&name),
             if session.cut.get() { "cut" } else { "left" },
         );
-        self.handle.server.tell(|observer| observer.session_ended(session.info(&name)));
+        self.handle
+            .server
+            .tell(|observer| observer.session_ended(session.info(&name)));
     }
 
     /// Counts a request that has ended.
@@ -229,13 +266,28 @@ impl CoreEchoes {
         request: &Request,
         result: &Result<String, String>,
     ) {
-        let Request { operation, begin, bytes } = request;
+        let Request {
+            operation,
+            begin,
+            bytes,
+        } = request;
         let tally = self.tally.volume(volume);
         tally.record(*operation, Span::new(*begin, reactor::now()));
-        let (mut traffic, moved) = (session.traffic.get(), if result.is_ok() { *bytes } else { 0 });
-        let (read, written) = if *operation == Operation::Read { (moved, 0) } else { (0, moved) };
-        traffic =
-            traffic.plus(Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 });
+        let (mut traffic, moved) = (
+            session.traffic.get(),
+            if result.is_ok() { *bytes } else { 0 },
+        );
+        let (read, written) = if *operation == Operation::Read {
+            (moved, 0)
+        } else {
+            (0, moved)
+        };
+        traffic = traffic.plus(Traffic {
+            commands: 1,
+            read_bytes: read,
+            written_bytes: written,
+            window_full: 0,
+        });
         session.traffic.set(traffic);
         tally.moved(read, written);
         if result.is_err() {
@@ -290,7 +342,8 @@ impl Session {
                 Ok(what) => format!("ok{what}\n"),
                 Err(reason) => format!("error {reason}\n"),
             };
-            self.stream.try_write(&[OutSlice::Bytes(answer.as_bytes())])?;
+            self.stream
+                .try_write(&[OutSlice::Bytes(answer.as_bytes())])?;
         }
     }
 
@@ -322,7 +375,11 @@ impl Session {
             let volume = core.enter(self, name)?;
             return Ok(format!(" {}", volume.device().geometry().blocks.0));
         }
-        let requests = self.used.borrow().as_ref().map(|(_, requests)| Rc::clone(requests));
+        let requests = self
+            .used
+            .borrow()
+            .as_ref()
+            .map(|(_, requests)| Rc::clone(requests));
         let requests = requests.ok_or("use a volume first")?;
         let volume = requests.volume();
         let operation = match words[0] {
@@ -331,9 +388,16 @@ impl Session {
             "flush" => Operation::Flush,
             _ => Operation::Other,
         };
-        let bytes =
-            if words[0] == "flush" { 0 } else { u64::from(volume.device().geometry().block_size.bytes()) };
-        let request = Request { operation, begin: reactor::now(), bytes };
+        let bytes = if words[0] == "flush" {
+            0
+        } else {
+            u64::from(volume.device().geometry().block_size.bytes())
+        };
+        let request = Request {
+            operation,
+            begin: reactor::now(),
+            bytes,
+        };
         let result = served(&requests, &words).await;
         let waited = reactor::now().duration_since(request.begin);
         core.tally.volume(volume).record_device(operation, waited);
@@ -345,14 +409,20 @@ impl Session {
 async fn served(requests: &Requests, words: &[&str]) -> Result<String, String> {
     let lba = |word: &str| Ok::<_, String>(Extent::new(word.parse().map_err(|_| "no LBA")?, 1));
     match words[..] {
-        ["read", block] => read(requests, lba(block)?).await.map(|byte| format!(" {byte:02x}")),
+        ["read", block] => read(requests, lba(block)?)
+            .await
+            .map(|byte| format!(" {byte:02x}")),
         ["write", block, byte] => {
             let byte = u8::from_str_radix(byte, 16).map_err(|_| "no byte")?;
-            write(requests, lba(block)?, byte).await.map(|()| String::new())
+            write(requests, lba(block)?, byte)
+                .await
+                .map(|()| String::new())
         }
         ["flush"] => {
             let flush = || requests.volume().flush();
-            let flushed = requests.ask(requests.accept(), RequestKind::Flush, None, flush).await;
+            let flushed = requests
+                .ask(requests.accept(), RequestKind::Flush, None, flush)
+                .await;
             flushed.map(|()| String::new()).map_err(reason)
         }
         _ => Err("unknown".to_owned()),
@@ -364,7 +434,10 @@ async fn read(requests: &Requests, extent: Extent) -> Result<u8, String> {
     let length = volume.device().geometry().length(extent) as usize;
     let _turn = volume.range_locks().share(extent).await;
     let read = || volume.device().read(extent, Buffer::zeroed(length));
-    let buffer = requests.ask(ticket, RequestKind::Read, None, read).await.map_err(reason)?;
+    let buffer = requests
+        .ask(ticket, RequestKind::Read, None, read)
+        .await
+        .map_err(reason)?;
     Ok(buffer[0])
 }
 
@@ -373,8 +446,15 @@ async fn write(requests: &Requests, extent: Extent, byte: u8) -> Result<(), Stri
     let mut data = Buffer::zeroed(volume.device().geometry().length(extent) as usize);
     data.fill(byte);
     let _turn = volume.range_locks().exclude(extent).await;
-    let write = || volume.device().write(extent, data.share(), Durability::Cached);
-    requests.ask(ticket, RequestKind::Change, Some(extent), write).await.map_err(reason)
+    let write = || {
+        volume
+            .device()
+            .write(extent, data.share(), Durability::Cached)
+    };
+    requests
+        .ask(ticket, RequestKind::Change, Some(extent), write)
+        .await
+        .map_err(reason)
 }
 
 fn reason(unserved: Unserved) -> String {
@@ -389,7 +469,14 @@ fn reason(unserved: Unserved) -> String {
 
 /// The path of a host. The host's name is its address.
 fn path(portal: &Portal, stream: &dyn Stream) -> HostPath {
-    let host = HostPort { name: stream.peer().ip().to_string(), qualifier: [0; 6] };
-    let service = ServicePort { name: ECHO.to_owned(), group: portal.tag, relative_port: portal.tag };
+    let host = HostPort {
+        name: stream.peer().ip().to_string(),
+        qualifier: [0; 6],
+    };
+    let service = ServicePort {
+        name: ECHO.to_owned(),
+        group: portal.tag,
+        relative_port: portal.tag,
+    };
     HostPath { host, service }
 }

@@ -46,7 +46,13 @@ impl Both {
         };
         let unit = LogicalUnit::new(Arc::clone(&volume), options).expect("nothing was saved");
         let deadline = Duration::from_secs(3600);
-        let export = Export { lun: 0, volume: "disk".to_owned(), unit, initiators: None, deadline };
+        let export = Export {
+            lun: 0,
+            volume: "disk".to_owned(),
+            unit,
+            initiators: None,
+            deadline,
+        };
         let iscsi = iscsi_server::Config {
             targets: vec![Arc::new(Target::open(NAME, vec![export]))],
             discovery_authentication: None,
@@ -62,7 +68,10 @@ impl Both {
         let (server, cores) = Server::new(
             served,
             2,
-            vec![Iscsi::new(iscsi, 2), EchoDisk::new(vec!["disk".to_owned(), "another".to_owned()])],
+            vec![
+                Iscsi::new(iscsi, 2),
+                EchoDisk::new(vec!["disk".to_owned(), "another".to_owned()]),
+            ],
         );
         let (report, bound) = mpsc::channel();
         let run = |core: front_end_core::Core| {
@@ -75,7 +84,14 @@ impl Both {
         let cores = cores.into_iter().map(run).collect();
         let addresses = bound.recv().expect("a core").expect("free ports");
         server.open();
-        Both { server, volume, faults, portals, addresses, cores }
+        Both {
+            server,
+            volume,
+            faults,
+            portals,
+            addresses,
+            cores,
+        }
     }
 
     fn echo(&self) -> Echo {
@@ -88,7 +104,14 @@ impl Both {
 
     /// Reconfigures the server to serve these volumes through these portals.
     fn reconfigure(&self, volumes: NamedVolumes, portals: Vec<Portal>) -> Vec<ListenAddress> {
-        let (server, config) = (Arc::clone(&self.server), Config { volumes, portals, limits: LIMITS });
+        let (server, config) = (
+            Arc::clone(&self.server),
+            Config {
+                volumes,
+                portals,
+                limits: LIMITS,
+            },
+        );
         let changed = async move { server.reconfigure(config, || ()).await };
         reactor::block_on(reactor::Alone::real_time(), changed).expect("free ports")
     }
@@ -99,7 +122,10 @@ impl Both {
 
     fn stop(self) {
         self.server.shutdown(Duration::from_secs(10));
-        let flushed = self.cores.into_iter().map(|core| core.join().expect("a core that ends"));
+        let flushed = self
+            .cores
+            .into_iter()
+            .map(|core| core.join().expect("a core that ends"));
         assert!(flushed.collect::<Vec<_>>().iter().all(|flushed| *flushed));
     }
 }
@@ -121,7 +147,13 @@ fn memory(faults: &FaultControl) -> Arc<Volume> {
 
 fn portal(front_end: &'static str) -> Portal {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
-    Portal { front_end, listen, tag: 1, advertise: None, stream: Default::default() }
+    Portal {
+        front_end,
+        listen,
+        tag: 1,
+        advertise: None,
+        stream: Default::default(),
+    }
 }
 
 fn random(bytes: &mut [u8]) {
@@ -134,12 +166,17 @@ struct Echo(BufReader<TcpStream>);
 impl Echo {
     fn connect(to: impl fmt::Display) -> Echo {
         let stream = TcpStream::connect(to.to_string()).expect("a server that listens");
-        stream.set_read_timeout(Some(Duration::from_secs(240))).expect("a socket option");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(240)))
+            .expect("a socket option");
         Echo(BufReader::new(stream))
     }
 
     fn tell(&mut self, line: &str) {
-        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("a connection that is open");
+        self.0
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+            .expect("a connection that is open");
     }
 
     /// Receives a line; empty if the server has closed the connection.
@@ -159,7 +196,9 @@ impl Echo {
 fn by_iscsi<T>(url: &str, what: impl AsyncFnOnce(RemoteLun) -> T) -> T {
     let url = iscsi_client::Url::parse(url).expect("a URL");
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
-    reactor::block_on(world, async { what(iscsi_client::open(&url, random).await.expect("a login")).await })
+    reactor::block_on(world, async {
+        what(iscsi_client::open(&url, random).await.expect("a login")).await
+    })
 }
 
 const BLOCK: usize = 512;
@@ -171,11 +210,16 @@ fn what_one_front_end_writes_the_other_reads() {
     assert_eq!(echo.ask("use disk"), "ok 2048");
     assert_eq!(echo.ask("write 3 a5"), "ok");
     by_iscsi(&both.url(), async |lun| {
-        let read = lun.read(Extent::new(3, 1), Buffer::zeroed(BLOCK)).await.expect("a block");
+        let read = lun
+            .read(Extent::new(3, 1), Buffer::zeroed(BLOCK))
+            .await
+            .expect("a block");
         assert!(read.iter().all(|byte| *byte == 0xa5));
         let mut data = Buffer::zeroed(BLOCK);
         data.fill(0x5a);
-        lun.write(Extent::new(4, 1), data.share(), Durability::Stable).await.expect("a block");
+        lun.write(Extent::new(4, 1), data.share(), Durability::Stable)
+            .await
+            .expect("a block");
         lun.close().await;
     });
     assert_eq!(echo.ask("read 4"), "ok 5a");
@@ -196,13 +240,20 @@ fn a_reset_and_a_fence_reach_both() {
         while both.faults.counts().hanging == 0 {
             reactor::sleep(Duration::from_millis(1)).await;
         }
-        let reset = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
+        let reset = lun
+            .target()
+            .manage(Management::LogicalUnitReset(iscsi_client::Lun(0)))
+            .await;
         assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
         lun.close().await;
     });
     assert_eq!(echo.hear(), "error aborted");
     both.faults.pass();
-    assert_eq!(echo.ask("read 7"), "ok 00", "what was aborted does not land");
+    assert_eq!(
+        echo.ask("read 7"),
+        "ok 00",
+        "what was aborted does not land"
+    );
     let fence = both.volume.fence();
     assert_eq!(echo.ask("write 7 77"), "error not ready");
     drop(fence);
@@ -219,12 +270,19 @@ fn a_reservation_holds_for_both() {
     assert_eq!(echo.ask("use disk"), "ok 2048");
     by_iscsi(&both.url(), async |lun| {
         let (unit, key, kind) = (lun.unit(), 7, ReservationType::WriteExclusive);
-        let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: key, persist: false };
+        let register = PersistentReserve::RegisterAndIgnoreExistingKey {
+            new_key: key,
+            persist: false,
+        };
         unit.persistent_reserve(register).await.expect("registered");
-        unit.persistent_reserve(PersistentReserve::Reserve { key, kind }).await.expect("reserved");
+        unit.persistent_reserve(PersistentReserve::Reserve { key, kind })
+            .await
+            .expect("reserved");
         assert_eq!(echo.ask("write 7 77"), "error reserved");
         assert_eq!(echo.ask("read 7"), "ok 00");
-        unit.persistent_reserve(PersistentReserve::Release { key, kind }).await.expect("released");
+        unit.persistent_reserve(PersistentReserve::Release { key, kind })
+            .await
+            .expect("released");
         assert_eq!(echo.ask("write 7 77"), "ok");
         lun.close().await;
     });
@@ -240,7 +298,10 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     let another = memory(&FaultControl::default());
     let [iscsi, echo] = [both.portals[0].clone(), both.portals[1].clone()];
     let more = vec![iscsi.clone(), echo.clone(), portal(ECHO)];
-    let addresses = both.reconfigure(vec![both.disk(), ("another".to_owned(), Arc::clone(&another))], more);
+    let addresses = both.reconfigure(
+        vec![both.disk(), ("another".to_owned(), Arc::clone(&another))],
+        more,
+    );
     let mut goes = Echo::connect(&addresses[2]);
     assert_eq!(goes.ask("use another"), "ok 2048");
     assert_eq!(goes.ask("write 0 11"), "ok");
@@ -251,7 +312,10 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     while gone.strong_count() > 0 {
         thread::sleep(Duration::from_millis(1)); // the volume's observers poll once a second
     }
-    assert!(TcpStream::connect(addresses[2].to_string()).is_err(), "nothing listens there any more");
+    assert!(
+        TcpStream::connect(addresses[2].to_string()).is_err(),
+        "nothing listens there any more"
+    );
     assert_eq!(stays.ask("write 1 22"), "ok");
     assert_eq!(stays.ask("read 1"), "ok 22");
     both.stop();

@@ -10,7 +10,9 @@ use std::time::Duration;
 use daemon::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use daemon::control;
 use daemon::front_ends::exposed::{Contents, Exposed, Lun, portal_changes};
-use daemon::front_ends::{Configured, Document, FrontEndKind, RunningFrontEnd, Serving, listen_address};
+use daemon::front_ends::{
+    Configured, Document, FrontEndKind, RunningFrontEnd, Serving, listen_address,
+};
 use front_end_core::{ListenAddress, Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
@@ -70,16 +72,29 @@ impl FromStr for Listen {
 
 impl EchoConfig {
     fn read(document: &Document<'_>) -> EchoConfig {
-        let Some(section) = document.root.section("echo", "[echo]") else { return EchoConfig::default() };
-        let listen = section.required("listen", section.parsed::<Listen>("listen"), "\"127.0.0.1:7\"");
+        let Some(section) = document.root.section("echo", "[echo]") else {
+            return EchoConfig::default();
+        };
+        let listen = section.required(
+            "listen",
+            section.parsed::<Listen>("listen"),
+            "\"127.0.0.1:7\"",
+        );
         let export = |export: &Section<'_>| {
             let name = export.required("volume", export.text("volume"), "\"vm1\"");
             export.done();
             document.volume(export, &name?).map(EchoExport)
         };
-        let exports = section.sections("export", "[[echo.export]]").iter().filter_map(export).collect();
+        let exports = section
+            .sections("export", "[[echo.export]]")
+            .iter()
+            .filter_map(export)
+            .collect();
         section.done();
-        EchoConfig { listen: listen.map(|listen| listen.value.0), exports }
+        EchoConfig {
+            listen: listen.map(|listen| listen.value.0),
+            exports,
+        }
     }
 
     fn of(config: &Config) -> &EchoConfig {
@@ -101,28 +116,50 @@ impl Configured for EchoConfig {
     }
 
     fn exposed(&self) -> Vec<&dyn Exposed> {
-        self.exports.iter().map(|export| export as &dyn Exposed).collect()
+        self.exports
+            .iter()
+            .map(|export| export as &dyn Exposed)
+            .collect()
     }
 
     fn portals(&self) -> Vec<Portal> {
-        let portal =
-            |listen| Portal { front_end: ECHO, listen, tag: 1, advertise: None, stream: Default::default() };
-        self.listen.map(ListenAddress::from).map(portal).into_iter().collect()
+        let portal = |listen| Portal {
+            front_end: ECHO,
+            listen,
+            tag: 1,
+            advertise: None,
+            stream: Default::default(),
+        };
+        self.listen
+            .map(ListenAddress::from)
+            .map(portal)
+            .into_iter()
+            .collect()
     }
 
     /// Describes the changes in the front end's own terms.
-    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+    fn changes(
+        &self,
+        wanted: &dyn Configured,
+        renamed: &[(VolumeName, VolumeName)],
+    ) -> Vec<String> {
         let exports: Vec<String> = wanted.exposed().into_iter().map(Exposed::name).collect();
         let name_now = |export: &EchoExport| {
             let found = renamed.iter().find(|(from, _)| *from == export.0);
             found.map_or(export.name(), |(_, to)| to.to_string())
         };
         let before: Vec<String> = self.exports.iter().map(name_now).collect();
-        let new =
-            exports.iter().filter(|name| !before.contains(name)).map(|name| format!("+ echo of {name}"));
-        let gone =
-            before.iter().filter(|name| !exports.contains(name)).map(|name| format!("- echo of {name}"));
-        let portals = portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal));
+        let new = exports
+            .iter()
+            .filter(|name| !before.contains(name))
+            .map(|name| format!("+ echo of {name}"));
+        let gone = before
+            .iter()
+            .filter(|name| !exports.contains(name))
+            .map(|name| format!("- echo of {name}"));
+        let portals = portal_changes(&self.portals(), &wanted.portals(), |portal| {
+            self.describe(portal)
+        });
         new.chain(gone).chain(portals).collect()
     }
 
@@ -147,10 +184,18 @@ impl RunningFrontEnd for EchoDisk {
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
-        let users = |local: &Rc<RunningCore>| local.front_end::<CoreEchoes>().map(|echoes| echoes.users());
-        let by_core = server.ask_cores(Duration::from_secs(60), users).into_iter().enumerate();
+        let users =
+            |local: &Rc<RunningCore>| local.front_end::<CoreEchoes>().map(|echoes| echoes.users());
+        let by_core = server
+            .ask_cores(Duration::from_secs(60), users)
+            .into_iter()
+            .enumerate();
         let heard = by_core.map(|(core, users)| {
-            users.flatten().unwrap_or_default().into_iter().map(move |user| (core, user))
+            users
+                .flatten()
+                .unwrap_or_default()
+                .into_iter()
+                .map(move |user| (core, user))
         });
         let session = |(core, (peer, local, target, traffic)): (
             usize,
@@ -186,13 +231,16 @@ fn exports(root: &mut Table) -> Option<&mut dyn TableLike> {
 }
 
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
-    let echo = exports(root).ok_or("the file has no [echo]; add one with listen = \"127.0.0.1:7\"")?;
+    let echo =
+        exports(root).ok_or("the file has no [echo]; add one with listen = \"127.0.0.1:7\"")?;
     Tables::under(echo, "export")?.push([("volume", addition.volume.as_str().into())]);
     Ok(())
 }
 
 fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
-    let Some(echo) = exports(root) else { return Ok(()) };
+    let Some(echo) = exports(root) else {
+        return Ok(());
+    };
     if !echo.contains_key("export") {
         return Ok(());
     }

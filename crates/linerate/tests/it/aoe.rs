@@ -61,21 +61,34 @@ impl Site {
             }
         };
         let peer_in = client.clone();
-        let settings = InterfaceSettings { mtu: Some(mtu), ..InterfaceSettings::default() };
+        let settings = InterfaceSettings {
+            mtu: Some(mtu),
+            ..InterfaceSettings::default()
+        };
         server
             .run(|| {
                 let rtnetlink = Rtnetlink::open().expect("the kernel's");
-                rtnetlink.add_pair("san0", "eth0", &peer_in).expect("a pair");
-                rtnetlink.set_up(rtnetlink.index("san0").expect("made"), &settings).expect("up");
+                rtnetlink
+                    .add_pair("san0", "eth0", &peer_in)
+                    .expect("a pair");
+                rtnetlink
+                    .set_up(rtnetlink.index("san0").expect("made"), &settings)
+                    .expect("up");
             })
             .expect("a thread");
         client
             .run(|| {
                 let rtnetlink = Rtnetlink::open().expect("the kernel's");
-                rtnetlink.set_up(rtnetlink.index("eth0").expect("made"), &settings).expect("up");
+                rtnetlink
+                    .set_up(rtnetlink.index("eth0").expect("made"), &settings)
+                    .expect("up");
             })
             .expect("a thread");
-        Some(Site { server, client, folder: TempDir::new().expect("a temporary folder") })
+        Some(Site {
+            server,
+            client,
+            folder: TempDir::new().expect("a temporary folder"),
+        })
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -85,11 +98,16 @@ impl Site {
     /// Starts Linerate's server with these options, and waits until it serves.
     pub(crate) fn serve(&self, options: &[&str]) -> Running {
         let mut command = self.server.command(LINERATE);
-        command.args(["--log", "error", "serve", "--state", &self.path("state")]).args(options);
+        command
+            .args(["--log", "error", "serve", "--state", &self.path("state")])
+            .args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
         let said = BufReader::new(child.stdout.take().expect("piped"));
         let running = Running(child);
-        let is_ready = said.lines().map_while(Result::ok).any(|line| line == "ready");
+        let is_ready = said
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line == "ready");
         assert!(is_ready, "it ended before it served");
         running
     }
@@ -125,8 +143,14 @@ fn aoetools_find_our_server_and_configure_it() {
         return;
     }
     let Some(site) = Site::new(1500) else { return };
-    let _server =
-        site.serve(&["--listen", "aoe://san0", "--volume", "disk=ram:8MiB", "--volume", "other=ram:1MiB"]);
+    let _server = site.serve(&[
+        "--listen",
+        "aoe://san0",
+        "--volume",
+        "disk=ram:8MiB",
+        "--volume",
+        "other=ram:1MiB",
+    ]);
     let identity = site.client("aoeping", &["-s", "60", "-I", "0", "0", "eth0"]);
     assert!(identity.contains("LINERATE VIRTUAL-DISK"), "{identity}");
     let config = |command: &str, string: &str| {
@@ -136,9 +160,15 @@ fn aoetools_find_our_server_and_configure_it() {
     assert!(config("set", "mine").contains("mine"));
     assert!(config("read", "").contains("mine"));
     assert!(config("test", "mine").contains("mine"));
-    assert!(!config("test", "other").contains("mine"), "a server with another string does not answer");
+    assert!(
+        !config("test", "other").contains("mine"),
+        "a server with another string does not answer"
+    );
     let listed = site.client(LINERATE, &["discover", "--aoe", "eth0"]);
-    assert!(listed.contains("aoe://eth0/0.0") && listed.contains("aoe://eth0/0.1"), "{listed}");
+    assert!(
+        listed.contains("aoe://eth0/0.0") && listed.contains("aoe://eth0/0.1"),
+        "{listed}"
+    );
     assert!(listed.contains("\"mine\""), "{listed}");
 }
 
@@ -152,12 +182,21 @@ fn our_client_reads_and_writes_what_vblade_serves() {
     write_file(&disk, 16_384);
     let _server = site.vblade(&disk);
     let info = site.client(LINERATE, &["info", "aoe://eth0/7.1"]);
-    assert!(info.contains("8MiB (8,388,608 bytes)") && info.contains("2 sectors"), "{info}");
+    assert!(
+        info.contains("8MiB (8,388,608 bytes)") && info.contains("2 sectors"),
+        "{info}"
+    );
     let told = site.client(LINERATE, &["info", "aoe://eth0/7.1", "--json"]);
     check(INFO, &serde_json::from_str(&told).expect("JSON"));
     site.client(LINERATE, &["copy", "aoe://eth0/7.1", &copy]);
-    assert!(fs::read(&disk).expect("there") == fs::read(&copy).expect("there"), "the copy is the disk");
-    site.client(LINERATE, &[&["bench", "aoe://eth0/7.1"][..], VERIFY].concat());
+    assert!(
+        fs::read(&disk).expect("there") == fs::read(&copy).expect("there"),
+        "the copy is the disk"
+    );
+    site.client(
+        LINERATE,
+        &[&["bench", "aoe://eth0/7.1"][..], VERIFY].concat(),
+    );
 }
 
 #[test]
@@ -170,7 +209,17 @@ fn tshark_decodes_a_session_as_we_do() {
     write_file(&disk, 2048);
     let _server = site.serve(&["--listen", "aoe://san0", "--volume", "disk=ram:1MiB"]);
     let mut tshark = site.client.command("tshark");
-    tshark.args(["-q", "-i", "eth0", "-F", "pcap", "-w", &capture, "-f", "ether proto 0x88a2"]);
+    tshark.args([
+        "-q",
+        "-i",
+        "eth0",
+        "-F",
+        "pcap",
+        "-w",
+        &capture,
+        "-f",
+        "ether proto 0x88a2",
+    ]);
     let mut tshark = Running(tshark.stderr(Stdio::null()).spawn().expect("started"));
     until("tshark captures", || {
         site.client("aoeping", &["-s", "60", "0", "0", "eth0"]);
@@ -178,18 +227,40 @@ fn tshark_decodes_a_session_as_we_do() {
     });
     site.client(LINERATE, &["copy", "--yes", &disk, "aoe://eth0/0.0"]);
     site.client(LINERATE, &["copy", "aoe://eth0/0.0", &copy]);
-    assert!(fs::read(&disk).expect("there") == fs::read(&copy).expect("there"), "the copy is the disk");
+    assert!(
+        fs::read(&disk).expect("there") == fs::read(&copy).expect("there"),
+        "the copy is the disk"
+    );
     signal(&tshark.0, "INT");
     end_of(&mut tshark.0);
-    let malformed = run("tshark", &["-r", &capture, "-Y", "_ws.malformed || _ws.expert.severity >= 6291456"]);
+    let malformed = run(
+        "tshark",
+        &[
+            "-r",
+            &capture,
+            "-Y",
+            "_ws.malformed || _ws.expert.severity >= 6291456",
+        ],
+    );
     let malformed: Vec<String> = complaints(&malformed.expect_success());
     assert!(malformed.is_empty(), "{malformed:#?}");
-    let fields = ["aoe.version", "aoe.response", "aoe.major", "aoe.minor", "aoe.cmd", "aoe.tag", "aoe.lba"];
+    let fields = [
+        "aoe.version",
+        "aoe.response",
+        "aoe.major",
+        "aoe.minor",
+        "aoe.cmd",
+        "aoe.tag",
+        "aoe.lba",
+    ];
     let mut words = vec!["-r", &capture, "-T", "fields"];
     fields.iter().for_each(|field| words.extend(["-e", field]));
     let decoded = run("tshark", &words).expect_success();
     let decoded = complaints(&decoded);
-    let ours: Vec<String> = frames(Path::new(&capture)).iter().map(|frame| our_fields(frame)).collect();
+    let ours: Vec<String> = frames(Path::new(&capture))
+        .iter()
+        .map(|frame| our_fields(frame))
+        .collect();
     assert!(ours.len() > 400, "{} frames", ours.len());
     assert_eq!(decoded.len(), ours.len());
     for (theirs, ours) in decoded.iter().zip(&ours) {
@@ -230,7 +301,10 @@ fn our_fields(payload: &[u8]) -> String {
     let header = frame.header;
     let (major, minor) = (header.address.major, header.address.minor);
     let response = u8::from(header.is_response);
-    format!("1\t{response}\t0x{major:04x}\t0x{minor:02x}\t{command}\t0x{:08x}\t{lba}", header.tag)
+    format!(
+        "1\t{response}\t0x{major:04x}\t0x{minor:02x}\t{command}\t0x{:08x}\t{lba}",
+        header.tag
+    )
 }
 
 #[test]
@@ -251,17 +325,30 @@ fn what_is_missing_is_said_before_anything_is_served() {
     };
     let unknown = refused("aoe://eth9");
     assert!(
-        unknown.contains("cannot listen on eth9: there is no interface eth9; this machine has lo, san0"),
+        unknown.contains(
+            "cannot listen on eth9: there is no interface eth9; this machine has lo, san0"
+        ),
         "{unknown}"
     );
     let down = refused("aoe://lo");
-    assert!(down.contains("interface lo is down; bring it up (ip link set lo up)"), "{down}");
+    assert!(
+        down.contains("interface lo is down; bring it up (ip link set lo up)"),
+        "{down}"
+    );
     let mut down = site.client.command(LINERATE);
     let down = run_command(down.args(["info", "aoe://lo/9.9"]));
-    assert_eq!(down.status.code(), Some(3), "it can come up again: {}", down.said);
+    assert_eq!(
+        down.status.code(),
+        Some(3),
+        "it can come up again: {}",
+        down.said
+    );
     let mut silent = site.client.command(LINERATE);
     let silent = run_command(silent.args(["info", "aoe://eth0/9.9?timeout=1s"])).expect_failure();
-    assert!(silent.contains("no AoE device 9.9 responded on eth0 within 1 s"), "{silent}");
+    assert!(
+        silent.contains("no AoE device 9.9 responded on eth0 within 1 s"),
+        "{silent}"
+    );
 }
 
 #[test]
@@ -269,6 +356,12 @@ fn both_ends_verify_what_they_write_in_long_frames() {
     let Some(site) = Site::new(9000) else { return };
     let _server = site.serve(&["--listen", "aoe://san0", "--volume", "disk=ram:4MiB"]);
     let info = site.client(LINERATE, &["info", "aoe://eth0/0.0"]);
-    assert!(info.contains("17 sectors") && info.contains("4MiB (4,194,304 bytes)"), "{info}");
-    site.client(LINERATE, &[&["bench", "aoe://eth0/0.0"][..], VERIFY].concat());
+    assert!(
+        info.contains("17 sectors") && info.contains("4MiB (4,194,304 bytes)"),
+        "{info}"
+    );
+    site.client(
+        LINERATE,
+        &[&["bench", "aoe://eth0/0.0"][..], VERIFY].concat(),
+    );
 }

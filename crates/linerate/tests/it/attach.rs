@@ -45,9 +45,15 @@ impl Attached {
 
     /// Arguments, before the path.
     fn with(arguments: &[&str]) -> Attached {
-        let attached = Attached { folder: TempDir::new().expect("a temporary folder") };
+        let attached = Attached {
+            folder: TempDir::new().expect("a temporary folder"),
+        };
         let recording = attached.recording();
-        attach(&[&["--record", text(&recording)], arguments].concat(), &attached.path()).expect_success();
+        attach(
+            &[&["--record", text(&recording)], arguments].concat(),
+            &attached.path(),
+        )
+        .expect_success();
         attached
     }
 
@@ -63,7 +69,9 @@ impl Attached {
         let ended = linerate(&["detach", text(&self.path())]);
         if ended.status.success() {
             let recording = self.recording();
-            until("a recording", || recording.metadata().is_ok_and(|file| file.len() > 0));
+            until("a recording", || {
+                recording.metadata().is_ok_and(|file| file.len() > 0)
+            });
             recorder::look_at(&recording);
         }
         ended
@@ -72,7 +80,10 @@ impl Attached {
     /// The record printed by `attachments`.
     fn record(&self) -> Value {
         let all = linerate(&["attach", "--list", "--json"]).expect_success();
-        crate::json::check(crate::json::ATTACH, &serde_json::from_str(&all).expect("JSON"));
+        crate::json::check(
+            crate::json::ATTACH,
+            &serde_json::from_str(&all).expect("JSON"),
+        );
         let all = listed("attached", &all);
         let path = self.path();
         let here = |record: &Value| record["path"].as_str().map(Path::new) == Some(&path);
@@ -109,16 +120,26 @@ fn text(path: &Path) -> &str {
 }
 
 fn open(path: &Path) -> File {
-    OpenOptions::new().read(true).write(true).open(path).expect("the file")
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("the file")
 }
 
 fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
-    outcome.expect_err("an error").raw_os_error().expect("of the system")
+    outcome
+        .expect_err("an error")
+        .raw_os_error()
+        .expect("of the system")
 }
 
 pub(crate) fn kill(signal: &str, pid: &str) {
     let killed = Command::new("kill").args([signal, pid]).status();
-    assert!(killed.is_ok_and(|status| status.success()), "cannot send {signal}");
+    assert!(
+        killed.is_ok_and(|status| status.success()),
+        "cannot send {signal}"
+    );
 }
 
 const EPERM: i32 = 1;
@@ -154,7 +175,8 @@ fn any_bytes_are_written_and_read_and_are_in_the_image() {
     let pattern = fs::read(pattern).expect("written");
     let file = open(&attached.path());
     for (at, piece) in pattern.chunks(1_234_567).enumerate() {
-        file.write_all_at(piece, 777 + at as u64 * 1_234_567).expect("written");
+        file.write_all_at(piece, 777 + at as u64 * 1_234_567)
+            .expect("written");
     }
     file.sync_data().expect("on stable storage");
     let mut back = vec![0; pattern.len()];
@@ -175,12 +197,28 @@ fn a_file_has_the_size_of_its_disk_and_keeps_it() {
     let attached = Attached::to("ram:1MiB");
     let file = open(&attached.path());
     assert_eq!(file.metadata().expect("there").len(), 1 << 20);
-    assert_eq!(file.write_at(&[1; 20], (1 << 20) - 10).expect("a short write"), 10);
+    assert_eq!(
+        file.write_at(&[1; 20], (1 << 20) - 10)
+            .expect("a short write"),
+        10
+    );
     assert_eq!(errno(file.write_at(&[1], 1 << 20)), ENOSPC);
-    assert_eq!(file.read_at(&mut [0; 20], (1 << 20) - 10).expect("a short read"), 10);
+    assert_eq!(
+        file.read_at(&mut [0; 20], (1 << 20) - 10)
+            .expect("a short read"),
+        10
+    );
     assert_eq!(errno(file.set_len(5)), EPERM);
     file.set_len(1 << 20).expect("no change");
-    assert_eq!(errno(OpenOptions::new().write(true).truncate(true).open(attached.path())), EPERM);
+    assert_eq!(
+        errno(
+            OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(attached.path())
+        ),
+        EPERM
+    );
 }
 
 #[test]
@@ -194,9 +232,16 @@ fn a_disk_that_grows_is_a_larger_file() {
     let server = Server::serving(&[&format!("disk=file:{}", image.display())]);
     let attached = Attached::to(&server.url("disk"));
     let file = open(&attached.path());
-    OpenOptions::new().write(true).open(&image).and_then(|image| image.set_len(2 << 20)).expect("larger");
-    until("growth", || file.metadata().expect("the file").len() == 2 << 20);
-    file.write_all_at(&[1; 4096], (2 << 20) - 4096).expect("the new blocks are there");
+    OpenOptions::new()
+        .write(true)
+        .open(&image)
+        .and_then(|image| image.set_len(2 << 20))
+        .expect("larger");
+    until("growth", || {
+        file.metadata().expect("the file").len() == 2 << 20
+    });
+    file.write_all_at(&[1; 4096], (2 << 20) - 4096)
+        .expect("the new blocks are there");
 }
 
 /// The export's last byte is not in a whole block.
@@ -205,7 +250,9 @@ fn an_export_of_any_length_is_a_file_of_that_length() {
     if !possible() || !installed(&["nbdkit"]) {
         return;
     }
-    let attached = Attached { folder: TempDir::new().expect("a temporary folder") };
+    let attached = Attached {
+        folder: TempDir::new().expect("a temporary folder"),
+    };
     let image = attached.path().with_file_name("image");
     fs::write(&image, vec![7; 1_000_003]).expect("an image");
     let server = Foreign::nbdkit(&["file", text(&image)]);
@@ -232,17 +279,31 @@ fn holes_are_punched_and_found() {
     let server = Server::serving(&["disk=file:{state}/disk.img?size=64MiB"]);
     let attached = Attached::to(&server.url("disk"));
     let file = open(&attached.path());
-    assert_eq!(seek(&file, SeekFrom::Data(0)).map_err(|error| error.raw_os_error()), Err(ENXIO));
-    file.write_all_at(&vec![7; 4 << 20], 8 << 20).expect("written");
+    assert_eq!(
+        seek(&file, SeekFrom::Data(0)).map_err(|error| error.raw_os_error()),
+        Err(ENXIO)
+    );
+    file.write_all_at(&vec![7; 4 << 20], 8 << 20)
+        .expect("written");
     assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(8 << 20));
     assert_eq!(seek(&file, SeekFrom::Hole(8 << 20)), Ok(12 << 20));
     // cp looks for holes only if the file has fewer blocks than its size requires.
     let copy = attached.path().with_file_name("copy");
-    run("cp", &["--sparse=auto", text(&attached.path()), text(&copy)]).expect_success();
-    assert!(fs::metadata(&copy).expect("a copy").blocks() * 512 < 8 << 20, "holes were copied as zeros");
+    run(
+        "cp",
+        &["--sparse=auto", text(&attached.path()), text(&copy)],
+    )
+    .expect_success();
+    assert!(
+        fs::metadata(&copy).expect("a copy").blocks() * 512 < 8 << 20,
+        "holes were copied as zeros"
+    );
     if installed(&["qemu-img"]) {
-        let map =
-            run("qemu-img", &["map", "-f", "raw", "--output=json", text(&attached.path())]).expect_success();
+        let map = run(
+            "qemu-img",
+            &["map", "-f", "raw", "--output=json", text(&attached.path())],
+        )
+        .expect_success();
         let map: Value = serde_json::from_str(&map).expect("JSON");
         let parts: Vec<_> = map
             .as_array()
@@ -252,16 +313,31 @@ fn holes_are_punched_and_found() {
             .collect();
         assert_eq!(
             parts,
-            [(Some(0), Some(false)), (Some(8 << 20), Some(true)), (Some(12 << 20), Some(false))],
+            [
+                (Some(0), Some(false)),
+                (Some(8 << 20), Some(true)),
+                (Some(12 << 20), Some(false))
+            ],
             "{map}"
         );
     }
-    let taken = || fs::metadata(server.state().join("disk.img")).expect("the image").blocks() * 512;
+    let taken = || {
+        fs::metadata(server.state().join("disk.img"))
+            .expect("the image")
+            .blocks()
+            * 512
+    };
     assert!(taken() >= 4 << 20);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&file, punch, 8 << 20, 4 << 20).expect("punched");
     assert!(taken() < 1 << 20, "the space is the server's again");
-    fallocate(&file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 100, 10_000).expect("zeroed");
+    fallocate(
+        &file,
+        FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        100,
+        10_000,
+    )
+    .expect("zeroed");
     let mut bytes = vec![1; 12 << 20];
     file.read_exact_at(&mut bytes, 0).expect("read");
     assert!(bytes.iter().all(|&byte| byte == 0));
@@ -274,9 +350,14 @@ fn what_is_attached_read_only_cannot_be_written() {
     }
     for arguments in [&["--read-only", "ram:1MiB"][..], &["ram:1MiB?read-only"]] {
         let attached = Attached::with(arguments);
-        assert_eq!(errno(OpenOptions::new().write(true).open(attached.path())), EROFS);
+        assert_eq!(
+            errno(OpenOptions::new().write(true).open(attached.path())),
+            EROFS
+        );
         let mut byte = [1];
-        File::open(attached.path()).and_then(|mut file| file.read_exact(&mut byte)).expect("read");
+        File::open(attached.path())
+            .and_then(|mut file| file.read_exact(&mut byte))
+            .expect("read");
         assert_eq!(byte, [0]);
     }
 }
@@ -304,12 +385,18 @@ fn a_lun_that_another_initiator_has_reserved_is_refused() {
             let ended = attach(arguments, &path);
             assert_eq!(ended.status.code(), Some(RESERVED));
             let said = ended.expect_failure();
-            assert!(said.contains("exclusive-access, key 0x0000000000000abc, held by iqn."), "{said}");
+            assert!(
+                said.contains("exclusive-access, key 0x0000000000000abc, held by iqn."),
+                "{said}"
+            );
         }
         reserve_out(&holder, RELEASE, EXCLUSIVE_ACCESS, 0xabc, 0).await;
         reserve_out(&holder, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await;
         let said = attach(&[&url], &path).expect_failure();
-        assert!(said.contains("write-exclusive, key") && said.contains("--read-only is allowed"), "{said}");
+        assert!(
+            said.contains("write-exclusive, key") && said.contains("--read-only is allowed"),
+            "{said}"
+        );
         assert!(!path.exists(), "nothing is left behind");
         drop(Attached::with(&["--read-only", &url]));
     });
@@ -324,13 +411,23 @@ fn what_cannot_be_attached_says_why_and_leaves_nothing() {
     }
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("disk");
-    let nobody = format!("iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0", free_port());
+    let nobody = format!(
+        "iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0",
+        free_port()
+    );
     let ended = attach(&[&nobody], &path);
     assert_eq!(ended.status.code(), Some(UNREACHABLE), "{}", ended.said);
-    assert_eq!(attach(&["iscsi://host:x/iqn.x:y/0"], &path).status.code(), Some(REFUSED));
+    assert_eq!(
+        attach(&["iscsi://host:x/iqn.x:y/0"], &path).status.code(),
+        Some(REFUSED)
+    );
     let ended = attach(&["ram:1MiB"], folder.path());
     assert_eq!(ended.status.code(), Some(REFUSED));
-    assert!(ended.said.contains("this is a directory; add a file name"), "{}", ended.said);
+    assert!(
+        ended.said.contains("this is a directory; add a file name"),
+        "{}",
+        ended.said
+    );
     assert!(!path.exists());
     let said = linerate(&["detach", text(&path)]).expect_failure();
     assert!(said.contains("nothing is attached there"), "{said}");
@@ -348,7 +445,10 @@ fn detaching_waits_for_users_and_names_them() {
     assert!(said.contains(&this), "{said}");
     file.write_all_at(&[1], 0).expect("still there");
     let taken = attach(&["ram:1MiB"], &attached.path()).expect_failure();
-    assert!(taken.contains("a volume is already attached there"), "{taken}");
+    assert!(
+        taken.contains("a volume is already attached there"),
+        "{taken}"
+    );
     drop(file);
     attached.detach().expect_success();
 }
@@ -375,15 +475,28 @@ fn detaching_in_another_mount_namespace_says_where_it_is_mounted() {
     }
     let attached = Attached::to("ram:1MiB");
     let (path, pid) = (attached.path(), attached.pid());
-    let entered = format!("nsenter --target {pid} --mount linerate detach {}", path.display());
-    let detach = format!("{} detach {}", env!("CARGO_BIN_EXE_linerate"), path.display());
+    let entered = format!(
+        "nsenter --target {pid} --mount linerate detach {}",
+        path.display()
+    );
+    let detach = format!(
+        "{} detach {}",
+        env!("CARGO_BIN_EXE_linerate"),
+        path.display()
+    );
     // Test both with the mount, which a new namespace copies, and without it.
     for unmounted in ["", "umount \"$1\" && "] {
         let shell = format!("{unmounted}exec {detach}");
-        let said = run("unshare", &["--mount", "sh", "-c", &shell, "sh", text(&path)]).expect_failure();
+        let said = run(
+            "unshare",
+            &["--mount", "sh", "-c", &shell, "sh", text(&path)],
+        )
+        .expect_failure();
         assert!(said.contains(&entered), "{said}");
     }
-    open(&attached.path()).write_all_at(&[1], 0).expect("still there");
+    open(&attached.path())
+        .write_all_at(&[1], 0)
+        .expect("still there");
     attached.detach().expect_success();
 }
 
@@ -404,13 +517,18 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     };
     kill_it();
     let listed = linerate(&["attach", "--list"]).expect_success();
-    assert!(listed.contains("its process was killed; detach it"), "{listed}");
+    assert!(
+        listed.contains("its process was killed; detach it"),
+        "{listed}"
+    );
     detach().expect_success();
     assert!(!attached.path().exists());
     attach(&["ram:1MiB"], &attached.path()).expect_success();
     kill_it();
     attach(&["ram:1MiB"], &attached.path()).expect_success();
-    open(&attached.path()).write_all_at(&[1], 0).expect("it works");
+    open(&attached.path())
+        .write_all_at(&[1], 0)
+        .expect("it works");
     detach().expect_success();
     assert!(!attached.path().exists());
 }
@@ -426,7 +544,10 @@ fn a_forced_detach_ends_requests_that_wait_for_a_target() {
     server.kill();
     let write = std::thread::spawn(move || file.write_at(&[1; 4096], 0).map(|_| ()));
     linerate(&["detach", "--force", text(&attached.path())]).expect_success();
-    write.join().expect("no panic").expect_err("the connection is aborted");
+    write
+        .join()
+        .expect("no panic")
+        .expect_err("the connection is aborted");
     assert!(!attached.path().exists());
 }
 
@@ -443,15 +564,32 @@ fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
     server.kill();
     assert_eq!(errno(file.read_at(&mut [0; 4096], 0)), EIO);
     drop(open(&attached.path())); // without new writes, this does not use the device
-    assert!(attached.record()["error"].is_string(), "{}", attached.record());
-    assert!(!attached.log().contains("requests succeed again"), "{}", attached.log());
+    assert!(
+        attached.record()["error"].is_string(),
+        "{}",
+        attached.record()
+    );
+    assert!(
+        !attached.log().contains("requests succeed again"),
+        "{}",
+        attached.log()
+    );
     assert_eq!(errno(file.write_at(&[2; 4096], 0)), EIO);
     assert_eq!(file.metadata().expect("the size it had").len(), 1 << 20);
     server.restart();
-    until("the target's return", || file.write_all_at(&[3; 4096], 0).is_ok());
-    assert!(attached.record()["error"].is_null(), "{}", attached.record());
+    until("the target's return", || {
+        file.write_all_at(&[3; 4096], 0).is_ok()
+    });
+    assert!(
+        attached.record()["error"].is_null(),
+        "{}",
+        attached.record()
+    );
     let log = attached.log();
-    assert!(log.contains("cannot read") && log.contains("requests succeed again"), "{log}");
+    assert!(
+        log.contains("cannot read") && log.contains("requests succeed again"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -467,16 +605,25 @@ fn sigterm_detaches_unless_somebody_uses_it() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the linerate binary");
-    until("a file", || fs::metadata(&path).is_ok_and(|file| file.len() == 1 << 20));
+    until("a file", || {
+        fs::metadata(&path).is_ok_and(|file| file.len() == 1 << 20)
+    });
     let file = open(&path);
     kill("-TERM", &foreground.id().to_string());
     let mut said = [0; 400];
-    let length = foreground.stderr.as_mut().expect("a pipe").read(&mut said).expect("a line");
+    let length = foreground
+        .stderr
+        .as_mut()
+        .expect("a pipe")
+        .read(&mut said)
+        .expect("a line");
     let said = String::from_utf8_lossy(&said[..length]).into_owned();
     assert!(said.contains("stays attached"), "{said}");
     file.write_all_at(&[1], 0).expect("still served");
     kill("-TERM", &foreground.id().to_string());
-    until("its leaving the tree", || fs::metadata(&path).is_ok_and(|file| file.len() == 0));
+    until("its leaving the tree", || {
+        fs::metadata(&path).is_ok_and(|file| file.len() == 0)
+    });
     file.write_all_at(&[1], 0).expect("still served");
     drop(file);
     let status = end_of(&mut foreground);
@@ -493,7 +640,11 @@ fn what_programs_want_to_be_stable_is_stable_at_the_target() {
     let attached = Attached::to(&server.url("disk"));
     let recording = attached.recording();
     let mut options = OpenOptions::new();
-    let file = options.write(true).custom_flags(O_DSYNC).open(attached.path()).expect("the file");
+    let file = options
+        .write(true)
+        .custom_flags(O_DSYNC)
+        .open(attached.path())
+        .expect("the file");
     file.write_all_at(&[1; 512], 512).expect("written");
     drop(file);
     let file = open(&attached.path());
@@ -501,10 +652,31 @@ fn what_programs_want_to_be_stable_is_stable_at_the_target() {
     file.sync_data().expect("flushed");
     drop(file);
     attached.detach().expect_success();
-    let said =
-        |filter: &str| tell(&recording, "1-65535", &["-Y", filter, "-T", "fields", "-e", "frame.number"]);
-    let count = |filter: &str| said(filter).lines().filter(|line| line.parse::<u32>().is_ok()).count();
-    assert_eq!(count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 1"), 1, "WRITE(16) with FUA");
-    assert_eq!(count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 0"), 1, "WRITE(16) without");
-    assert!(count("scsi_sbc.opcode == 0x35 || scsi_sbc.opcode == 0x91") >= 1, "SYNCHRONIZE CACHE");
+    let said = |filter: &str| {
+        tell(
+            &recording,
+            "1-65535",
+            &["-Y", filter, "-T", "fields", "-e", "frame.number"],
+        )
+    };
+    let count = |filter: &str| {
+        said(filter)
+            .lines()
+            .filter(|line| line.parse::<u32>().is_ok())
+            .count()
+    };
+    assert_eq!(
+        count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 1"),
+        1,
+        "WRITE(16) with FUA"
+    );
+    assert_eq!(
+        count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 0"),
+        1,
+        "WRITE(16) without"
+    );
+    assert!(
+        count("scsi_sbc.opcode == 0x35 || scsi_sbc.opcode == 0x91") >= 1,
+        "SYNCHRONIZE CACHE"
+    );
 }

@@ -39,8 +39,14 @@ impl Loop {
     pub(crate) fn over(file: &Path, options: &[&str]) -> Loop {
         let alone = loop_devices();
         let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).args(options).arg(file);
-        Loop { device: run_command(&mut command).expect_success().trim().to_owned(), _alone: alone }
+        command
+            .args(["--find", "--show", "--direct-io=on"])
+            .args(options)
+            .arg(file);
+        Loop {
+            device: run_command(&mut command).expect_success().trim().to_owned(),
+            _alone: alone,
+        }
     }
 
     /// The device's path, such as `/dev/loop0`.
@@ -52,7 +58,10 @@ impl Loop {
     fn written_bytes(&self) -> u64 {
         let name = self.device.trim_start_matches("/dev/");
         let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).expect("a block device");
-        let sectors = stat.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+        let sectors = stat
+            .split_whitespace()
+            .nth(6)
+            .and_then(|field| field.parse::<u64>().ok());
         sectors.expect("a number") * 512
     }
 }
@@ -70,7 +79,9 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     pub(crate) fn new(device: &Loop) -> Mounted {
-        let mounted = Mounted { folder: TempDir::new().expect("a temporary folder") };
+        let mounted = Mounted {
+            folder: TempDir::new().expect("a temporary folder"),
+        };
         run("mount", &[Path::new(&device.device), mounted.path()]).expect_success();
         mounted
     }
@@ -93,8 +104,20 @@ impl Drop for Mounted {
 fn fio(folder: &Path) -> Child {
     let mut command = Command::new("fio");
     command
-        .args(["--name=verified", "--rw=randwrite", "--bs=4k-64k", "--size=192M", "--ioengine=libaio"])
-        .args(["--iodepth=16", "--direct=1", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"])
+        .args([
+            "--name=verified",
+            "--rw=randwrite",
+            "--bs=4k-64k",
+            "--size=192M",
+            "--ioengine=libaio",
+        ])
+        .args([
+            "--iodepth=16",
+            "--direct=1",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+        ])
         .args(["--fsync=512", "--randseed=7"])
         .arg(format!("--directory={}", folder.display()))
         .arg(format!("--output={}", folder.join("fio.out").display()))
@@ -105,19 +128,26 @@ fn fio(folder: &Path) -> Child {
 fn expect_verified(mut fio: Child, folder: &Path) {
     let status = end_of(&mut fio);
     let said = fs::read_to_string(folder.join("fio.out")).unwrap_or_default();
-    assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
+    assert!(
+        status.success() && said.contains("err= 0"),
+        "{status}: {said}"
+    );
 }
 
 fn bonnie(folder: &Path) {
     let folder = folder.display().to_string();
-    let arguments = ["-d", &folder, "-s", "64", "-r", "0", "-n", "1", "-u", "root", "-q"];
+    let arguments = [
+        "-d", &folder, "-s", "64", "-r", "0", "-n", "1", "-u", "root", "-q",
+    ];
     run("bonnie++", &arguments).expect_success();
 }
 
 /// Checks that a file system created by `mkfs` continues, and that fio's data is intact, while the target is
 /// killed and restarted.
 fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: &[&str]) {
-    let Some((program, arguments)) = mkfs.split_first() else { return };
+    let Some((program, arguments)) = mkfs.split_first() else {
+        return;
+    };
     if !loops_possible(&[program, "fio", "bonnie++"]) {
         return;
     }
@@ -143,7 +173,11 @@ fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: 
 
 #[test]
 fn ext4_outlives_its_target() {
-    a_file_system_outlives_its_target("disk=file:{state}/disk.img?size=512MiB", &[], &["mkfs.ext4", "-q"]);
+    a_file_system_outlives_its_target(
+        "disk=file:{state}/disk.img?size=512MiB",
+        &[],
+        &["mkfs.ext4", "-q"],
+    );
 }
 
 #[test]
@@ -167,16 +201,25 @@ fn blocks_that_a_file_system_frees_are_free_at_the_target() {
     let mounted = Mounted::new(&device);
     let taken = || {
         use std::os::unix::fs::MetadataExt;
-        fs::metadata(server.state().join("disk.img")).expect("the image").blocks() * 512
+        fs::metadata(server.state().join("disk.img"))
+            .expect("the image")
+            .blocks()
+            * 512
     };
     let empty = taken();
     let file: PathBuf = mounted.path().join("file");
-    fs::write(&file, vec![7; 64 << 20]).and_then(|()| fs::File::open(&file)?.sync_all()).expect("written");
+    fs::write(&file, vec![7; 64 << 20])
+        .and_then(|()| fs::File::open(&file)?.sync_all())
+        .expect("written");
     assert!(taken() > empty + (60 << 20));
     fs::remove_file(&file).expect("removed");
     run("sync", &["-f", &mounted.path().display().to_string()]).expect_success();
     run("fstrim", &[mounted.path()]).expect_success();
-    assert!(taken() < empty + (20 << 20), "{} bytes more than before", taken() - empty);
+    assert!(
+        taken() < empty + (20 << 20),
+        "{} bytes more than before",
+        taken() - empty
+    );
 }
 
 #[test]

@@ -45,12 +45,16 @@ lun = [{ lun = 0, volume = "disk" }]
 /// Waits for a log line that contains all of these parts.
 fn await_line(server: &Server, parts: &[&str]) {
     let has = |line: &str| parts.iter().all(|part| line.contains(part));
-    until(&format!("a line with {parts:?}"), || server.log().lines().any(has));
+    until(&format!("a line with {parts:?}"), || {
+        server.log().lines().any(has)
+    });
 }
 
 #[test]
 fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let at = |name: &str, user: Option<(&str, &str)>| InitiatorConfig {
         chap: user.and_then(|(user, secret)| claim(user, secret)),
         ..initiator(Some(&server.target_name(name)), 1)
@@ -67,25 +71,69 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
             LoginStatus::AuthenticationFailure,
             "unknown account",
         ),
-        (refused("nowhere", None), LoginStatus::NotFound, "no such target"),
-        (refused("closed", None), LoginStatus::NotFound, "initiator not listed (initiators)"),
-        (refused("told", None), LoginStatus::AuthorizationFailure, "initiator not listed (initiators)"),
+        (
+            refused("nowhere", None),
+            LoginStatus::NotFound,
+            "no such target",
+        ),
+        (
+            refused("closed", None),
+            LoginStatus::NotFound,
+            "initiator not listed (initiators)",
+        ),
+        (
+            refused("told", None),
+            LoginStatus::AuthorizationFailure,
+            "initiator not listed (initiators)",
+        ),
     ];
     for (status, expected, why) in causes {
         assert_eq!(status, expected, "{why}");
-        await_line(&server, &["WARN audit: login refused why=", why, "peer=127.0.0.1:", "initiator=\"iqn."]);
+        await_line(
+            &server,
+            &[
+                "WARN audit: login refused why=",
+                why,
+                "peer=127.0.0.1:",
+                "initiator=\"iqn.",
+            ],
+        );
     }
     // From another address, because each address has five lines in ten seconds.
     let away = format!("{}?source=127.0.0.2", server.url("afar"));
     let said = run(LINERATE, &["info", &away]).expect_failure();
-    assert!(said.contains("0202") || said.to_lowercase().contains("authorization"), "{said}");
-    await_line(&server, &["login refused", "address not listed (networks)", "peer=127.0.0.2:"]);
+    assert!(
+        said.contains("0202") || said.to_lowercase().contains("authorization"),
+        "{said}"
+    );
+    await_line(
+        &server,
+        &[
+            "login refused",
+            "address not listed (networks)",
+            "peer=127.0.0.2:",
+        ],
+    );
     let alice = at("disk", Some(("alice", "correct-horse-battery")));
-    let _hers = Peer::log_in(&server, alice.clone()).expect("a session").ready();
-    await_line(&server, &["INFO audit: logged in", "user=\"alice\"", "linerate:disk\""]);
+    let _hers = Peer::log_in(&server, alice.clone())
+        .expect("a session")
+        .ready();
+    await_line(
+        &server,
+        &["INFO audit: logged in", "user=\"alice\"", "linerate:disk\""],
+    );
     let _hers = Peer::log_in(&server, alice).expect("the same nexus, from the same host");
     let replaced = "INFO audit: replaced by another login by=127.0.0.1:";
-    await_line(&server, &[replaced, "session=", "initiator=\"iqn.", "user=\"alice\"", "linerate:disk\""]);
+    await_line(
+        &server,
+        &[
+            replaced,
+            "session=",
+            "initiator=\"iqn.",
+            "user=\"alice\"",
+            "linerate:disk\"",
+        ],
+    );
 
     let control = server.state().join("control").display().to_string();
     let text = TEXT.replace("{port}", &server.port().to_string());
@@ -94,18 +142,39 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     );
     server.reconfigure(&added);
     server.signal("HUP");
-    await_line(&server, &["INFO audit: changed by=\"SIGHUP\"", "+ volume more = ram:2MiB"]);
+    await_line(
+        &server,
+        &[
+            "INFO audit: changed by=\"SIGHUP\"",
+            "+ volume more = ram:2MiB",
+        ],
+    );
     server.reconfigure("[volume.disk]\nspec = \"rom:1MiB\"\n");
     run(LINERATE, &["server", "reload", "--control", &control]).expect_failure();
     await_line(
         &server,
-        &["ERROR audit: configuration not changed by=\"user ", ", process ", "linerate.toml:2:"],
+        &[
+            "ERROR audit: configuration not changed by=\"user ",
+            ", process ",
+            "linerate.toml:2:",
+        ],
     );
-    let gone = text.replace("iqn.2026-01.io.linerate:disk", "iqn.2026-01.io.linerate:disc");
+    let gone = text.replace(
+        "iqn.2026-01.io.linerate:disk",
+        "iqn.2026-01.io.linerate:disc",
+    );
     server.reconfigure(&gone);
-    run(LINERATE, &["server", "reload", "--force", "--control", &control]).expect_success();
+    run(
+        LINERATE,
+        &["server", "reload", "--force", "--control", &control],
+    )
+    .expect_success();
     await_line(&server, &["configuration changed", "force=true"]);
-    let removed = ["INFO audit: changed by=\"user ", "removed while in use: iqn.", " uses the target iqn."];
+    let removed = [
+        "INFO audit: changed by=\"user ",
+        "removed while in use: iqn.",
+        " uses the target iqn.",
+    ];
     await_line(&server, &removed);
 
     server.stop();
@@ -118,8 +187,14 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     ] {
         assert!(log.contains(part), "no {part} in {log}");
     }
-    assert!(!log.contains("horse") && !log.contains("discovery"), "{log}");
-    let is_cut_within_a_field = |line: &&str| line.strip_suffix('…').is_some_and(|line| !line.ends_with('"'));
+    assert!(
+        !log.contains("horse") && !log.contains("discovery"),
+        "{log}"
+    );
+    let is_cut_within_a_field = |line: &&str| {
+        line.strip_suffix('…')
+            .is_some_and(|line| !line.ends_with('"'))
+    };
     let cut: Vec<&str> = log.lines().filter(is_cut_within_a_field).collect();
     assert!(cut.is_empty(), "{cut:#?}");
 }
@@ -127,8 +202,14 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
 #[test]
 fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     for (filter, says) in [
-        ("warn,audti=info", "unknown log target `audti`; did you mean `audit`?"),
-        ("iscsi_server::nowhere=debug", "known are `iscsi_server::admission`"),
+        (
+            "warn,audti=info",
+            "unknown log target `audti`; did you mean `audit`?",
+        ),
+        (
+            "iscsi_server::nowhere=debug",
+            "known are `iscsi_server::admission`",
+        ),
         ("loudly", "`audit`"),
     ] {
         let ended = run(LINERATE, &["--log", filter, "serve", "--check"]);
@@ -140,7 +221,9 @@ fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
 /// A user name may be as long as an iSCSI name. The log line must contain the whole name, and little more.
 #[test]
 fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
-    let Some(server) = Server::configured(TEXT) else { return };
+    let Some(server) = Server::configured(TEXT) else {
+        return;
+    };
     let name = format!("iqn.2026-01.com.example:{}", "x".repeat(190));
     let config = InitiatorConfig {
         initiator_name: Name::new(&name).expect("an iSCSI name"),
@@ -148,17 +231,32 @@ fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
     };
     refusal(Peer::log_in(&server, config));
     let named = format!("initiator=\"{name}\"…");
-    await_line(&server, &["login refused why=\"initiator not listed (initiators)\" peer=127.0.0.1:", &named]);
+    await_line(
+        &server,
+        &[
+            "login refused why=\"initiator not listed (initiators)\" peer=127.0.0.1:",
+            &named,
+        ],
+    );
     let is_short = |line: &str| line.chars().count() <= 600;
     assert!(server.log().lines().all(is_short), "{}", server.log());
 }
 
 #[test]
 fn a_second_server_on_one_state_directory_is_refused_with_the_process_of_the_first() {
-    let Some(server) = Server::configured(TEXT) else { return };
+    let Some(server) = Server::configured(TEXT) else {
+        return;
+    };
     let mut second = Command::new(LINERATE);
     second
-        .args(["serve", "--volume", "other=ram:1MiB", "--listen", "127.0.0.1:0", "--state"])
+        .args([
+            "serve",
+            "--volume",
+            "other=ram:1MiB",
+            "--listen",
+            "127.0.0.1:0",
+            "--state",
+        ])
         .arg(server.state());
     let ended = run_command(second.arg("--control").arg(server.state().join("other")));
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
@@ -177,7 +275,10 @@ fn a_start_that_fails_leaves_no_files_behind() {
     if !other.is_ours() {
         return;
     }
-    let (state, image) = (folder.path().join("a/state"), folder.path().join("disk.img"));
+    let (state, image) = (
+        folder.path().join("a/state"),
+        folder.path().join("disk.img"),
+    );
     let volume = |size: &str| vec![format!("disk=file:{}?size={size}", image.display())];
     let left = || {
         std::fs::read_dir(folder.path())
@@ -187,9 +288,10 @@ fn a_start_that_fails_leaves_no_files_behind() {
     };
     // The address is in use; the second volume does not exist.
     let missing = format!("gone=file:{}", folder.path().join("gone.img").display());
-    for (port, volumes) in
-        [(other.port(), volume("1MiB")), (free_port(), [volume("1MiB"), vec![missing]].concat())]
-    {
+    for (port, volumes) in [
+        (other.port(), volume("1MiB")),
+        (free_port(), [volume("1MiB"), vec![missing]].concat()),
+    ] {
         let ended = run_command(&mut serve(port, &volumes, &state));
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert_eq!(left(), [] as [&str; 0], "{}", ended.said);

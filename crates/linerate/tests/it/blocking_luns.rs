@@ -29,7 +29,9 @@ fn opened(server: &Server, keys: &str) -> Lun {
 /// Runs a future on two tokio threads, without a driver for I/O or time, because futures of `blocking` need
 /// neither.
 fn in_tokio<T>(work: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build();
     runtime.expect("threads").block_on(work)
 }
 
@@ -40,17 +42,27 @@ fn a_lun_is_a_file_of_tokio_at_any_byte() {
         let lun = Lun::open(&url(&server, "")).await.expect("a login");
         let mut disk = TokioLun::new(lun.clone());
         let content: Vec<u8> = (0..2_500_000u32).map(|at| (at % 251) as u8).collect();
-        assert_eq!(disk.seek(SeekFrom::Start(700)).await.expect("a position"), 700);
+        assert_eq!(
+            disk.seek(SeekFrom::Start(700)).await.expect("a position"),
+            700
+        );
         disk.write_all(&content).await.expect("room");
         // Written data is read without a flush: a read waits for the write before it.
-        disk.seek(SeekFrom::Current(-1_000_000)).await.expect("a position");
+        disk.seek(SeekFrom::Current(-1_000_000))
+            .await
+            .expect("a position");
         let mut back = vec![0; 1_000_000];
         disk.read_exact(&mut back).await.expect("the end of it");
         assert!(back == content[1_500_000..]);
         disk.flush().await.expect("memory");
         // The surrounding bytes are unchanged.
         let around = lun.read_bytes(0..2_500_800).await.expect("within the LUN");
-        assert!(around[..700].iter().chain(&around[2_500_700..]).all(|&byte| byte == 0));
+        assert!(
+            around[..700]
+                .iter()
+                .chain(&around[2_500_700..])
+                .all(|&byte| byte == 0)
+        );
         assert!(around[700..2_500_700] == content);
         lun.close().await.expect("an open session");
     });
@@ -61,7 +73,10 @@ fn reads_end_with_the_lun_and_writes_beyond_it_fail() {
     let server = served();
     in_tokio(async {
         let mut disk = TokioLun::new(Lun::open(&url(&server, "")).await.expect("a login"));
-        assert_eq!(disk.seek(SeekFrom::End(-100)).await.expect("a position"), SIZE - 100);
+        assert_eq!(
+            disk.seek(SeekFrom::End(-100)).await.expect("a position"),
+            SIZE - 100
+        );
         disk.write_all(&[7; 100]).await.expect("room");
         let error = disk.write_all(&[7]).await.expect_err("no room");
         assert_eq!(error.kind(), ErrorKind::StorageFull);
@@ -69,7 +84,10 @@ fn reads_end_with_the_lun_and_writes_beyond_it_fail() {
         let mut rest = Vec::new();
         assert_eq!(disk.read_to_end(&mut rest).await.expect("readable"), 200);
         assert_eq!(rest, [[0; 100], [7; 100]].concat());
-        let error = disk.seek(SeekFrom::Current(-(SIZE as i64) - 1)).await.expect_err("before the start");
+        let error = disk
+            .seek(SeekFrom::Current(-(SIZE as i64) - 1))
+            .await
+            .expect_err("before the start");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });
 }
@@ -129,7 +147,12 @@ fn a_target_that_is_lost_for_good_ends_requests() {
     server.kill();
     let read = lun.read(Extent::new(0, 1), Buffer::zeroed(512));
     assert_eq!(read.wait().map(drop), Err(DeviceError::NotReady));
-    let error = in_tokio(async { TokioLun::new(lun).read_u8().await.expect_err("a lost session") });
+    let error = in_tokio(async {
+        TokioLun::new(lun)
+            .read_u8()
+            .await
+            .expect_err("a lost session")
+    });
     assert_eq!(error.kind(), ErrorKind::NotConnected);
 }
 
@@ -138,6 +161,11 @@ fn who_is_not_there_is_told() {
     let mut server = served();
     let url = url(&server, "");
     server.kill();
-    let Err(error) = Lun::open(&url).wait() else { panic!("there is no server") };
-    assert!(error.to_string().starts_with("cannot connect to 127.0.0.1"), "{error}");
+    let Err(error) = Lun::open(&url).wait() else {
+        panic!("there is no server")
+    };
+    assert!(
+        error.to_string().starts_with("cannot connect to 127.0.0.1"),
+        "{error}"
+    );
 }

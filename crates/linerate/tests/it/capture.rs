@@ -27,10 +27,18 @@ struct Artefact {
 const ARTEFACTS: &[Artefact] = &[
     // libiscsi requests 64 bytes of VPD page 83h first. The page is longer, so it is truncated, and its PAGE
     // LENGTH contains the full length (SPC-4 4.3.5.6); the dissector follows that length beyond the data.
-    Artefact { message: "Malformed Packet", frame: "Inquiry Response Data", data_bytes: Some("64") },
+    Artefact {
+        message: "Malformed Packet",
+        frame: "Inquiry Response Data",
+        data_bytes: Some("64"),
+    },
     // A mode page in the sub_page format, such as Control Extension, has two more bytes in front (SPC-4
     // 7.5.7). The dissector (4.0) takes the last two of these for the next page, with number 0 and length 0.
-    Artefact { message: "Unknown Page", frame: "Mode Sense(10)", data_bytes: None },
+    Artefact {
+        message: "Unknown Page",
+        frame: "Mode Sense(10)",
+        data_bytes: None,
+    },
     // The dissector uses this message for MAINTENANCE IN, of which it supports few service actions.
     Artefact {
         message: "No dissection for this service action",
@@ -55,12 +63,18 @@ pub(crate) fn watched<T>(server: &Server, what: impl Fn() -> T) -> T {
 /// Like [`watched`], with any service on a port.
 pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
     for _ in 1..ATTEMPTS {
-        let Some(capture) = Capture::begin(port) else { return what() };
+        let Some(capture) = Capture::begin(port) else {
+            return what();
+        };
         let outcome = what();
         let capture = capture.end();
         if capture.is_whole() {
             let faults = capture.faults();
-            assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+            assert!(
+                faults.is_empty(),
+                "tshark complains:\n{}",
+                faults.join("\n")
+            );
             return outcome;
         }
     }
@@ -96,16 +110,27 @@ impl Capture {
             "-f",
             &format!("tcp port {port}"),
         ]);
-        command.arg("-w").arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("-w")
+            .arg(file.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut dumpcap = command.spawn().expect("dumpcap");
-        let mut lines = BufReader::new(dumpcap.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(dumpcap.stderr.take().expect("a pipe"))
+            .lines()
+            .map_while(Result::ok);
         if !lines.any(|line| line.contains("Capturing on")) {
             eprintln!("not decoded: dumpcap may not capture on the loopback here");
             let _ = dumpcap.wait();
             return None;
         }
         std::thread::spawn(move || lines.for_each(drop)); // so that it never blocks on a full pipe
-        let mut capture = Capture { dumpcap, port, file };
+        let mut capture = Capture {
+            dumpcap,
+            port,
+            file,
+        };
         capture.until_a_probe_is_in_it();
         Some(capture)
     }
@@ -117,7 +142,10 @@ impl Capture {
             signal(&self.dumpcap, "INT");
         }
         end_of(&mut self.dumpcap);
-        Captured { port: self.port, file: self.file }
+        Captured {
+            port: self.port,
+            file: self.file,
+        }
     }
 
     /// Connects to the port until the file has grown by the frames of this connection and no longer changes.
@@ -162,7 +190,12 @@ impl Captured {
             return !has_gaps && has_pdus;
         }
         let frames = |filter| self.tell(&["-Y", filter, "-T", "fields", "-e", "frame.number"]);
-        let count = |lines: String| lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
+        let count = |lines: String| {
+            lines
+                .lines()
+                .filter(|line| line.parse::<u64>().is_ok())
+                .count()
+        };
         count(frames(GAPS)) == 0 && count(frames("iscsi")) > 0
     }
 
@@ -181,7 +214,10 @@ impl Captured {
 /// The relevant complaints of tshark about a file of packets.
 pub(crate) fn faults(file: &Path, ports: &str) -> Vec<String> {
     let options = ["-Y", COMPLAINTS].into_iter().chain(FIELDS.iter().copied());
-    tell(file, ports, &options.collect::<Vec<_>>()).lines().filter_map(fault).collect()
+    tell(file, ports, &options.collect::<Vec<_>>())
+        .lines()
+        .filter_map(fault)
+        .collect()
 }
 
 /// tshark's output for a file of packets, with those of these ports decoded as iSCSI (`3260` or `1-65535`).
@@ -189,9 +225,14 @@ pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     let file = file.display().to_string();
     let decode_as = format!("tcp.port=={ports},iscsi");
     let guessers = guessers();
-    let guessing_off = guessers.iter().flat_map(|guesser| ["--disable-protocol", guesser]);
-    let arguments: Vec<&str> =
-        ["-r", &file, "-d", &decode_as].into_iter().chain(guessing_off).chain(what.iter().copied()).collect();
+    let guessing_off = guessers
+        .iter()
+        .flat_map(|guesser| ["--disable-protocol", guesser]);
+    let arguments: Vec<&str> = ["-r", &file, "-d", &decode_as]
+        .into_iter()
+        .chain(guessing_off)
+        .chain(what.iter().copied())
+        .collect();
     run("tshark", &arguments).expect_success()
 }
 
@@ -207,7 +248,10 @@ pub(crate) fn guessers() -> &'static [String] {
             let mut fields = line.split_whitespace();
             (fields.next() == Some("tcp")).then_some(fields.next()?)
         });
-        names.filter(|&name| name != "iscsi").map(str::to_owned).collect()
+        names
+            .filter(|&name| name != "iscsi")
+            .map(str::to_owned)
+            .collect()
     })
 }
 
@@ -244,7 +288,9 @@ const WARNING: u32 = 0x0060_0000;
 /// The description of a frame, if one of its complaints is relevant.
 fn fault(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let [_, severities, groups, messages, data_bytes, frame] = fields[..] else { return None }; // tshark's own remarks
+    let [_, severities, groups, messages, data_bytes, frame] = fields[..] else {
+        return None;
+    }; // tshark's own remarks
     let artefact = |message: &str| {
         ARTEFACTS.iter().any(|artefact| {
             message.contains(artefact.message)
@@ -252,7 +298,10 @@ fn fault(line: &str) -> Option<String> {
                 && artefact.data_bytes.is_none_or(|bytes| bytes == data_bytes)
         })
     };
-    let mut complaints = severities.split('|').zip(groups.split('|')).zip(messages.split('|'));
+    let mut complaints = severities
+        .split('|')
+        .zip(groups.split('|'))
+        .zip(messages.split('|'));
     let counts = complaints.any(|((severity, group), message)| {
         let severity: u32 = severity.parse().unwrap_or_default();
         severity >= WARNING && group != GROUP_SEQUENCE && !artefact(message)
@@ -262,8 +311,14 @@ fn fault(line: &str) -> Option<String> {
 
 #[test]
 fn a_complaint_of_tcp_is_not_one_of_iscsi() {
-    assert_eq!(fault("7\t6291456\t33554432\tTCP Zero Window segment\t\t[TCP ZeroWindow]"), None);
-    assert!(fault("7\t2097152|6291456\t33554432|83886080\tACK|Unknown Page\t64\tSCSI: Data In").is_some());
+    assert_eq!(
+        fault("7\t6291456\t33554432\tTCP Zero Window segment\t\t[TCP ZeroWindow]"),
+        None
+    );
+    assert!(
+        fault("7\t2097152|6291456\t33554432|83886080\tACK|Unknown Page\t64\tSCSI: Data In")
+            .is_some()
+    );
 }
 
 #[test]

@@ -14,8 +14,16 @@ use tempfile::TempDir;
 use crate::program::{Ended, installed, run_command, until};
 use crate::server::free_port;
 
-const PROGRAMS: &[&str] =
-    &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "rados", "monmaptool", "setpriv"];
+const PROGRAMS: &[&str] = &[
+    "ceph-mon",
+    "ceph-mgr",
+    "ceph-osd",
+    "ceph",
+    "rbd",
+    "rados",
+    "monmaptool",
+    "setpriv",
+];
 
 /// The configuration, with minimal sizes, for 127.0.0.1 only.
 const CONFIGURATION: &str = "\
@@ -90,29 +98,48 @@ impl Ceph {
             fs::create_dir(folder.path().join(part)).expect("a temporary folder");
         }
         let port = free_port().to_string();
-        let configuration =
-            CONFIGURATION.replace("FSID", &cluster).replace("PORT", &port).replace("DIR", &at);
+        let configuration = CONFIGURATION
+            .replace("FSID", &cluster)
+            .replace("PORT", &port)
+            .replace("DIR", &at);
         let configuration = configuration.replace("WATCH", WATCH);
         fs::write(folder.path().join("ceph.conf"), configuration).expect("a temporary file");
         let map = format!("{at}/monmap");
         let in_folder = |program: &str, arguments: &[&str]| {
             let mut command = Command::new(program);
-            run_command(command.args(arguments).env("CEPH_CONF", format!("{at}/ceph.conf"))).expect_success()
+            run_command(
+                command
+                    .args(arguments)
+                    .env("CEPH_CONF", format!("{at}/ceph.conf")),
+            )
+            .expect_success()
         };
         let monitors = format!("[v1:127.0.0.1:{port}]");
-        in_folder("monmaptool", &["--create", "--fsid", &cluster, "--addv", "a", &monitors, &map]);
+        in_folder(
+            "monmaptool",
+            &[
+                "--create", "--fsid", &cluster, "--addv", "a", &monitors, &map,
+            ],
+        );
         in_folder("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map]);
         let monitor = daemon(folder.path(), "ceph-mon", "a");
         let manager = daemon(folder.path(), "ceph-mgr", "x");
         let conf = format!("{at}/ceph.conf");
         until("the monitor knows the object server", || {
             let mut command = Command::new("ceph");
-            command.args(["--connect-timeout", "120", "osd", "create", &osd]).env("CEPH_CONF", &conf);
+            command
+                .args(["--connect-timeout", "120", "osd", "create", &osd])
+                .env("CEPH_CONF", &conf);
             run_command(&mut command).status.success()
         });
         in_folder("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd]);
         let osd = daemon(folder.path(), "ceph-osd", "0");
-        let mut ceph = Ceph { folder, monitor, manager, osd };
+        let mut ceph = Ceph {
+            folder,
+            monitor,
+            manager,
+            osd,
+        };
         ceph.until_up();
         ceph.until_told(&["osd", "pool", "create", "rbd", "8"]);
         ceph.rbd(&["pool", "init", "rbd"]);
@@ -130,7 +157,10 @@ impl Ceph {
 
     /// The specification of a volume in the cluster: an image of the pool `rbd`, with options.
     pub(crate) fn volume(&self, image: &str, options: &str) -> String {
-        format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
+        format!(
+            "rbd:rbd/{image}?conf={}{options}",
+            self.configuration().display()
+        )
     }
 
     pub(crate) fn configuration(&self) -> PathBuf {
@@ -139,14 +169,23 @@ impl Ceph {
 
     /// Runs a program with this cluster's configuration.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Ended {
-        run_command(Command::new(program).args(arguments).env("CEPH_CONF", self.configuration()))
+        run_command(
+            Command::new(program)
+                .args(arguments)
+                .env("CEPH_CONF", self.configuration()),
+        )
     }
 
     /// Like [`Ceph::run`], in the background.
     pub(crate) fn start_program(&self, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
-        command.args(arguments).env("CEPH_CONF", self.configuration()).stdin(Stdio::null());
-        command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
+        command
+            .args(arguments)
+            .env("CEPH_CONF", self.configuration())
+            .stdin(Stdio::null());
+        command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 
     /// The output of a successful `rbd …`.
@@ -181,7 +220,9 @@ impl Ceph {
     /// Repeats a command to the monitor until it succeeds, because the monitor rejects a client without the
     /// cluster's ID.
     fn until_told(&self, arguments: &[&str]) {
-        until(arguments[1], || self.run("ceph", arguments).status.success());
+        until(arguments[1], || {
+            self.run("ceph", arguments).status.success()
+        });
     }
 
     fn osd_is(&self, state: &str) -> bool {
@@ -192,12 +233,17 @@ impl Ceph {
 
 impl Drop for Ceph {
     fn drop(&mut self) {
-        [&mut self.manager, &mut self.osd, &mut self.monitor].into_iter().for_each(end);
+        [&mut self.manager, &mut self.osd, &mut self.monitor]
+            .into_iter()
+            .for_each(end);
         if thread::panicking() {
             for log in ["mon.log", "osd.log"] {
                 let text = fs::read_to_string(self.folder.path().join(log)).unwrap_or_default();
                 let last: Vec<_> = text.lines().rev().take(20).collect();
-                eprintln!("--- {log}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+                eprintln!(
+                    "--- {log}\n{}",
+                    last.into_iter().rev().collect::<Vec<_>>().join("\n")
+                );
             }
         }
     }
@@ -213,11 +259,18 @@ fn end(child: &mut Child) {
 /// it. That thread lives as long as the test's process, so no daemon remains after a killed test.
 fn daemon(folder: &Path, program: &str, name: &str) -> Child {
     static STARTER: OnceLock<Sender<(Command, Sender<Child>)>> = OnceLock::new();
-    let output = || File::options().create(true).append(true).open(folder.join("output"));
+    let output = || {
+        File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join("output"))
+    };
     let output = || Stdio::from(output().expect("a temporary file"));
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", program, "-f", "-i", name]);
-    command.env("CEPH_CONF", folder.join("ceph.conf")).stdin(Stdio::null());
+    command
+        .env("CEPH_CONF", folder.join("ceph.conf"))
+        .stdin(Stdio::null());
     command.stdout(output()).stderr(output());
     let starter = STARTER.get_or_init(|| {
         let (give, wanted) = mpsc::channel::<(Command, Sender<Child>)>();
@@ -234,5 +287,8 @@ fn daemon(folder: &Path, program: &str, name: &str) -> Child {
 }
 
 fn uuid() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/uuid").expect("the kernel makes them").trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .expect("the kernel makes them")
+        .trim()
+        .to_owned()
 }

@@ -11,17 +11,30 @@ use crate::server::Server;
 
 fn check(text: &str, folder: &Path) -> Ended {
     let file = folder.join("linerate.toml");
-    fs::write(&file, text.replace("{folder}", &folder.display().to_string())).expect("a file");
+    fs::write(
+        &file,
+        text.replace("{folder}", &folder.display().to_string()),
+    )
+    .expect("a file");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("our own file");
     run_command(
-        Command::new(env!("CARGO_BIN_EXE_linerate")).args(["serve", "--check", "--config"]).arg(&file),
+        Command::new(env!("CARGO_BIN_EXE_linerate"))
+            .args(["serve", "--check", "--config"])
+            .arg(&file),
     )
 }
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
     names.sort();
     names
 }
@@ -50,8 +63,10 @@ fn all_that_is_wrong_is_told_and_nothing_is_changed() {
         ("same", "file:{folder}/one.img"),
         ("made", "file:{folder}/made.img?size=1MiB"),
     ];
-    let text: String =
-        volumes.iter().map(|(name, spec)| format!("[volume.{name}]\nspec = \"{spec}\"\n")).collect();
+    let text: String = volumes
+        .iter()
+        .map(|(name, spec)| format!("[volume.{name}]\nspec = \"{spec}\"\n"))
+        .collect();
     let luns: String = volumes
         .iter()
         .enumerate()
@@ -74,8 +89,14 @@ fn all_that_is_wrong_is_told_and_nothing_is_changed() {
     ] {
         assert!(said.contains(&mistake), "no {mistake} in {said}");
     }
-    assert!(!said.contains("volume made") && !said.contains("volume one:"), "{said}");
-    assert_eq!(names(folder.path()), ["linerate.toml", "one.img", "short.img", "socket", "state"]);
+    assert!(
+        !said.contains("volume made") && !said.contains("volume one:"),
+        "{said}"
+    );
+    assert_eq!(
+        names(folder.path()),
+        ["linerate.toml", "one.img", "short.img", "socket", "state"]
+    );
     assert_eq!(names(&folder.path().join("state")), ["volumes"]);
     assert_eq!(names(&folder.path().join("state/volumes")), ["kept"]);
 }
@@ -97,11 +118,21 @@ fn the_configuration_of_a_running_server_is_good() {
     let text = format!(
         "state = \"{{state}}\"\ncontrol = \"{{state}}/control\"\n[[portal]]\nlisten = \"127.0.0.1:{{port}}\"\n[volume.disk]\nspec = \"file:{{state}}/disk.img?size=1MiB\"\n{TARGET}lun = [{{ lun = 0, volume = \"disk\" }}]\n"
     );
-    let Some(server) = Server::configured(&text) else { return };
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let state = server.state().display().to_string();
-    let text = text.replace("{state}", &state).replace("{port}", &server.port().to_string());
+    let text = text
+        .replace("{state}", &state)
+        .replace("{port}", &server.port().to_string());
     let said = check(&text, folder.path()).expect_success();
-    let process = format!("a server runs with the state directory {state} (process {})", server.pid());
-    assert!(said.contains(&process) && said.contains("the configuration is valid"), "{said}");
+    let process = format!(
+        "a server runs with the state directory {state} (process {})",
+        server.pid()
+    );
+    assert!(
+        said.contains(&process) && said.contains("the configuration is valid"),
+        "{said}"
+    );
 }

@@ -10,9 +10,15 @@ fn discovery_lists_the_target_with_its_size() {
         return;
     }
     let server = Server::serving(&["disk=ram:64MiB"]);
-    let said = watched(&server, || ask("iscsi-ls", &["-s"], &format!("iscsi://{}", server.portal())));
+    let said = watched(&server, || {
+        ask("iscsi-ls", &["-s"], &format!("iscsi://{}", server.portal()))
+    });
     assert!(
-        said.contains(&format!("Target:{} Portal:{},1", server.target_name("disk"), server.portal())),
+        said.contains(&format!(
+            "Target:{} Portal:{},1",
+            server.target_name("disk"),
+            server.portal()
+        )),
         "{said}"
     );
     assert!(said.contains("Type:DIRECT_ACCESS (Size:63M)"), "{said}"); // it rounds (last LBA * block) down
@@ -25,8 +31,17 @@ fn ipv6_serves_as_well() {
     }
     let server = Server::serving(&["disk=ram:64MiB"]);
     if server.is_ours() && has_ipv6() {
-        let said = watched(&server, || ask("iscsi-ls", &["-s"], &format!("iscsi://[::1]:{}", server.port())));
-        assert!(said.contains(&format!("Portal:[::1]:{},1", server.port())), "{said}");
+        let said = watched(&server, || {
+            ask(
+                "iscsi-ls",
+                &["-s"],
+                &format!("iscsi://[::1]:{}", server.port()),
+            )
+        });
+        assert!(
+            said.contains(&format!("Portal:[::1]:{},1", server.port())),
+            "{said}"
+        );
         assert!(said.contains("Type:DIRECT_ACCESS"), "{said}");
     }
 }
@@ -40,14 +55,21 @@ fn every_vital_product_data_page_listed_is_there() {
     let url = server.url("disk");
     watched(&server, || {
         let standard = ask("iscsi-inq", &[], &url);
-        assert!(standard.contains("Peripheral Device Type:DIRECT_ACCESS"), "{standard}");
+        assert!(
+            standard.contains("Peripheral Device Type:DIRECT_ACCESS"),
+            "{standard}"
+        );
         let list = ask("iscsi-inq", &["-e", "1", "-c", "0"], &url);
         let pages: Vec<u8> = list.lines().filter_map(listed_page).collect();
         assert!(pages.contains(&0x83) && pages.contains(&0xb0), "{list}");
         for page in pages {
             let ended = run("iscsi-inq", &["-e", "1", "-c", &page.to_string(), &url]);
             let undecoded = !DECODED.contains(&page) && ended.said.contains("failed to unmarshall");
-            assert!(ended.status.success() || undecoded, "page {page:02x}h: {}", ended.said);
+            assert!(
+                ended.status.success() || undecoded,
+                "page {page:02x}h: {}",
+                ended.said
+            );
         }
     });
 }
@@ -69,13 +91,22 @@ fn capacity_and_block_lengths_are_as_specified() {
     let server = Server::serving(&["disk=ram:64MiB", "large=ram:64MiB?block=4096"]);
     watched(&server, || {
         let said = ask("iscsi-readcapacity16", &[], &server.url("disk"));
-        assert!(said.contains("RETURNED LOGICAL BLOCK ADDRESS:131071"), "{said}");
+        assert!(
+            said.contains("RETURNED LOGICAL BLOCK ADDRESS:131071"),
+            "{said}"
+        );
         assert!(said.contains("LOGICAL BLOCK LENGTH IN BYTES:512"), "{said}");
         assert!(said.contains("LBPME:1 LBPRZ:1"), "{said}");
         if server.is_ours() {
             let said = ask("iscsi-readcapacity16", &[], &server.url("large"));
-            assert!(said.contains("RETURNED LOGICAL BLOCK ADDRESS:16383"), "{said}");
-            assert!(said.contains("LOGICAL BLOCK LENGTH IN BYTES:4096"), "{said}");
+            assert!(
+                said.contains("RETURNED LOGICAL BLOCK ADDRESS:16383"),
+                "{said}"
+            );
+            assert!(
+                said.contains("LOGICAL BLOCK LENGTH IN BYTES:4096"),
+                "{said}"
+            );
         }
     });
 }
@@ -105,7 +136,11 @@ fn a_second_of_random_reads_has_no_error() {
     }
     let server = Server::serving(&["disk=ram:64MiB"]);
     let said = watched(&server, || {
-        ask("iscsi-perf", &["-m", "32", "-b", "8", "-t", "1", "-r"], &server.url("disk"))
+        ask(
+            "iscsi-perf",
+            &["-m", "32", "-b", "8", "-t", "1", "-r"],
+            &server.url("disk"),
+        )
     });
     assert!(said.contains("iops average"), "{said}");
     assert!(!said.contains("iops average 0 "), "{said}");

@@ -12,7 +12,9 @@ use tempfile::TempDir;
 
 use crate::nbd::Both;
 use crate::nbd_client::Foreign;
-use crate::program::{Ended, end_of, installed, run, run_command, signal, until, write_patterned_file};
+use crate::program::{
+    Ended, end_of, installed, run, run_command, signal, until, write_patterned_file,
+};
 use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
@@ -43,7 +45,9 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Scene {
-        Scene { folder: tempfile::tempdir().expect("a temporary folder") }
+        Scene {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -87,7 +91,9 @@ impl Scene {
             for (index, block) in data.chunks_mut(512).enumerate() {
                 block[..8].copy_from_slice(&(at + index as u64).to_le_bytes());
             }
-            file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&data)).expect("an image");
+            file.seek(SeekFrom::Start(at))
+                .and_then(|_| file.write_all(&data))
+                .expect("an image");
         }
         self.text(name)
     }
@@ -110,7 +116,10 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
         });
         one.expect("data") == other.expect("data")
     };
-    length(&one) == length(&other) && [&one, &other].iter().all(|file| data(file).iter().all(equal))
+    length(&one) == length(&other)
+        && [&one, &other]
+            .iter()
+            .all(|file| data(file).iter().all(equal))
 }
 
 /// The data extents of a file, in pieces of up to 1 MiB.
@@ -118,7 +127,11 @@ fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut pieces, mut at) = (Vec::new(), 0);
     while let Ok(start) = seek(file, Whence::Data(at)) {
         at = seek(file, Whence::Hole(start)).expect("an end");
-        pieces.extend((start..at).step_by(MIB as usize).map(|piece| (piece, MIB.min(at - piece))));
+        pieces.extend(
+            (start..at)
+                .step_by(MIB as usize)
+                .map(|piece| (piece, MIB.min(at - piece))),
+        );
     }
     pieces
 }
@@ -131,36 +144,71 @@ fn space(path: &str) -> u64 {
 fn a_sparse_image_keeps_its_holes_there_and_back_and_on_the_wire() {
     const BYTES: u64 = 4 << 30;
     const DATA: u64 = 200 * MIB;
-    let Some(server) = ours(&["disk=file:{state}/disk.img?size=4GiB"]) else { return };
+    let Some(server) = ours(&["disk=file:{state}/disk.img?size=4GiB"]) else {
+        return;
+    };
     let proxy = Proxy::to(server.port());
-    let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+    let url = server
+        .url("disk")
+        .replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
     let scene = Scene::new();
-    let (image, back) = (scene.image("image", BYTES, scattered(BYTES, 200)), scene.text("back"));
+    let (image, back) = (
+        scene.image("image", BYTES, scattered(BYTES, 200)),
+        scene.text("back"),
+    );
     let before = proxy.bytes();
     let there = scene.copied(&image, &url, &[]);
     let written = proxy.bytes();
     assert_eq!(there["bytes"], BYTES);
-    assert!(written - before < DATA + DATA / 10, "{} bytes on the wire", written - before);
+    assert!(
+        written - before < DATA + DATA / 10,
+        "{} bytes on the wire",
+        written - before
+    );
     scene.copied(&url, &back, &[]);
     let read = proxy.bytes() - written;
     assert!(read < DATA + DATA / 10, "{read} bytes on the wire");
     assert!(same(&image, &back));
-    assert!(space(&back) < DATA + DATA / 10, "{} bytes of space", space(&back));
+    assert!(
+        space(&back) < DATA + DATA / 10,
+        "{} bytes of space",
+        space(&back)
+    );
     assert!(space(&server.state().join("disk.img").display().to_string()) < DATA + DATA / 10);
     if installed(&["qemu-img"]) {
-        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.url("disk")]).expect_success();
+        run(
+            "qemu-img",
+            &[
+                "compare",
+                "-f",
+                "raw",
+                "-F",
+                "raw",
+                &image,
+                &server.url("disk"),
+            ],
+        )
+        .expect_success();
     }
 }
 
 #[test]
 fn zeros_among_data_are_left_out_and_what_was_there_is_gone() {
-    let Some(server) = ours(&["disk=ram:32MiB", "thick=ram:32MiB?block=4096"]) else { return };
+    let Some(server) = ours(&["disk=ram:32MiB", "thick=ram:32MiB?block=4096"]) else {
+        return;
+    };
     let scene = Scene::new();
     let full = scene.text("full");
     write_patterned_file(Path::new(&full), 32 << 20);
     std::fs::write(scene.path("zeros"), vec![0; 32 << 20]).expect("an image without holes");
-    let mut mixed = File::options().write(true).open(scene.path("zeros")).expect("it");
-    mixed.seek(SeekFrom::Start(5 * MIB + 100)).and_then(|_| mixed.write_all(b"data")).expect("it");
+    let mut mixed = File::options()
+        .write(true)
+        .open(scene.path("zeros"))
+        .expect("it");
+    mixed
+        .seek(SeekFrom::Start(5 * MIB + 100))
+        .and_then(|_| mixed.write_all(b"data"))
+        .expect("it");
     for volume in ["disk", "thick"] {
         let url = server.url(volume);
         scene.copied(&full, &url, &[]);
@@ -173,7 +221,9 @@ fn zeros_among_data_are_left_out_and_what_was_there_is_gone() {
 
 #[test]
 fn a_file_of_any_length_comes_back_to_the_byte() {
-    let Some(server) = ours(&["disk=ram:4MiB", "large=ram:4MiB?block=4096"]) else { return };
+    let Some(server) = ours(&["disk=ram:4MiB", "large=ram:4MiB?block=4096"]) else {
+        return;
+    };
     let scene = Scene::new();
     let odd = scene.text("odd");
     std::fs::write(&odd, [&[7; 1_000_003][..], b"end"].concat()).expect("an image");
@@ -184,29 +234,45 @@ fn a_file_of_any_length_comes_back_to_the_byte() {
     assert!(same(&odd, &scene.text("other")));
     if installed(&["sha256sum"]) {
         let sum = run("sha256sum", &[&odd]).expect_success();
-        assert!(sum.starts_with(copied["sha256"].as_str().expect("a digest")), "{sum} {copied}");
+        assert!(
+            sum.starts_with(copied["sha256"].as_str().expect("a digest")),
+            "{sum} {copied}"
+        );
     }
 }
 
 #[test]
 fn what_lies_behind_the_copy_is_left_alone() {
-    let Some(server) = ours(&["disk=ram:8MiB?block=4096"]) else { return };
+    let Some(server) = ours(&["disk=ram:8MiB?block=4096"]) else {
+        return;
+    };
     let scene = Scene::new();
     let (full, short) = (scene.text("full"), scene.text("short"));
     write_patterned_file(Path::new(&full), 8 << 20);
     std::fs::write(&short, vec![9; 512 * 3]).expect("an image");
     scene.copied(&full, &server.url("disk"), &[]);
-    let said = run_command(&mut scene.copy(&short, &server.url("disk"), &["--yes"])).expect_success();
-    assert!(said.contains("bytes of") && said.contains("are not changed"), "{said}");
+    let said =
+        run_command(&mut scene.copy(&short, &server.url("disk"), &["--yes"])).expect_success();
+    assert!(
+        said.contains("bytes of") && said.contains("are not changed"),
+        "{said}"
+    );
     scene.copied(&server.url("disk"), &scene.text("back"), &[]);
-    let (before, after) = (std::fs::read(&full).expect("it"), std::fs::read(scene.path("back")).expect("it"));
+    let (before, after) = (
+        std::fs::read(&full).expect("it"),
+        std::fs::read(scene.path("back")).expect("it"),
+    );
     assert!(after[..1536].iter().all(|byte| *byte == 9) && after[1536..] == before[1536..]);
 }
 
 /// Starts a copy, and waits until it has recorded its progress.
 fn begun(scene: &Scene, from: &str, to: &str) -> Child {
     let mut command = scene.copy(from, to, &["--checkpoint", "1", "--depth", "1"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the linerate binary");
+    let child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the linerate binary");
     until("a checkpoint", || scene.path("journal/copy.json").exists());
     child
 }
@@ -225,7 +291,10 @@ const SLOW: &str = "disk=delay:40ms:[file:{state}/disk.img?size=128MiB]";
 /// resumed copy.
 fn killed_and_resumed(scene: &Scene, image: &str, url: &str) -> (u64, serde_json::Value) {
     let mut child = begun(scene, image, url);
-    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("a running copy");
     let at = done_bytes(scene);
     assert!(at > 0 && at < 128 * MIB, "{at}");
     let rest = scene.copied(image, url, &["--verify", "--depth", "32"]);
@@ -237,9 +306,16 @@ fn killed_and_resumed(scene: &Scene, image: &str, url: &str) -> (u64, serde_json
 fn a_copy_that_was_killed_resumes() {
     let Some(server) = ours(&[SLOW]) else { return };
     let (scene, url) = (Scene::new(), server.url("disk"));
-    let image = scene.image("image", 128 * MIB, [(0, 80 * MIB), (100 * MIB + 512, 8 * MIB)]);
+    let image = scene.image(
+        "image",
+        128 * MIB,
+        [(0, 80 * MIB), (100 * MIB + 512, 8 * MIB)],
+    );
     let (at, rest) = killed_and_resumed(&scene, &image, &url);
-    assert!(rest["written_bytes"].as_u64().expect("a number") <= 89 * MIB - at.min(80 * MIB), "{rest}");
+    assert!(
+        rest["written_bytes"].as_u64().expect("a number") <= 89 * MIB - at.min(80 * MIB),
+        "{rest}"
+    );
     assert!(!scene.path("journal").exists());
     scene.copied(&url, &scene.text("back"), &["--depth", "64"]);
     assert!(same(&image, &scene.text("back")));
@@ -247,7 +323,9 @@ fn a_copy_that_was_killed_resumes() {
 
 #[test]
 fn a_copy_to_an_export_whose_server_names_its_volume_is_resumed() {
-    let Some(server) = Both::serving(&[SLOW], "") else { return };
+    let Some(server) = Both::serving(&[SLOW], "") else {
+        return;
+    };
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
     killed_and_resumed(&scene, &image, &url);
@@ -263,7 +341,10 @@ fn a_copy_that_cannot_be_resumed_says_so_at_its_beginning() {
     let image = scene.image("image", 8 * MIB, [(0, MIB)]);
     let url = format!("nbd://127.0.0.1:{}/", server.port);
     let said = run_command(&mut scene.copy(&image, &url, &["--yes"])).expect_success();
-    assert!(said.contains("cannot be resumed") && said.contains(&url), "{said}");
+    assert!(
+        said.contains("cannot be resumed") && said.contains(&url),
+        "{said}"
+    );
 }
 
 #[test]
@@ -272,9 +353,15 @@ fn a_device_that_is_missing_is_not_made_a_file() {
     let image = scene.image("image", MIB, [(0, MIB)]);
     let (code, said) = scene.refused(&image, "/dev/linerate-no-such-disk", &["--yes"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("the device /dev/linerate-no-such-disk does not exist"), "{said}");
+    assert!(
+        said.contains("the device /dev/linerate-no-such-disk does not exist"),
+        "{said}"
+    );
     let said = linerate(&["bench", "/dev/linerate-no-such-disk"]).expect_failure();
-    assert!(said.contains("does not exist") && !said.contains("--size"), "{said}");
+    assert!(
+        said.contains("does not exist") && !said.contains("--size"),
+        "{said}"
+    );
     assert!(!Path::new("/dev/linerate-no-such-disk").exists());
 }
 
@@ -289,7 +376,12 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     signal(&child, "INT");
     let status = end_of(&mut child);
     let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    child
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut said)
+        .expect("text");
     assert_eq!(status.code(), Some(130), "{said}");
     assert!(
         said.contains("interrupted at") && said.contains("run the same command again to resume"),
@@ -298,7 +390,11 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     let at = done_bytes(&scene);
     let rest = scene.copied(&url, &back, &["--depth", "64", "--checksum"]);
     assert_eq!(rest["resumed_at_bytes"], at);
-    assert_eq!(rest["read_bytes"], 80 * MIB, "a digest is of everything: {rest}");
+    assert_eq!(
+        rest["read_bytes"],
+        80 * MIB,
+        "a digest is of everything: {rest}"
+    );
     assert!(same(&image, &back));
 }
 
@@ -316,8 +412,13 @@ fn what_has_become_zero_in_the_source_is_zero_in_a_file_that_is_gone_on_with() {
         let file = File::open(&back).expect("the destination");
         seek(&file, Whence::Data(at)).is_ok()
     };
-    until("writing beyond the checkpoint", || written_beyond(done_bytes(&scene) + MIB));
-    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    until("writing beyond the checkpoint", || {
+        written_beyond(done_bytes(&scene) + MIB)
+    });
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("a running copy");
     let at = done_bytes(&scene);
     assert!(written_beyond(at) && at < 127 * MIB, "{at}");
     in_a_world(async {
@@ -328,7 +429,13 @@ fn what_has_become_zero_in_the_source_is_zero_in_a_file_that_is_gone_on_with() {
     });
     let rest = scene.copied(&url, &back, &["--depth", "64"]);
     assert_eq!(rest["resumed_at_bytes"], at);
-    assert!(same(&server.state().join("disk.img").display().to_string(), &back), "resumed at {at}");
+    assert!(
+        same(
+            &server.state().join("disk.img").display().to_string(),
+            &back
+        ),
+        "resumed at {at}"
+    );
 }
 
 #[test]
@@ -337,13 +444,23 @@ fn a_source_that_has_changed_is_not_gone_on_with() {
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
     let mut child = begun(&scene, &image, &url);
-    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("a running copy");
     let mut file = File::options().write(true).open(&image).expect("the image");
     file.write_all(b"changed").expect("the image");
     let (code, said) = scene.refused(&image, &url, &[]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("the source has changed") && said.contains("--restart"), "{said}");
-    let whole = scene.copied(&image, &url, &["--restart", "--yes", "--depth", "64", "--verify"]);
+    assert!(
+        said.contains("the source has changed") && said.contains("--restart"),
+        "{said}"
+    );
+    let whole = scene.copied(
+        &image,
+        &url,
+        &["--restart", "--yes", "--depth", "64", "--verify"],
+    );
     assert_eq!(whole["resumed_at_bytes"], 0);
 }
 
@@ -365,35 +482,62 @@ const TWO_TARGETS: &str = r#"
 
 #[test]
 fn a_target_copies_by_itself_what_it_has_both_ends_of() {
-    let Some(server) = Server::configured(TWO_TARGETS) else { return };
+    let Some(server) = Server::configured(TWO_TARGETS) else {
+        return;
+    };
     let proxy = Proxy::to(server.port());
-    let url = |place: &str| format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{place}", proxy.port());
+    let url = |place: &str| {
+        format!(
+            "iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{place}",
+            proxy.port()
+        )
+    };
     let (one, other, apart) = (url("both/0"), url("both/1"), url("apart/0"));
     let scene = Scene::new();
-    let image = scene.image("image", 32 * MIB, [(0, 9 * MIB), (20 * MIB + 4096, 3 * MIB)]);
+    let image = scene.image(
+        "image",
+        32 * MIB,
+        [(0, 9 * MIB), (20 * MIB + 4096, 3 * MIB)],
+    );
     scene.copied(&image, &one, &[]);
     let before = proxy.bytes();
     let copied = scene.copied(&one, &other, &[]);
     let on_the_wire = proxy.bytes() - before;
-    assert!(on_the_wire < 6 * MIB, "two looks at what is there: {on_the_wire}");
-    assert!(copied["offloaded_bytes"].as_u64() >= Some(12 * MIB), "{copied}");
+    assert!(
+        on_the_wire < 6 * MIB,
+        "two looks at what is there: {on_the_wire}"
+    );
+    assert!(
+        copied["offloaded_bytes"].as_u64() >= Some(12 * MIB),
+        "{copied}"
+    );
     let back = scene.text("back");
     scene.copied(&other, &back, &[]);
     assert!(same(&image, &back));
     for (to, more) in [(&other, "--no-xcopy"), (&apart, "--no-zero-detect")] {
         let by_us = scene.copied(&one, to, &[more, "--yes", "--verify"]);
-        assert_eq!((&by_us["offloaded_bytes"], &by_us["written_bytes"]), (&0.into(), &(12 * MIB).into()));
+        assert_eq!(
+            (&by_us["offloaded_bytes"], &by_us["written_bytes"]),
+            (&0.into(), &(12 * MIB).into())
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
-    let Some(server) = ours(&["disk=ram:16MiB", "protected=ram:16MiB?read-only"]) else { return };
+    let Some(server) = ours(&["disk=ram:16MiB", "protected=ram:16MiB?read-only"]) else {
+        return;
+    };
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 32 * MIB, [(0, MIB)]);
     let small = scene.image("small", 2 * MIB, [(0, MIB)]);
     let cases: &[(&str, &str, i32, &str)] = &[
-        (&image, &url, 2, "is too small: it has 16MiB, and the source 32MiB"),
+        (
+            &image,
+            &url,
+            2,
+            "is too small: it has 16MiB, and the source 32MiB",
+        ),
         (&url, &url, 2, "is the source itself"),
         (&small, &small, 2, "is the source itself"),
         (&image, &small, 2, "holds 2MiB; use --yes to overwrite it"),
@@ -416,10 +560,14 @@ fn a_disk_image_in_a_container_is_no_disk() {
     let mut image = vec![0; MIB as usize];
     image[..4].copy_from_slice(b"QFI\xfb");
     std::fs::write(scene.path("q.qcow2"), &image).expect("a file");
-    let copy = |to: &str, more: &[&str]| run_command(&mut scene.copy(&scene.text("q.qcow2"), to, more));
+    let copy =
+        |to: &str, more: &[&str]| run_command(&mut scene.copy(&scene.text("q.qcow2"), to, more));
     let Ended { status, said } = copy("ram:2MiB", &[]);
     assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("is a QCOW2 image") && said.contains("--raw"), "{said}");
+    assert!(
+        said.contains("is a QCOW2 image") && said.contains("--raw"),
+        "{said}"
+    );
     copy("ram:2MiB", &["--raw"]).expect_success();
     // To a file, the image is copied unchanged.
     copy(&scene.text("backup.qcow2"), &[]).expect_success();

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use iscsi_client::{RemoteLun, Transfer, cdb};
 
-use crate::remote::{GOOD, RESERVATION_CONFLICT, attached, in_a_world, read, reserve_in, reserve_out, write};
+use crate::remote::{
+    GOOD, RESERVATION_CONFLICT, attached, in_a_world, read, reserve_in, reserve_out, write,
+};
 use crate::server::Server;
 
 const FILE: &str = "disk=file:{state}/disk.img?size=64MiB";
@@ -42,7 +44,8 @@ impl Writer {
         let url = format!("{}?reconnect-time=0", server.url("disk"));
         let kept = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&kept);
-        let thread = thread::spawn(move || in_a_world(write_until_the_end(url, ring, promise, counted)));
+        let thread =
+            thread::spawn(move || in_a_world(write_until_the_end(url, ring, promise, counted)));
         Writer { ring, kept, thread }
     }
 
@@ -62,14 +65,25 @@ impl Writer {
     }
 }
 
-async fn write_until_the_end(url: String, ring: u64, promise: Promise, kept: Arc<AtomicU64>) -> u64 {
+async fn write_until_the_end(
+    url: String,
+    ring: u64,
+    promise: Promise,
+    kept: Arc<AtomicU64>,
+) -> u64 {
     let lun = attached(&url).await;
     let mut serial = 0;
     loop {
-        let sent = write(&lun, lba(ring, serial), &slot(ring, serial), matches!(promise, Promise::Fua)).await;
+        let sent = write(
+            &lun,
+            lba(ring, serial),
+            &slot(ring, serial),
+            matches!(promise, Promise::Fua),
+        )
+        .await;
         serial += 1;
-        let held =
-            matches!(&sent, Ok(answer) if answer.status == GOOD) && is_held(&lun, promise, serial).await;
+        let held = matches!(&sent, Ok(answer) if answer.status == GOOD)
+            && is_held(&lun, promise, serial).await;
         match (sent, held) {
             (Err(_), _) => return serial,
             (Ok(_), true) => kept.store(serial, Ordering::Release),
@@ -112,7 +126,8 @@ pub(crate) async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
     for newest in kept.saturating_sub(SLOTS)..kept {
         let bytes = read(lun, lba(ring, newest), SLOT_BYTES).await;
         let found = serial_of(ring, &bytes);
-        let is_later = |serial: u64| serial >= newest && serial < sent && serial % SLOTS == newest % SLOTS;
+        let is_later =
+            |serial: u64| serial >= newest && serial < sent && serial % SLOTS == newest % SLOTS;
         assert!(
             found.is_some_and(is_later),
             "ring {ring}: write {newest} of {kept} is gone, there is {found:?}"
@@ -126,10 +141,17 @@ fn acknowledged_writes_survive_a_kill() {
     if !server.is_ours() {
         return;
     }
-    let promises = [Promise::Fua, Promise::Synchronize(16), Promise::Fua, Promise::Synchronize(100)];
+    let promises = [
+        Promise::Fua,
+        Promise::Synchronize(16),
+        Promise::Fua,
+        Promise::Synchronize(100),
+    ];
     for life in 1..=3 {
-        let writers: Vec<Writer> =
-            (0..).zip(promises).map(|(ring, promise)| Writer::start(&server, ring, promise)).collect();
+        let writers: Vec<Writer> = (0..)
+            .zip(promises)
+            .map(|(ring, promise)| Writer::start(&server, ring, promise))
+            .collect();
         while writers.iter().any(|writer| writer.kept() < 300 * life) {
             thread::sleep(Duration::from_millis(5)); // until the load has run for a while
         }
@@ -167,11 +189,23 @@ fn reservations_with_aptpl_survive_a_kill() {
     in_a_world(async {
         let stranger = attached(&url).await; // another ISID is another I_T nexus
         let keys = reserve_in(&stranger, 0).await;
-        assert_eq!(keys[8..16], KEY.to_be_bytes(), "READ KEYS: {:02x?}", &keys[..]);
+        assert_eq!(
+            keys[8..16],
+            KEY.to_be_bytes(),
+            "READ KEYS: {:02x?}",
+            &keys[..]
+        );
         let reservation = reserve_in(&stranger, 1).await;
-        assert_eq!(reservation[8..16], KEY.to_be_bytes(), "READ RESERVATION: {:02x?}", &reservation[..]);
+        assert_eq!(
+            reservation[8..16],
+            KEY.to_be_bytes(),
+            "READ RESERVATION: {:02x?}",
+            &reservation[..]
+        );
         assert_eq!(reservation[21] & 0x0f, WRITE_EXCLUSIVE);
-        let refused = write(&stranger, 0, &[1; 512], false).await.expect("an answer");
+        let refused = write(&stranger, 0, &[1; 512], false)
+            .await
+            .expect("an answer");
         assert_eq!(refused.status, RESERVATION_CONFLICT);
     });
 }

@@ -7,7 +7,10 @@ use crate::server::{Server, free_port, has_ipv6};
 
 fn discover(arguments: &[&str], secrets: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.arg("discover").args(arguments).envs(secrets.iter().copied());
+    command
+        .arg("discover")
+        .args(arguments)
+        .envs(secrets.iter().copied());
     run_command(&mut command)
 }
 
@@ -20,12 +23,22 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 fn a_portal_tells_its_targets() {
     let server = Server::serving(&["disk=ram:1MiB"]);
     let (name, portal) = (server.target_name("disk"), server.portal());
-    for way in [portal.clone(), format!("iscsi://{portal}"), format!("localhost:{}", server.port())] {
+    for way in [
+        portal.clone(),
+        format!("iscsi://{portal}"),
+        format!("localhost:{}", server.port()),
+    ] {
         let said = discover(&[&way], &[]).expect_success();
-        assert!(said.starts_with(&format!("{name}\n  portal {portal}")), "{said}");
+        assert!(
+            said.starts_with(&format!("{name}\n  portal {portal}")),
+            "{said}"
+        );
     }
     if has_ipv6() && server.is_ours() {
-        assert_eq!(json(&[&format!("[::1]:{}", server.port())])["targets"][0]["name"], name);
+        assert_eq!(
+            json(&[&format!("[::1]:{}", server.port())])["targets"][0]["name"],
+            name
+        );
     }
 }
 
@@ -37,11 +50,23 @@ fn luns_are_listed_with_what_they_are() {
     }
     let found = json(&["--luns", &server.portal()]);
     let lun = &found["targets"][0]["luns"][0];
-    assert_eq!((&lun["lun"], &lun["device_type"]), (&"0".into(), &"disk".into()));
-    assert_eq!((&lun["bytes"], &lun["block_bytes"]), (&(1 << 20).into(), &4096.into()));
-    assert_eq!((&lun["thin"], &lun["read_only"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&lun["lun"], &lun["device_type"]),
+        (&"0".into(), &"disk".into())
+    );
+    assert_eq!(
+        (&lun["bytes"], &lun["block_bytes"]),
+        (&(1 << 20).into(), &4096.into())
+    );
+    assert_eq!(
+        (&lun["thin"], &lun["read_only"]),
+        (&true.into(), &true.into())
+    );
     let said = discover(&["--luns", &server.portal()], &[]).expect_success();
-    assert!(said.contains("  LUN 0  1MiB  in blocks of 4096  LINERATE VOLUME"), "{said}");
+    assert!(
+        said.contains("  LUN 0  1MiB  in blocks of 4096  LINERATE VOLUME"),
+        "{said}"
+    );
 }
 
 /// The first portal announces an address without a server.
@@ -61,14 +86,22 @@ lun = [{ lun = 0, volume = "disk" }]
 #[test]
 fn a_portal_that_cannot_be_reached_is_told_and_the_next_one_tried() {
     let ports = [("{gone}", free_port()), ("{other}", free_port())];
-    let text =
-        ports.iter().fold(TWO_PORTALS.to_owned(), |text, (word, port)| text.replace(word, &port.to_string()));
-    let Some(server) = Server::configured(&text) else { return };
+    let text = ports
+        .iter()
+        .fold(TWO_PORTALS.to_owned(), |text, (word, port)| {
+            text.replace(word, &port.to_string())
+        });
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     let found = json(&["--luns", &server.portal()]);
     let target = &found["targets"][0];
     assert_eq!(target["luns"][0]["bytes"], 1 << 20, "{found}");
     let problem = target["portals"][0]["problem"].as_str();
-    assert!(problem.is_some_and(|problem| problem.contains("Connection refused")), "{found}");
+    assert!(
+        problem.is_some_and(|problem| problem.contains("Connection refused")),
+        "{found}"
+    );
     assert!(target["portals"][1]["problem"].is_null(), "{found}");
 }
 
@@ -91,14 +124,19 @@ lun = [{ lun = 0, volume = "open" }]
 
 #[test]
 fn a_target_that_does_not_let_us_in_keeps_nobody_from_the_others() {
-    let Some(server) = Server::configured(LOCKED) else { return };
+    let Some(server) = Server::configured(LOCKED) else {
+        return;
+    };
     let Ended { status, said } = discover(&["--luns", &server.portal()], &[]);
     assert_eq!(status.code(), Some(5), "{said}");
     assert!(said.contains("could not be authenticated"), "{said}");
     assert!(said.contains("LUN 0  1MiB"), "{said}");
     let alice = format!("alice@{}", server.portal());
-    let said =
-        discover(&["--luns", &alice], &[("LINERATE_SECRET", "correct-horse-battery")]).expect_success();
+    let said = discover(
+        &["--luns", &alice],
+        &[("LINERATE_SECRET", "correct-horse-battery")],
+    )
+    .expect_success();
     assert_eq!(said.matches("LUN 0  1MiB").count(), 2, "{said}");
 }
 

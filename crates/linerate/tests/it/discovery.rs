@@ -23,14 +23,24 @@ fn iscsiadm_finds_the_target() {
     stand_in_for_iscsid();
     let said = watched(&server, || {
         let mut command = Command::new("unshare");
-        run_command(command.args(["--mount", "sh", "-c", SCRIPT, "sh", &server.portal()])).expect_success()
+        run_command(command.args(["--mount", "sh", "-c", SCRIPT, "sh", &server.portal()]))
+            .expect_success()
     });
-    assert!(said.contains(&format!("{},1 {}", server.portal(), server.target_name("disk"))), "{said}");
+    assert!(
+        said.contains(&format!(
+            "{},1 {}",
+            server.portal(),
+            server.target_name("disk")
+        )),
+        "{said}"
+    );
 }
 
 /// Whether this process may mount, which requires root.
 fn may_mount() -> bool {
-    let may = run_command(Command::new("unshare").args(["--mount", "true"])).status.success();
+    let may = run_command(Command::new("unshare").args(["--mount", "true"]))
+        .status
+        .success();
     if !may {
         eprintln!("skipped: mount namespaces need root");
     }
@@ -63,7 +73,9 @@ const RESPONSE_BYTES: usize = 2464;
 /// is running.
 fn stand_in_for_iscsid() {
     let name = SocketAddr::from_abstract_name(ISCSID).expect("a valid name");
-    let Ok(listener) = UnixListener::bind_addr(&name) else { return };
+    let Ok(listener) = UnixListener::bind_addr(&name) else {
+        return;
+    };
     std::thread::spawn(move || listener.incoming().filter_map(Result::ok).for_each(answer));
 }
 

@@ -22,29 +22,41 @@ lun = [{ lun = 0, volume = "disk" }]
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     run_command(
-        command.args(["server", "fault", "disk", mode, "--control"]).arg(server.state().join("control")),
+        command
+            .args(["server", "fault", "disk", mode, "--control"])
+            .arg(server.state().join("control")),
     )
     .expect_success();
 }
 
 #[test]
 fn initiators_are_asked_to_log_out_and_commands_end_first() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else { return };
+    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     fault(&server, "slow=1s");
     let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
     server.signal("TERM");
     let message = peer.message();
     assert_eq!(message.event, AsyncEvent::LogoutRequested);
-    assert!(message.parameters[2] > 0, "Parameter3: seconds to the logout (section 11.9)");
-    assert!(peer.answer(write).is_good(), "what was in flight ends as ever");
+    assert!(
+        message.parameters[2] > 0,
+        "Parameter3: seconds to the logout (section 11.9)"
+    );
+    assert!(
+        peer.answer(write).is_good(),
+        "what was in flight ends as ever"
+    );
     peer.log_out();
     assert_eq!(server.ended().code(), Some(0));
 }
 
 #[test]
 fn who_does_not_log_out_keeps_nobody() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else { return };
+    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     assert_eq!(server.end().code(), Some(0));
     assert!(peer.hear_the_end(PATIENCE));
@@ -52,12 +64,16 @@ fn who_does_not_log_out_keeps_nobody() {
 
 #[test]
 fn while_it_ends_a_server_asks_new_initiators_to_try_again() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else { return };
+    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     server.signal("TERM");
     peer.message();
     let refused = Peer::log_in(&server, initiator(Some(&server.target_name("disk")), 2));
-    let Err(NoLogin::Told(event)) = refused else { panic!("{refused:?}") };
+    let Err(NoLogin::Told(event)) = refused else {
+        panic!("{refused:?}")
+    };
     let expected = InitiatorEvent::Failed(LoginFailure::Refused(LoginStatus::ServiceUnavailable));
     assert_eq!(*event, expected, "0301h, which is worth another try");
     peer.log_out();
@@ -66,7 +82,9 @@ fn while_it_ends_a_server_asks_new_initiators_to_try_again() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else { return };
+    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     fault(&server, "hang");
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
@@ -75,6 +93,12 @@ fn a_second_signal_ends_it_at_once() {
     server.signal("TERM");
     assert_eq!(server.ended().code(), Some(1));
     let log = server.log();
-    assert!(log.contains("second signal: shutting down immediately; outstanding commands are lost"), "{log}");
-    assert!(!log.contains("could not flush"), "it has waited for the volume: {log}");
+    assert!(
+        log.contains("second signal: shutting down immediately; outstanding commands are lost"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("could not flush"),
+        "it has waited for the volume: {log}"
+    );
 }

@@ -28,8 +28,12 @@ const TARGET: &str = "iqn.2026-01.com.example:disk";
 /// Queries the readiness of a LUN, which needs no rights, with these secrets in the environment.
 fn ready_with(url: &str, secrets: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.env_remove("LINERATE_SECRET").env_remove("LINERATE_TARGET_SECRET");
-    command.args(["scsi", "ready", url]).envs(secrets.iter().copied());
+    command
+        .env_remove("LINERATE_SECRET")
+        .env_remove("LINERATE_TARGET_SECRET");
+    command
+        .args(["scsi", "ready", url])
+        .envs(secrets.iter().copied());
     run_command(&mut command)
 }
 
@@ -42,7 +46,10 @@ fn expect(ended: Ended, code: i32, words: &str) {
     let Ended { status, said } = ended;
     assert_eq!(status.code(), Some(code), "{said}");
     assert!(said.contains(words), "{said}");
-    let sentences = said.lines().filter(|line| line.starts_with("linerate: ")).count();
+    let sentences = said
+        .lines()
+        .filter(|line| line.starts_with("linerate: "))
+        .count();
     assert_eq!(sentences, 1, "{said}");
 }
 
@@ -60,12 +67,24 @@ linerate: the port must be a number from 1 to 65535 (column 13)
 
 #[test]
 fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
-    let linerate = |words: &[&str]| run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words));
-    let congestion = format!("iscsi://127.0.0.1:{}/{TARGET}/0?congestion=nope", free_port());
+    let linerate =
+        |words: &[&str]| run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words));
+    let congestion = format!(
+        "iscsi://127.0.0.1:{}/{TARGET}/0?congestion=nope",
+        free_port()
+    );
     let available = "congestion=nope: unknown TCP congestion control; this machine has ";
     expect(ready(&congestion), REFUSED, available);
-    expect(linerate(&["info", "ram:1GiB"]), REFUSED, "`linerate serve --volume disk=ram:1GiB`");
-    expect(linerate(&["bench", "127.0.0.1:3260"]), REFUSED, "`linerate discover 127.0.0.1:3260 --luns`");
+    expect(
+        linerate(&["info", "ram:1GiB"]),
+        REFUSED,
+        "`linerate serve --volume disk=ram:1GiB`",
+    );
+    expect(
+        linerate(&["bench", "127.0.0.1:3260"]),
+        REFUSED,
+        "`linerate discover 127.0.0.1:3260 --luns`",
+    );
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("report.html"), "of a bench").expect("a file");
     let out = folder.path().display().to_string();
@@ -79,15 +98,27 @@ fn nobody_there_is_unreachable() {
     expect(ready(&url), UNREACHABLE, "Connection refused");
     let mut nowhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let nowhere = nowhere.args(["server", "sessions", "--control", "/nowhere/control.sock"]);
-    expect(run_command(nowhere), UNREACHABLE, "no server listens at /nowhere/control.sock");
-    expect(ready(&format!("iscsi://no-such-host.invalid/{TARGET}/0")), UNREACHABLE, "no-such-host.invalid");
+    expect(
+        run_command(nowhere),
+        UNREACHABLE,
+        "no server listens at /nowhere/control.sock",
+    );
+    expect(
+        ready(&format!("iscsi://no-such-host.invalid/{TARGET}/0")),
+        UNREACHABLE,
+        "no-such-host.invalid",
+    );
 }
 
 #[test]
 fn a_target_that_says_nothing_is_unreachable() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("an address");
-    expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "timed out");
+    expect(
+        ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")),
+        UNREACHABLE,
+        "timed out",
+    );
 }
 
 /// A wait before the login timeout is reported to people, but not to programs.
@@ -98,7 +129,11 @@ fn a_wait_for_a_silent_target_is_told_to_people() {
     for (urls, key) in [("iscsi", "login-time"), ("nbd", "timeout")] {
         let url = format!("{urls}://{address}?{key}=1h");
         let mut asking = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        let mut asking = asking.args(["discover", &url]).stderr(Stdio::piped()).spawn().expect("the binary");
+        let mut asking = asking
+            .args(["discover", &url])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary");
         let mut line = String::new();
         let stderr = asking.stderr.take().expect("a pipe");
         BufReader::new(stderr).read_line(&mut line).expect("a line");
@@ -118,17 +153,31 @@ fn a_wait_for_a_silent_target_is_told_to_people() {
 
 #[test]
 fn a_target_that_is_lost_for_good_is_unreachable() {
-    expect(lost_meanwhile(&["read"], 1), UNREACHABLE, "the connection to the target is lost");
+    expect(
+        lost_meanwhile(&["read"], 1),
+        UNREACHABLE,
+        "the connection to the target is lost",
+    );
 }
 
 #[test]
 fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().display().to_string();
-    let lost = lost_meanwhile(&["bench", "--out", &out, "--seconds", "3600", "--depth", "7"], 7);
+    let lost = lost_meanwhile(
+        &["bench", "--out", &out, "--seconds", "3600", "--depth", "7"],
+        7,
+    );
     let said = lost.said.clone();
-    expect(lost, UNREACHABLE, &format!("?reconnect-time=0' --resume {out}"));
-    assert!(said.contains("to resume: linerate bench 'iscsi://"), "quoted for a shell: {said}");
+    expect(
+        lost,
+        UNREACHABLE,
+        &format!("?reconnect-time=0' --resume {out}"),
+    );
+    assert!(
+        said.contains("to resume: linerate bench 'iscsi://"),
+        "quoted for a shell: {said}"
+    );
     let record = std::fs::read_to_string(folder.path().join("result.json")).expect("a record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["runs"][0]["ended"], "interrupted");
@@ -139,9 +188,15 @@ fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
 fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(words).arg(format!("{}?reconnect-time=0", server.url("disk")));
+    command
+        .args(words)
+        .arg(format!("{}?reconnect-time=0", server.url("disk")));
     let lost = thread::spawn(move || run_command(&mut command));
-    let waits = || sessions(&server).iter().any(|session| session["in_flight"].as_u64() >= Some(commands));
+    let waits = || {
+        sessions(&server)
+            .iter()
+            .any(|session| session["in_flight"].as_u64() >= Some(commands))
+    };
     while !waits() && !lost.is_finished() {
         thread::sleep(Duration::from_millis(10));
     }
@@ -158,7 +213,9 @@ fn refusing(status: LoginStatus) -> String {
         let mut header = [0; 48];
         stream.read_exact(&mut header).expect("a login request");
         let request = LoginRequest::parse(&Bhs(header)).expect("a login request");
-        stream.write_all(&refusal(&request, status).0).expect("a connection");
+        stream
+            .write_all(&refusal(&request, status).0)
+            .expect("a connection");
         let _ = stream.read_to_end(&mut Vec::new()); // until the initiator has read it and disconnects
     });
     format!("iscsi://{address}/{TARGET}/0")
@@ -174,7 +231,11 @@ fn refusal(request: &LoginRequest, status: LoginStatus) -> Bhs {
         isid: request.isid,
         tsih: request.tsih,
         itt: request.itt,
-        numbers: TargetNumbers { stat_sn: Sn(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(1) },
+        numbers: TargetNumbers {
+            stat_sn: Sn(1),
+            exp_cmd_sn: Sn(1),
+            max_cmd_sn: Sn(1),
+        },
         status,
         data_segment_length: 0,
     }
@@ -209,15 +270,28 @@ secret = "correct-horse-battery"
 
 #[test]
 fn a_wrong_secret_is_no_other_failure() {
-    let Some(server) = Server::configured(LOCKED) else { return };
+    let Some(server) = Server::configured(LOCKED) else {
+        return;
+    };
     let alice = server.url("disk").replace("iscsi://", "iscsi://alice@");
     let with = |secret| ready_with(&alice, &[("LINERATE_SECRET", secret)]);
     with("correct-horse-battery").expect_success();
-    expect(with("wrong-horse-battery"), AUTHENTICATION, "refused the login");
-    expect(ready(&server.url("disk")), AUTHENTICATION, "name a user in the URL");
+    expect(
+        with("wrong-horse-battery"),
+        AUTHENTICATION,
+        "refused the login",
+    );
+    expect(
+        ready(&server.url("disk")),
+        AUTHENTICATION,
+        "name a user in the URL",
+    );
     // There is no terminal for a prompt.
     expect(ready(&alice), REFUSED, "LINERATE_SECRET");
-    for user in ["alice%correct-horse-battery@", "alice:correct-horse-battery@"] {
+    for user in [
+        "alice%correct-horse-battery@",
+        "alice:correct-horse-battery@",
+    ] {
         let said = ready(&alice.replace("alice@", user));
         assert!(!said.said.contains("correct-horse"), "{said:?}");
         expect(said, REFUSED, "the list of processes");
@@ -250,9 +324,12 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["bench", "ram:1MiB", "--agents", url],
         ] {
             // The command has no connection, so there is nothing to record.
-            let output = Command::new(env!("CARGO_BIN_EXE_linerate")).args(command).output();
+            let output = Command::new(env!("CARGO_BIN_EXE_linerate"))
+                .args(command)
+                .output();
             let output = output.expect("the linerate binary");
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            let said =
+                String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             assert_eq!(output.status.code(), Some(REFUSED), "{command:?}: {said}");
             assert!(!said.contains("hush"), "{command:?}: {said}");
         }
@@ -268,7 +345,11 @@ fn what_is_not_there_is_not_found() {
             NOT_FOUND,
             "there is no such target",
         );
-        expect(ready(&server.url("disk").replace("disk/0", "disk/7")), NOT_FOUND, "there is no such LUN");
+        expect(
+            ready(&server.url("disk").replace("disk/0", "disk/7")),
+            NOT_FOUND,
+            "there is no such LUN",
+        );
     }
 }
 
@@ -279,7 +360,9 @@ fn write(url: &str) -> Ended {
     std::fs::write(&block, [0xa5; 512]).expect("a temporary file");
     let write_10 = "2a 00 00000000 00 0001 00";
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["scsi", "raw", url, "--yes", "--cdb", write_10, "--out"]).arg(&block);
+    command
+        .args(["scsi", "raw", url, "--yes", "--cdb", write_10, "--out"])
+        .arg(&block);
     run_command(&mut command)
 }
 
@@ -302,7 +385,10 @@ fn a_lun_that_another_initiator_has_reserved_says_so() {
     in_a_world(async {
         let other = attached(&url).await;
         assert_eq!(reserve_out(&other, REGISTER, 0, 0, 0xabc).await, GOOD);
-        assert_eq!(reserve_out(&other, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await, GOOD);
+        assert_eq!(
+            reserve_out(&other, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await,
+            GOOD
+        );
         other.target().close().await;
     });
     expect(write(&url), RESERVED, "another initiator has reserved it");

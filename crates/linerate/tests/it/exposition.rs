@@ -35,14 +35,15 @@ impl Exposition {
         }
         let mut reader = Reader::default();
         for (number, line) in text.split_terminator('\n').enumerate() {
-            reader.line(line).map_err(|mistake| format!("line {}: {mistake}: {line}", number + 1))?;
+            reader
+                .line(line)
+                .map_err(|mistake| format!("line {}: {mistake}: {line}", number + 1))?;
         }
         reader.close();
         let exposition = Exposition(reader.done);
-        exposition
-            .0
-            .iter()
-            .try_for_each(|(name, family)| judge(name, family).map_err(|m| format!("{name}: {m}")))?;
+        exposition.0.iter().try_for_each(|(name, family)| {
+            judge(name, family).map_err(|m| format!("{name}: {m}"))
+        })?;
         Ok(exposition)
     }
 
@@ -50,9 +51,14 @@ impl Exposition {
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let family = name.trim_end_matches("_count").trim_end_matches("_sum");
         let family = self.0.get(name).or_else(|| self.0.get(family))?;
-        let wanted: BTreeMap<String, String> =
-            labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let found = family.samples.iter().find(|sample| sample.name == name && sample.labels == wanted);
+        let wanted: BTreeMap<String, String> = labels
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let found = family
+            .samples
+            .iter()
+            .find(|sample| sample.name == name && sample.labels == wanted);
         found.map(|sample| sample.value)
     }
 
@@ -102,9 +108,15 @@ impl Reader {
         let sample = sample(line)?;
         let (family, _, kind, samples) = self.current.as_mut().ok_or("a sample before its TYPE")?;
         let is_histogram = kind.as_deref() == Some("histogram");
-        let suffix = sample.name.strip_prefix(family.as_str()).ok_or("a sample of another family")?;
-        let fits =
-            if is_histogram { ["_bucket", "_sum", "_count"].contains(&suffix) } else { suffix.is_empty() };
+        let suffix = sample
+            .name
+            .strip_prefix(family.as_str())
+            .ok_or("a sample of another family")?;
+        let fits = if is_histogram {
+            ["_bucket", "_sum", "_count"].contains(&suffix)
+        } else {
+            suffix.is_empty()
+        };
         if !fits {
             return Err("a sample that is not of its family".to_owned());
         }
@@ -113,7 +125,11 @@ impl Reader {
     }
 
     fn begin(&mut self, name: &str) -> Result<(), String> {
-        if self.current.as_ref().is_some_and(|(current, ..)| current == name) {
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|(current, ..)| current == name)
+        {
             return Ok(());
         }
         self.close();
@@ -130,7 +146,11 @@ impl Reader {
 
     fn close(&mut self) {
         if let Some((name, help, kind, samples)) = self.current.take() {
-            let family = Family { kind: kind.unwrap_or_default(), help: help.unwrap_or_default(), samples };
+            let family = Family {
+                kind: kind.unwrap_or_default(),
+                help: help.unwrap_or_default(),
+                samples,
+            };
             self.done.insert(name, family);
         }
     }
@@ -145,7 +165,8 @@ fn sample(line: &str) -> Result<Sample, String> {
         loop {
             let (label, value) = rest.split_once("=\"").ok_or("a label without a value")?;
             let letter = |c: char| c.is_ascii_alphabetic() || c == '_';
-            if !label.starts_with(letter) || !label.chars().all(|c| letter(c) || c.is_ascii_digit()) {
+            if !label.starts_with(letter) || !label.chars().all(|c| letter(c) || c.is_ascii_digit())
+            {
                 return Err(format!("`{label}` is not the name of a label"));
             }
             let end = closing_quote(value).ok_or("a label's value without an end")?;
@@ -168,7 +189,11 @@ fn sample(line: &str) -> Result<Sample, String> {
         }
         _ => return Err("not a number".to_owned()),
     };
-    Ok(Sample { name: name.to_owned(), labels, value })
+    Ok(Sample {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
 }
 
 fn closing_quote(text: &str) -> Option<usize> {
@@ -204,7 +229,10 @@ fn judge(name: &str, family: &Family) -> Result<(), String> {
     if (family.kind == "counter") != name.ends_with("_total") {
         return Err("counters, and nothing else, end in _total".to_owned());
     }
-    if ["milliseconds", "kilobytes", "_ms", "_us", "percent"].iter().any(|unit| name.contains(unit)) {
+    if ["milliseconds", "kilobytes", "_ms", "_us", "percent"]
+        .iter()
+        .any(|unit| name.contains(unit))
+    {
         return Err("not a base unit".to_owned());
     }
     let mut seen = BTreeSet::new();
@@ -216,25 +244,50 @@ fn judge(name: &str, family: &Family) -> Result<(), String> {
             return Err(format!("an impossible value: {sample:?}"));
         }
     }
-    if family.kind == "histogram" { histograms(name, family) } else { Ok(()) }
+    if family.kind == "histogram" {
+        histograms(name, family)
+    } else {
+        Ok(())
+    }
 }
 
 fn histograms(name: &str, family: &Family) -> Result<(), String> {
     let mut buckets: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
-    for sample in family.samples.iter().filter(|sample| sample.name == format!("{name}_bucket")) {
+    for sample in family
+        .samples
+        .iter()
+        .filter(|sample| sample.name == format!("{name}_bucket"))
+    {
         let mut labels = sample.labels.clone();
         let bound = labels.remove("le").ok_or("a bucket without le")?;
-        let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().map_err(|_| "a bound")? };
-        buckets.entry(labels).or_default().push((bound, sample.value));
+        let bound = if bound == "+Inf" {
+            f64::INFINITY
+        } else {
+            bound.parse().map_err(|_| "a bound")?
+        };
+        buckets
+            .entry(labels)
+            .or_default()
+            .push((bound, sample.value));
     }
     for (labels, buckets) in buckets {
         let find = |suffix: &str| {
             let name = format!("{name}{suffix}");
-            family.samples.iter().find(|sample| sample.name == name && sample.labels == labels)
+            family
+                .samples
+                .iter()
+                .find(|sample| sample.name == name && sample.labels == labels)
         };
-        let (sum, count) = find("_sum").zip(find("_count")).ok_or("no sum or no count")?;
-        let rises = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
-        if !rises || buckets.last().is_none_or(|(bound, all)| *bound != f64::INFINITY || *all != count.value)
+        let (sum, count) = find("_sum")
+            .zip(find("_count"))
+            .ok_or("no sum or no count")?;
+        let rises = buckets
+            .windows(2)
+            .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+        if !rises
+            || buckets
+                .last()
+                .is_none_or(|(bound, all)| *bound != f64::INFINITY || *all != count.value)
         {
             return Err(format!("not cumulative, or without its end: {labels:?}"));
         }

@@ -19,20 +19,34 @@ fn behind(layer: &str) -> Option<(Server, Server)> {
 
 async fn write(lun: &RemoteLun, lba: u64, byte: u8) {
     let data = Buffer::from(&[byte; 4096][..]).share();
-    lun.write(Extent::new(lba, 8), data, Durability::Cached).await.expect("room");
+    lun.write(Extent::new(lba, 8), data, Durability::Cached)
+        .await
+        .expect("room");
 }
 
 async fn shows(lun: &RemoteLun, lba: u64, byte: u8) {
     let buffer = Buffer::zeroed(4096);
-    let read = lun.read(Extent::new(lba, 8), buffer).await.expect("it is there");
-    assert!(read.iter().all(|found| *found == byte), "block {lba} begins with {:#x}", read[0]);
+    let read = lun
+        .read(Extent::new(lba, 8), buffer)
+        .await
+        .expect("it is there");
+    assert!(
+        read.iter().all(|found| *found == byte),
+        "block {lba} begins with {:#x}",
+        read[0]
+    );
 }
 
 #[test]
 fn what_is_written_through_a_gateway_is_on_the_other_server() {
-    let Some((mut back, mut front)) = behind("{}") else { return };
+    let Some((mut back, mut front)) = behind("{}") else {
+        return;
+    };
     in_a_world(async {
-        let [one, other] = [attached(&front.url("disk")).await, attached(&front.url("disk")).await];
+        let [one, other] = [
+            attached(&front.url("disk")).await,
+            attached(&front.url("disk")).await,
+        ];
         write(&one, 0, 0x11).await;
         one.flush().await.expect("it lasts");
         shows(&other, 0, 0x11).await;
@@ -51,9 +65,14 @@ fn what_is_written_through_a_gateway_is_on_the_other_server() {
 /// Both initiators of the gateway wait for the other server, and continue; flushed data is intact.
 #[test]
 fn a_gateway_outlives_a_restart_of_the_other_server() {
-    let Some((mut back, mut front)) = behind("{}") else { return };
+    let Some((mut back, mut front)) = behind("{}") else {
+        return;
+    };
     in_a_world(async {
-        let [one, other] = [attached(&front.url("disk")).await, attached(&front.url("disk")).await];
+        let [one, other] = [
+            attached(&front.url("disk")).await,
+            attached(&front.url("disk")).await,
+        ];
         write(&one, 16, 0x33).await;
         one.flush().await.expect("it lasts");
         back.kill();
@@ -75,7 +94,9 @@ fn a_gateway_outlives_a_restart_of_the_other_server() {
 
 #[test]
 fn layers_lie_over_a_remote_lun_as_over_any_volume() {
-    let Some((mut back, mut front)) = behind("buffered:1MiB:[limit:100000iops:[{}]]") else { return };
+    let Some((mut back, mut front)) = behind("buffered:1MiB:[limit:100000iops:[{}]]") else {
+        return;
+    };
     if !installed(&["qemu-img"]) {
         return;
     }
@@ -83,10 +104,22 @@ fn layers_lie_over_a_remote_lun_as_over_any_volume() {
     write_patterned_file(&image, 8 << 20);
     let image = image.display().to_string();
     let (through, behind) = (front.url("disk"), back.url("disk"));
-    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &through]).expect_success();
-    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &through]).expect_success();
+    run(
+        "qemu-img",
+        &["convert", "-n", "-f", "raw", "-O", "raw", &image, &through],
+    )
+    .expect_success();
+    run(
+        "qemu-img",
+        &["compare", "-f", "raw", "-F", "raw", &image, &through],
+    )
+    .expect_success();
     front.stop(); // it flushes its data
-    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &behind]).expect_success();
+    run(
+        "qemu-img",
+        &["compare", "-f", "raw", "-F", "raw", &image, &behind],
+    )
+    .expect_success();
     back.stop();
 }
 
@@ -101,25 +134,47 @@ fn a_command_takes_layers_over_a_remote_lun() {
     write_patterned_file(&from, 1 << 20);
     let place = format!("delay:1us:[{}]", back.url("disk"));
     let (from, to) = (from.display().to_string(), to.display().to_string());
-    run(env!("CARGO_BIN_EXE_linerate"), &["copy", "--yes", &from, &place]).expect_success();
-    run(env!("CARGO_BIN_EXE_linerate"), &["copy", "--yes", &place, &to]).expect_success();
+    run(
+        env!("CARGO_BIN_EXE_linerate"),
+        &["copy", "--yes", &from, &place],
+    )
+    .expect_success();
+    run(
+        env!("CARGO_BIN_EXE_linerate"),
+        &["copy", "--yes", &place, &to],
+    )
+    .expect_success();
     assert!(std::fs::read(&from).expect("a file") == std::fs::read(&to).expect("a copy"));
 }
 
 #[test]
 fn a_gateway_to_nobody_does_not_start_and_names_the_volume() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let volume =
-        format!("away=iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0?login-time=1", free_port());
+    let volume = format!(
+        "away=iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0?login-time=1",
+        free_port()
+    );
     let ended = run_command(&mut serve(free_port(), &[volume], folder.path()));
     assert_eq!(ended.status.code(), Some(3), "{}", ended.said);
-    assert!(ended.said.contains("linerate: volume away: "), "{}", ended.said);
+    assert!(
+        ended.said.contains("linerate: volume away: "),
+        "{}",
+        ended.said
+    );
 }
 
 #[test]
 fn a_secret_in_a_specification_is_refused_and_not_repeated() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["serve", "--check", "--volume", "a=iscsi://user%hunter2@san1/iqn.x:y/0"]);
+    command.args([
+        "serve",
+        "--check",
+        "--volume",
+        "a=iscsi://user%hunter2@san1/iqn.x:y/0",
+    ]);
     let said = run_command(&mut command).expect_failure();
-    assert!(said.contains("put it into a file") && !said.contains("hunter2"), "{said}");
+    assert!(
+        said.contains("put it into a file") && !said.contains("hunter2"),
+        "{said}"
+    );
 }

@@ -13,8 +13,13 @@ use crate::server::Server;
 const MIB: u64 = 1 << 20;
 
 fn set_length(path: &Path, bytes: u64) {
-    let file = std::fs::File::options().create(true).truncate(false).write(true).open(path);
-    file.and_then(|file| file.set_len(bytes)).expect("a temporary file");
+    let file = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path);
+    file.and_then(|file| file.set_len(bytes))
+        .expect("a temporary file");
 }
 
 /// Waits for a condition that another process causes.
@@ -28,8 +33,13 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 /// The sense key and code with which TEST UNIT READY is rejected, if it is.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
-    let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-    answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))
+    let answer = lun
+        .command(cdb::test_unit_ready(), Transfer::None)
+        .await
+        .expect("an answer");
+    answer
+        .sense
+        .map(|sense| (sense.key, sense.code, sense.qualifier))
 }
 
 #[test]
@@ -42,16 +52,24 @@ fn a_file_that_grows_is_a_larger_disk() {
         return;
     }
     in_a_world(async {
-        let (lun, asking) = (attached(&server.url("disk")).await, attached(&server.url("disk")).await);
+        let (lun, asking) = (
+            attached(&server.url("disk")).await,
+            attached(&server.url("disk")).await,
+        );
         assert_eq!(lun.geometry().blocks, Blocks(8 * MIB / 512));
         set_length(&path, 12 * MIB);
-        until("CAPACITY DATA HAS CHANGED", async || attention(&asking).await == Some((6, 0x2a, 9))).await;
+        until("CAPACITY DATA HAS CHANGED", async || {
+            attention(&asking).await == Some((6, 0x2a, 9))
+        })
+        .await;
         assert_eq!(attention(&asking).await, None, "it is reported once");
         lun.refresh().await.expect("the LUN answers");
         assert_eq!(lun.geometry().blocks, Blocks(12 * MIB / 512));
         let last = Extent::new(12 * MIB / 512 - 8, 8);
         let data = Buffer::zeroed(4096).share();
-        lun.write(last, data, Durability::Stable).await.expect("the new blocks are there");
+        lun.write(last, data, Durability::Stable)
+            .await
+            .expect("the new blocks are there");
         for lun in [lun, asking] {
             lun.close().await;
         }
@@ -64,14 +82,19 @@ fn a_volume_with_a_size_of_its_own_stays_as_large_as_that() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [grows, stays] = ["grows", "stays"].map(|name| folder.path().join(name));
     set_length(&grows, 8 * MIB);
-    let volumes =
-        [format!("grows=file:{}", grows.display()), format!("stays=file:{}?size=8MiB", stays.display())];
+    let volumes = [
+        format!("grows=file:{}", grows.display()),
+        format!("stays=file:{}?size=8MiB", stays.display()),
+    ];
     let server = Server::serving(&[&volumes[0], &volumes[1]]);
     if !server.is_ours() {
         return;
     }
     in_a_world(async {
-        let [grown, same] = [attached(&server.url("grows")).await, attached(&server.url("stays")).await];
+        let [grown, same] = [
+            attached(&server.url("grows")).await,
+            attached(&server.url("stays")).await,
+        ];
         set_length(&stays, 12 * MIB);
         set_length(&grows, 12 * MIB);
         until("the other one is larger", async || {

@@ -54,7 +54,13 @@ impl Ward {
     fn command(&self, words: &[&str]) -> program::Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
         let control: PathBuf = self.server.state().join("control");
-        run_command(command.arg("server").args(words).arg("--control").arg(control))
+        run_command(
+            command
+                .arg("server")
+                .args(words)
+                .arg("--control")
+                .arg(control),
+        )
     }
 
     fn sick(&self, number: u8) -> Peer {
@@ -68,26 +74,45 @@ impl Ward {
 
 /// Waits until a fenced unit is ready; unit attentions are reported in between.
 fn await_ready(peer: &mut Peer) {
-    until("a unit that is ready, as its device is", || peer.test_ready().is_good());
+    until("a unit that is ready, as its device is", || {
+        peer.test_ready().is_good()
+    });
 }
 
 /// Checks a function that ends commands: it aborts a write, the volume is fenced, the device recovers, and
 /// the old data is still there.
 fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskManagementResult) {
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
     let (old, new) = (vec![0x11; 8 * BLOCK], vec![0x22; 8 * BLOCK]);
     peer.write(0, &old);
     ward.fault("hang");
     let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
     peer.ping(); // the response follows once the write is at the device
-    assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
-    assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
+    assert_eq!(
+        peer.end_within(write, Duration::from_millis(300)),
+        None,
+        "the write hangs"
+    );
+    assert_eq!(
+        end(&mut peer, write),
+        TaskManagementResult::FunctionComplete
+    );
     let told = other_than_attention(&mut other);
-    assert_eq!((told.status, told.sense_key()), (CHECK_CONDITION, NOT_READY), "fenced");
+    assert_eq!(
+        (told.status, told.sense_key()),
+        (CHECK_CONDITION, NOT_READY),
+        "fenced"
+    );
     ward.fault("pass");
     await_ready(&mut peer);
-    assert_eq!(peer.read(0, 8), old, "what was fenced has not reached the medium");
+    assert_eq!(
+        peer.read(0, 8),
+        old,
+        "what was fenced has not reached the medium"
+    );
     await_ready(&mut other);
     other.write(8, &old);
     assert_eq!(peer.read(8, 8), old, "and the volume works again");
@@ -96,7 +121,10 @@ fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskMana
 /// The response to TEST UNIT READY after all pending unit attentions.
 fn other_than_attention(peer: &mut Peer) -> crate::peer::Answer {
     const UNIT_ATTENTION: u8 = 6;
-    (0..4).map(|_| peer.test_ready()).find(|told| told.sense_key() != UNIT_ATTENTION).expect("few attentions")
+    (0..4)
+        .map(|_| peer.test_ready())
+        .find(|told| told.sense_key() != UNIT_ATTENTION)
+        .expect("few attentions")
 }
 
 #[test]
@@ -117,19 +145,29 @@ fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
         |peer: &mut Peer, task| peer.abort(task),
         |peer: &mut Peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset),
     ] {
-        let Some(mut ward) = Ward::open(TWO_VOLUMES) else { return };
+        let Some(mut ward) = Ward::open(TWO_VOLUMES) else {
+            return;
+        };
         let mut peer = ward.sick(1);
         ward.fault("hang");
         let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
         peer.ping(); // the response follows once the write is at the device
-        assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
+        assert_eq!(
+            end(&mut peer, write),
+            TaskManagementResult::FunctionComplete
+        );
         ward.fault("pass");
         await_ready(&mut peer);
-        ward.server.reconfigure(&TWO_VOLUMES.replacen("16MiB", "32MiB", 1));
+        ward.server
+            .reconfigure(&TWO_VOLUMES.replacen("16MiB", "32MiB", 1));
         let said = ward.command(&["reload", "--force"]).expect_success();
         assert!(!said.contains("not closed"), "{said}");
         await_ready(&mut peer);
-        assert_eq!(peer.read(1 << 15, 1), [0; BLOCK], "the same session uses the larger volume");
+        assert_eq!(
+            peer.read(1 << 15, 1),
+            [0; BLOCK],
+            "the same session uses the larger volume"
+        );
     }
 }
 
@@ -138,16 +176,28 @@ fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
 #[test]
 fn a_command_that_another_initiators_reset_ends_is_told_so() {
     const TASK_ABORTED: u8 = 0x40;
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
-    for function in [TaskManagementFunction::LogicalUnitReset, TaskManagementFunction::ClearTaskSet] {
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
+    for function in [
+        TaskManagementFunction::LogicalUnitReset,
+        TaskManagementFunction::ClearTaskSet,
+    ] {
         let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
         let (old, new) = (vec![0x11; 8 * BLOCK], vec![0x22; 8 * BLOCK]);
         peer.write(0, &old);
         ward.fault("hang");
         let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
         peer.ping(); // the response follows once the write is at the device
-        assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
-        assert_eq!(other.manage(function), TaskManagementResult::FunctionComplete);
+        assert_eq!(
+            peer.end_within(write, Duration::from_millis(300)),
+            None,
+            "the write hangs"
+        );
+        assert_eq!(
+            other.manage(function),
+            TaskManagementResult::FunctionComplete
+        );
         assert_eq!(peer.answer(write).status, TASK_ABORTED);
         ward.fault("pass");
         await_ready(&mut peer);
@@ -157,32 +207,47 @@ fn a_command_that_another_initiators_reset_ends_is_told_so() {
 
 #[test]
 fn pings_and_logins_do_not_wait_for_a_hung_volume() {
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     let mut peer = ward.sick(1);
     ward.fault("hang");
-    let hanging: Vec<_> =
-        (0..64).map(|lba| peer.begin(0, &read_10(lba, 8), Moves::In(8 * BLOCK as u32))).collect();
+    let hanging: Vec<_> = (0..64)
+        .map(|lba| peer.begin(0, &read_10(lba, 8), Moves::In(8 * BLOCK as u32)))
+        .collect();
     (0..200).for_each(|_| peer.ping());
     for volume in ["sick", "well"] {
-        let login = Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name(volume)), 9));
+        let login = Peer::log_in(
+            &ward.server,
+            initiator(Some(&ward.server.target_name(volume)), 9),
+        );
         login.expect("a session");
     }
     for task in hanging {
-        assert_eq!(peer.end_within(task, Duration::ZERO), None, "it hangs all the time");
+        assert_eq!(
+            peer.end_within(task, Duration::ZERO),
+            None,
+            "it hangs all the time"
+        );
     }
 }
 
 #[test]
 fn a_command_past_its_deadline_is_answered_and_fences_its_volume() {
     let text = TWO_VOLUMES.replace("1h", "1s");
-    let Some(ward) = Ward::open(&text) else { return };
+    let Some(ward) = Ward::open(&text) else {
+        return;
+    };
     let mut peer = ward.sick(1);
     ward.fault("hang");
     let begin = Instant::now();
     let read = peer.begin(0, &read_10(0, 1), Moves::In(BLOCK as u32));
     let answer = peer.answer(read);
     assert!(!answer.is_good(), "{answer:02x?}");
-    assert!(begin.elapsed() > Duration::from_millis(900), "given up before its deadline");
+    assert!(
+        begin.elapsed() > Duration::from_millis(900),
+        "given up before its deadline"
+    );
     assert_eq!(other_than_attention(&mut peer).sense_key(), NOT_READY);
     ward.fault("pass");
     await_ready(&mut peer);
@@ -190,25 +255,39 @@ fn a_command_past_its_deadline_is_answered_and_fences_its_volume() {
 
 #[test]
 fn a_session_is_reinstated_while_its_commands_hang() {
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     let mut old = ward.sick(1);
     old.write(0, &[0x11; BLOCK]);
     ward.fault("hang");
     let write = old.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
     old.ping(); // the response follows once the write is at the device
     assert_eq!(old.end_within(write, Duration::from_millis(200)), None);
-    let mut new =
-        Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name("sick")), 1)).expect("a session");
-    assert!(matches!(old.end(write), Ended::Without(_)), "the old session is gone");
+    let mut new = Peer::log_in(
+        &ward.server,
+        initiator(Some(&ward.server.target_name("sick")), 1),
+    )
+    .expect("a session");
+    assert!(
+        matches!(old.end(write), Ended::Without(_)),
+        "the old session is gone"
+    );
     assert_eq!(other_than_attention(&mut new).sense_key(), NOT_READY);
     ward.fault("pass");
     await_ready(&mut new);
-    assert_eq!(new.read(0, 1), [0x11; BLOCK], "the old session's write never reached the medium");
+    assert_eq!(
+        new.read(0, 1),
+        [0x11; BLOCK],
+        "the old session's write never reached the medium"
+    );
 }
 
 #[test]
 fn a_server_ends_in_time_while_a_volume_hangs() {
-    let Some(mut ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(mut ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     let mut peer = ward.sick(1);
     ward.fault("hang");
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
@@ -220,30 +299,49 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
 
 #[test]
 fn removing_a_hung_volume_says_what_it_waits_for() {
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     ward.fault("hang");
-    let said = ward.command(&["remove", "sick", "--force"]).expect_failure();
-    assert!(said.contains("the server is still waiting for volumes"), "{said}");
+    let said = ward
+        .command(&["remove", "sick", "--force"])
+        .expect_failure();
     assert!(
-        said.contains("volume sick could not be flushed: the device has been unresponsive for 10.0 s"),
+        said.contains("the server is still waiting for volumes"),
+        "{said}"
+    );
+    assert!(
+        said.contains(
+            "volume sick could not be flushed: the device has been unresponsive for 10.0 s"
+        ),
         "{said}"
     );
 }
 
 #[test]
 fn other_volumes_go_on() {
-    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let Some(ward) = Ward::open(TWO_VOLUMES) else {
+        return;
+    };
     let healthy: Vec<_> = (3..7).map(|number| Load::on(ward.well(number))).collect(); // on both cores
     for round in 0..5 {
         let mut peer = ward.sick(10 + round);
         ward.fault("hang");
-        let stuck: Vec<_> = (0..32).map(|_| peer.begin(0, &read_10(0, 8), Moves::In(4096))).collect();
+        let stuck: Vec<_> = (0..32)
+            .map(|_| peer.begin(0, &read_10(0, 8), Moves::In(4096)))
+            .collect();
         healthy.iter().for_each(Load::goes_on);
         for task in &stuck {
-            assert_eq!(peer.end_within(*task, Duration::ZERO), None, "it hangs all the time");
+            assert_eq!(
+                peer.end_within(*task, Duration::ZERO),
+                None,
+                "it hangs all the time"
+            );
         }
         ward.fault("pass");
-        stuck.into_iter().for_each(|task| drop(peer.answer(task).expect_good()));
+        stuck
+            .into_iter()
+            .for_each(|task| drop(peer.answer(task).expect_good()));
     }
     healthy.into_iter().for_each(Load::stop);
 }
@@ -257,13 +355,19 @@ struct Load {
 
 impl Load {
     fn on(mut peer: Peer) -> Load {
-        let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (done, over) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (count, stop) = (Arc::clone(&done), Arc::clone(&over));
         let thread = std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                let tasks: Vec<_> =
-                    (0..8).map(|at| peer.begin(0, &read_10(at * 8, 8), Moves::In(4096))).collect();
-                tasks.into_iter().for_each(|task| drop(peer.answer(task).expect_good()));
+                let tasks: Vec<_> = (0..8)
+                    .map(|at| peer.begin(0, &read_10(at * 8, 8), Moves::In(4096)))
+                    .collect();
+                tasks
+                    .into_iter()
+                    .for_each(|task| drop(peer.answer(task).expect_good()));
                 count.fetch_add(8, Ordering::Relaxed);
             }
         });
@@ -273,7 +377,9 @@ impl Load {
     /// Waits until many more requests have completed.
     fn goes_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
-        until("a thousand reads", || self.done.load(Ordering::Relaxed) > before + 1000);
+        until("a thousand reads", || {
+            self.done.load(Ordering::Relaxed) > before + 1000
+        });
     }
 
     fn stop(self) {

@@ -16,8 +16,8 @@ use ::hyperscsi::{
     Initiator, Psk, Refusal, Response, discovery,
 };
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
-    OutSlice,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress,
+    OutDatagram, OutSlice,
 };
 
 use crate::aoe::{Running, Site, complaints, frames};
@@ -102,7 +102,8 @@ impl Client {
     }
 
     pub(crate) async fn logged_in(mut self) -> Client {
-        self.until("a login", |client| !client.events.is_empty()).await;
+        self.until("a login", |client| !client.events.is_empty())
+            .await;
         let events = std::mem::take(&mut self.events);
         let is_sealed = self.config.key.is_some();
         assert!(
@@ -114,16 +115,24 @@ impl Client {
 
     /// Waits for the failure of a login, and returns it.
     async fn refused(mut self) -> Event {
-        self.until("a refusal", |client| !client.events.is_empty()).await;
+        self.until("a refusal", |client| !client.events.is_empty())
+            .await;
         self.events.remove(0)
     }
 
     pub(crate) fn send(&self, frame: &[u8]) {
         let other = vec![0; frame.len()];
         let payloads = [[OutSlice::Bytes(&other)], [OutSlice::Bytes(frame)]];
-        let datagrams = payloads.each_ref().map(|payload| OutDatagram { to: self.to, payload });
+        let datagrams = payloads.each_ref().map(|payload| OutDatagram {
+            to: self.to,
+            payload,
+        });
         // A frame that cannot be sent is lost.
-        let _ = self.datagrams.try_send(if self.joins { &datagrams } else { &datagrams[1..] });
+        let _ = self.datagrams.try_send(if self.joins {
+            &datagrams
+        } else {
+            &datagrams[1..]
+        });
     }
 
     /// Sends, receives, and waits briefly if there is nothing to receive.
@@ -145,8 +154,10 @@ impl Client {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let due =
-                    self.machine.poll_timeout().map_or(MOMENT, |due| due.saturating_duration_since(now));
+                let due = self
+                    .machine
+                    .poll_timeout()
+                    .map_or(MOMENT, |due| due.saturating_duration_since(now));
                 let received = poll_fn(|cx| self.datagrams.poll_receivable(cx));
                 let _ = reactor::timeout(due.min(MOMENT), received).await;
             }
@@ -165,12 +176,22 @@ impl Client {
     pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Client) -> bool) {
         let end = reactor::now() + PATIENCE;
         while !is_so(self) {
-            assert!(reactor::now() < end, "{what} has not come; {:?}", self.events);
+            assert!(
+                reactor::now() < end,
+                "{what} has not come; {:?}",
+                self.events
+            );
             self.turn().await;
         }
     }
 
-    pub(crate) fn submit(&mut self, lun: u8, cdb: &[u8], data_in_bytes: u32, data_out: Vec<u8>) -> RequestId {
+    pub(crate) fn submit(
+        &mut self,
+        lun: u8,
+        cdb: &[u8],
+        data_in_bytes: u32,
+        data_out: Vec<u8>,
+    ) -> RequestId {
         let command = Command {
             lun: [0, lun, 0, 0, 0, 0, 0, 0],
             cdb: cdb.to_vec(),
@@ -182,12 +203,19 @@ impl Client {
     }
 
     async fn answer(&mut self, id: RequestId) -> Response {
-        self.until("an answer", |client| client.answers.contains_key(&id)).await;
+        self.until("an answer", |client| client.answers.contains_key(&id))
+            .await;
         self.answers.remove(&id).expect("it is there")
     }
 
     /// Runs a command to completion. On a unit attention, the command is sent again.
-    async fn command(&mut self, lun: u8, cdb: &[u8], data_in_bytes: u32, data_out: &[u8]) -> Response {
+    async fn command(
+        &mut self,
+        lun: u8,
+        cdb: &[u8],
+        data_in_bytes: u32,
+        data_out: &[u8],
+    ) -> Response {
         loop {
             let id = self.submit(lun, cdb, data_in_bytes, data_out.to_vec());
             let response = self.answer(id).await;
@@ -197,9 +225,18 @@ impl Client {
         }
     }
 
-    async fn function(&mut self, function: Function, lun: u8, task: Option<RequestId>) -> FunctionResult {
-        let id = self.machine.manage(function, [0, lun, 0, 0, 0, 0, 0, 0], task).expect("there is room");
-        self.until("a function", |client| client.done.contains_key(&id)).await;
+    async fn function(
+        &mut self,
+        function: Function,
+        lun: u8,
+        task: Option<RequestId>,
+    ) -> FunctionResult {
+        let id = self
+            .machine
+            .manage(function, [0, lun, 0, 0, 0, 0, 0, 0], task)
+            .expect("there is room");
+        self.until("a function", |client| client.done.contains_key(&id))
+            .await;
         self.done[&id]
     }
 
@@ -214,8 +251,14 @@ impl Client {
 /// The sense key, and the additional sense code with its qualifier.
 fn sense(response: &Response) -> (u8, u16) {
     match response.sense[0] & 0x7f {
-        0x72 | 0x73 => (response.sense[1] & 0xf, u16::from_be_bytes([response.sense[2], response.sense[3]])),
-        _ => (response.sense[2] & 0xf, u16::from_be_bytes([response.sense[12], response.sense[13]])),
+        0x72 | 0x73 => (
+            response.sense[1] & 0xf,
+            u16::from_be_bytes([response.sense[2], response.sense[3]]),
+        ),
+        _ => (
+            response.sense[2] & 0xf,
+            u16::from_be_bytes([response.sense[12], response.sense[13]]),
+        ),
     }
 }
 
@@ -230,14 +273,20 @@ fn seed() -> [u8; 32] {
 
 pub(crate) fn config(initiator: &str, target: &str, secret: Option<&str>) -> Config {
     let key = secret.map(|secret| (Psk::from_secret(secret.as_bytes()), Cipher::Aes256Gcm));
-    Config { key, frame_bytes: vec![9000, FRAME_BYTES_MIN as u16], ..Config::new(initiator, target) }
+    Config {
+        key,
+        frame_bytes: vec![9000, FRAME_BYTES_MIN as u16],
+        ..Config::new(initiator, target)
+    }
 }
 
 const BLOCK: usize = 512;
 
 /// The content of a block after this number of changes.
 fn content(block: u32, version: u32) -> Vec<u8> {
-    let word = block.wrapping_mul(2_654_435_761).wrapping_add(version.wrapping_mul(40_503));
+    let word = block
+        .wrapping_mul(2_654_435_761)
+        .wrapping_add(version.wrapping_mul(40_503));
     word.to_le_bytes().repeat(BLOCK / 4)
 }
 
@@ -254,13 +303,17 @@ const WRITE: u8 = 0x2a;
 pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
     let starts: Vec<u32> = (0..blocks).step_by(run.into()).collect();
     let data = |start: u32| -> Vec<u8> {
-        (start..start + u32::from(run)).flat_map(|block| content(block, 1)).collect()
+        (start..start + u32::from(run))
+            .flat_map(|block| content(block, 1))
+            .collect()
     };
     let turn_ready = client.command(0, &[0; 6], 0, &[]).await;
     assert_eq!(turn_ready.status, GOOD);
     for starts in starts.chunks(16) {
-        let ids: Vec<RequestId> =
-            starts.iter().map(|start| client.submit(0, &cdb(WRITE, *start, run), 0, data(*start))).collect();
+        let ids: Vec<RequestId> = starts
+            .iter()
+            .map(|start| client.submit(0, &cdb(WRITE, *start, run), 0, data(*start)))
+            .collect();
         for id in ids {
             let response = client.answer(id).await;
             assert_eq!((response.status, response.residual), (GOOD, 0));
@@ -268,8 +321,10 @@ pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
     }
     for starts in starts.chunks(16) {
         let bytes = u32::from(run) * BLOCK as u32;
-        let ids: Vec<RequestId> =
-            starts.iter().map(|start| client.submit(0, &cdb(READ, *start, run), bytes, Vec::new())).collect();
+        let ids: Vec<RequestId> = starts
+            .iter()
+            .map(|start| client.submit(0, &cdb(READ, *start, run), bytes, Vec::new()))
+            .collect();
         for (id, start) in ids.into_iter().zip(starts) {
             let response = client.answer(id).await;
             assert_eq!((response.status, response.residual), (GOOD, 0));
@@ -280,34 +335,64 @@ pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
 
 #[test]
 fn commands_reach_the_disk_in_clear_and_sealed() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let port = server.port();
     in_a_world(async {
         for (target, secret) in [("disks", None), ("kept", Some(SECRET))] {
-            let mut client = Client::udp(port, config("host1", target, secret)).logged_in().await;
+            let mut client = Client::udp(port, config("host1", target, secret))
+                .logged_in()
+                .await;
             for run in [1, 64, 2048] {
                 write_and_read(&mut client, 4096, run).await;
             }
             let past_the_end = client.command(0, &cdb(READ, 1 << 20, 1), 512, &[]).await;
-            assert_eq!((past_the_end.status, sense(&past_the_end)), (2, (5, 0x2100)));
+            assert_eq!(
+                (past_the_end.status, sense(&past_the_end)),
+                (2, (5, 0x2100))
+            );
             let absent = client.command(9, &[0; 6], 0, &[]).await;
             assert_eq!((absent.status, sense(&absent)), (2, (5, 0x2500)));
             // Only 36 bytes of the longer INQUIRY data are requested.
             let inquiry = client.command(0, &[0x12, 0, 0, 0, 255, 0], 36, &[]).await;
-            assert!(inquiry.data.len() == 36 && &inquiry.data[8..16] == b"LINERATE" && inquiry.residual > 0);
+            assert!(
+                inquiry.data.len() == 36
+                    && &inquiry.data[8..16] == b"LINERATE"
+                    && inquiry.residual > 0
+            );
             let luns: &[u8] = if target == "disks" { &[0, 1] } else { &[0] };
-            assert_eq!(client.luns().await, luns, "the other LUN is for another initiator");
-            let sessions = run(LINERATE, &["server", "sessions", "--control", &control(&server)]);
+            assert_eq!(
+                client.luns().await,
+                luns,
+                "the other LUN is for another initiator"
+            );
+            let sessions = run(
+                LINERATE,
+                &["server", "sessions", "--control", &control(&server)],
+            );
             let sessions = sessions.expect_success();
-            assert!(sessions.contains(target) && sessions.contains("host1"), "{sessions}");
+            assert!(
+                sessions.contains(target) && sessions.contains("host1"),
+                "{sessions}"
+            );
             client.machine.disconnect(reactor::now());
-            client.until("the end", |client| !client.events.is_empty()).await;
+            client
+                .until("the end", |client| !client.events.is_empty())
+                .await;
             assert_eq!(client.events, [Event::Ended(EndReason::Disconnected)]);
         }
-        let mut other = Client::udp(port, config("host2", "disks", None)).logged_in().await;
+        let mut other = Client::udp(port, config("host2", "disks", None))
+            .logged_in()
+            .await;
         assert_eq!(other.luns().await, [0, 1, 2]);
         let refusals = [
-            ("host1", "kept", Some("another secret, as long"), Refusal::Authentication),
+            (
+                "host1",
+                "kept",
+                Some("another secret, as long"),
+                Refusal::Authentication,
+            ),
             ("host1", "kept", None, Refusal::Authentication),
             ("host1", "disks", Some(SECRET), Refusal::Authentication),
             ("host2", "kept", Some(SECRET), Refusal::Authentication),
@@ -315,17 +400,41 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
             ("host1", "none", None, Refusal::UnknownTarget),
         ];
         for (initiator, target, secret, refusal) in refusals {
-            let ended = Client::udp(port, config(initiator, target, secret)).refused().await;
-            assert_eq!(ended, Event::Ended(EndReason::Refused(refusal)), "{initiator} at {target}");
+            let ended = Client::udp(port, config(initiator, target, secret))
+                .refused()
+                .await;
+            assert_eq!(
+                ended,
+                Event::Ended(EndReason::Refused(refusal)),
+                "{initiator} at {target}"
+            );
         }
     });
     for parts in [
-        ["logged in", "initiator=\"host1\"", "user=\"host1\"", "target=\"kept\""],
-        ["session ended", "why=\"logout\"", "initiator=\"host1\"", "target=\"disks\""],
-        ["login refused", "initiator=\"guest\"", "target=\"kept\"", "the target does not exist"],
+        [
+            "logged in",
+            "initiator=\"host1\"",
+            "user=\"host1\"",
+            "target=\"kept\"",
+        ],
+        [
+            "session ended",
+            "why=\"logout\"",
+            "initiator=\"host1\"",
+            "target=\"disks\"",
+        ],
+        [
+            "login refused",
+            "initiator=\"guest\"",
+            "target=\"kept\"",
+            "the target does not exist",
+        ],
     ] {
         until(&format!("a line with {parts:?}"), || {
-            server.log().lines().any(|line| parts.iter().all(|part| line.contains(part)))
+            server
+                .log()
+                .lines()
+                .any(|line| parts.iter().all(|part| line.contains(part)))
         });
     }
     server.stop();
@@ -339,62 +448,134 @@ pub(crate) fn control(server: &Server) -> String {
 fn functions_end_commands_and_each_has_its_answer() {
     let quick = "[volume.slow]\nspec = \"ram:1MiB\"";
     let text = TEXT.replace(quick, "[volume.slow]\nspec = \"delay:50s:[ram:1MiB]\"");
-    let Some(mut server) = Server::configured(&text) else { return };
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let port = server.port();
     in_a_world(async {
-        let mut client = Client::udp(port, config("host1", "disks", None)).logged_in().await;
-        let mut other = Client::udp(port, config("host2", "disks", None)).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "disks", None))
+            .logged_in()
+            .await;
+        let mut other = Client::udp(port, config("host2", "disks", None))
+            .logged_in()
+            .await;
         client.command(1, &[0; 6], 0, &[]).await;
         other.command(1, &[0; 6], 0, &[]).await;
         let slow = |client: &mut Client| client.submit(1, &cdb(READ, 0, 1), 512, Vec::new());
         let first = slow(&mut client);
         let second = slow(&mut client);
         let theirs = slow(&mut other);
-        assert_eq!(other.function(Function::QueryTask, 1, Some(theirs)).await, FunctionResult::Succeeded);
-        assert_eq!(client.function(Function::AbortTask, 1, Some(first)).await, FunctionResult::Complete);
+        assert_eq!(
+            other.function(Function::QueryTask, 1, Some(theirs)).await,
+            FunctionResult::Succeeded
+        );
+        assert_eq!(
+            client.function(Function::AbortTask, 1, Some(first)).await,
+            FunctionResult::Complete
+        );
         assert_eq!(client.answer(first).await.status, TASK_ABORTED);
         assert!(!client.answers.contains_key(&second), "it goes on");
-        assert_eq!(client.function(Function::LogicalUnitReset, 1, None).await, FunctionResult::Complete);
+        assert_eq!(
+            client.function(Function::LogicalUnitReset, 1, None).await,
+            FunctionResult::Complete
+        );
         assert_eq!(client.answer(second).await.status, TASK_ABORTED);
         assert_eq!(other.answer(theirs).await.status, TASK_ABORTED);
         // All sessions are notified of the reset, on every LUN that it affected.
         let id = other.submit(1, &[0; 6], 0, Vec::new());
         let attention = other.answer(id).await;
         assert_eq!((attention.status, sense(&attention).0), (2, 6));
-        assert_eq!(client.function(Function::LogicalUnitReset, 7, None).await, FunctionResult::IncorrectLun);
-        assert_eq!(client.function(Function::Other(77), 0, None).await, FunctionResult::Rejected);
+        assert_eq!(
+            client.function(Function::LogicalUnitReset, 7, None).await,
+            FunctionResult::IncorrectLun
+        );
+        assert_eq!(
+            client.function(Function::Other(77), 0, None).await,
+            FunctionResult::Rejected
+        );
     });
     server.kill(); // a clean shutdown would wait for the last flush
 }
 
 #[test]
 fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let (port, url) = (server.port(), server.url("disk"));
     in_a_world(async {
-        let mut client = Client::udp(port, config("host1", "disks", None)).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "disks", None))
+            .logged_in()
+            .await;
         let lun = attached(&url).await;
         let reserve = |action: u8| [0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0];
-        let parameters = |key: u64, new: u64| [&key.to_be_bytes()[..], &new.to_be_bytes(), &[0; 8]].concat();
+        let parameters =
+            |key: u64, new: u64| [&key.to_be_bytes()[..], &new.to_be_bytes(), &[0; 8]].concat();
         let write = || remote::write(&lun, 0, &[7; 512], false);
         assert_eq!(write().await.expect("an answer").status, GOOD);
-        assert_eq!(client.command(0, &reserve(0), 0, &parameters(0, 11)).await.status, GOOD);
-        assert_eq!(client.command(0, &reserve(1), 0, &parameters(11, 0)).await.status, GOOD);
-        assert_eq!(write().await.expect("an answer").status, RESERVATION_CONFLICT);
-        assert_eq!(client.command(0, &cdb(WRITE, 0, 1), 0, &[1; 512]).await.status, GOOD);
+        assert_eq!(
+            client
+                .command(0, &reserve(0), 0, &parameters(0, 11))
+                .await
+                .status,
+            GOOD
+        );
+        assert_eq!(
+            client
+                .command(0, &reserve(1), 0, &parameters(11, 0))
+                .await
+                .status,
+            GOOD
+        );
+        assert_eq!(
+            write().await.expect("an answer").status,
+            RESERVATION_CONFLICT
+        );
+        assert_eq!(
+            client
+                .command(0, &cdb(WRITE, 0, 1), 0, &[1; 512])
+                .await
+                .status,
+            GOOD
+        );
         // Another port of the same initiator is another nexus, and so is another initiator.
-        for other in [Config { port: 2, ..config("host1", "disks", None) }, config("host2", "disks", None)] {
+        for other in [
+            Config {
+                port: 2,
+                ..config("host1", "disks", None)
+            },
+            config("host2", "disks", None),
+        ] {
             let mut other = Client::udp(port, other).logged_in().await;
             let denied = other.command(0, &cdb(WRITE, 0, 1), 0, &[2; 512]).await;
             assert_eq!(denied.status, RESERVATION_CONFLICT);
         }
         // The registration survives the session.
         client.machine.disconnect(reactor::now());
-        client.until("the end", |client| !client.events.is_empty()).await;
-        assert_eq!(write().await.expect("an answer").status, RESERVATION_CONFLICT);
-        let mut client = Client::udp(port, config("host1", "disks", None)).logged_in().await;
-        assert_eq!(client.command(0, &cdb(WRITE, 0, 1), 0, &[3; 512]).await.status, GOOD);
-        assert_eq!(client.command(0, &reserve(2), 0, &parameters(11, 0)).await.status, GOOD);
+        client
+            .until("the end", |client| !client.events.is_empty())
+            .await;
+        assert_eq!(
+            write().await.expect("an answer").status,
+            RESERVATION_CONFLICT
+        );
+        let mut client = Client::udp(port, config("host1", "disks", None))
+            .logged_in()
+            .await;
+        assert_eq!(
+            client
+                .command(0, &cdb(WRITE, 0, 1), 0, &[3; 512])
+                .await
+                .status,
+            GOOD
+        );
+        assert_eq!(
+            client
+                .command(0, &reserve(2), 0, &parameters(11, 0))
+                .await
+                .status,
+            GOOD
+        );
         assert_eq!(write().await.expect("an answer").status, GOOD);
         let read = client.command(0, &cdb(READ, 0, 1), 512, &[]).await;
         assert!(read.data == [7; 512]);
@@ -416,12 +597,21 @@ impl Load {
     pub(crate) const BLOCKS: u32 = 32;
 
     pub(crate) fn new() -> Load {
-        Load { start: 0, versions: vec![0; Load::BLOCKS as usize], under_way: BTreeMap::new() }
+        Load {
+            start: 0,
+            versions: vec![0; Load::BLOCKS as usize],
+            under_way: BTreeMap::new(),
+        }
     }
 
     fn write(&mut self, client: &mut Client, block: u32) {
         let version = self.versions[block as usize] + 1;
-        let id = client.submit(0, &cdb(WRITE, self.start + block, 1), 0, content(block, version));
+        let id = client.submit(
+            0,
+            &cdb(WRITE, self.start + block, 1),
+            0,
+            content(block, version),
+        );
         self.under_way.insert(id, block);
     }
 
@@ -466,7 +656,11 @@ impl Load {
         let goal = self.versions.iter().min().expect("some") + more;
         let end = reactor::now() + PATIENCE;
         while self.versions.iter().any(|version| *version < goal) {
-            assert!(reactor::now() < end, "writes do not go on: {:?}", client.events);
+            assert!(
+                reactor::now() < end,
+                "writes do not go on: {:?}",
+                client.events
+            );
             client.turn().await;
             self.go_on(client);
         }
@@ -476,21 +670,32 @@ impl Load {
     /// end of the session.
     pub(crate) async fn verify(&self, client: &mut Client) {
         for block in 0..Load::BLOCKS {
-            let read = client.command(0, &cdb(READ, self.start + block, 1), 512, &[]).await;
+            let read = client
+                .command(0, &cdb(READ, self.start + block, 1), 512, &[])
+                .await;
             let version = self.versions[block as usize];
-            let is_right = [version, version + 1].iter().any(|version| read.data == content(block, *version));
-            assert!(is_right, "block {block} has neither version {version} nor the next");
+            let is_right = [version, version + 1]
+                .iter()
+                .any(|version| read.data == content(block, *version));
+            assert!(
+                is_right,
+                "block {block} has neither version {version} nor the next"
+            );
         }
     }
 }
 
 #[test]
 fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let port = server.port();
     in_a_world(async {
         let mut load = Load::new();
-        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET)))
+            .logged_in()
+            .await;
         load.begin_again(&mut client);
         load.until(&mut client, 20).await;
         // When the server is asked to shut down, it closes the session.
@@ -501,7 +706,10 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
             client.turn().await;
             let answered: Vec<RequestId> = client.answers.keys().copied().collect();
             for id in answered {
-                assert_eq!(client.answers.remove(&id).map(|response| response.status), Some(GOOD));
+                assert_eq!(
+                    client.answers.remove(&id).map(|response| response.status),
+                    Some(GOOD)
+                );
                 let block = load.under_way.remove(&id).expect("one of these");
                 load.versions[block as usize] += 1;
             }
@@ -509,7 +717,9 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
         assert_eq!(client.events, [Event::Ended(EndReason::ByTarget)]);
         assert!(server.ended().success());
         server.restart();
-        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET)))
+            .logged_in()
+            .await;
         load.verify(&mut client).await;
         load.begin_again(&mut client);
         load.until(&mut client, 20).await;
@@ -518,7 +728,10 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
         server.restart();
         client
             .until("another session", |client| {
-                matches!(client.events[..], [Event::NexusLost, Event::LoggedIn { .. }])
+                matches!(
+                    client.events[..],
+                    [Event::NexusLost, Event::LoggedIn { .. }]
+                )
             })
             .await;
         load.end_of_session(&client);
@@ -532,16 +745,24 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
 
 #[test]
 fn another_configuration_reaches_the_sessions() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let port = server.port();
     let text = TEXT.replace("{port}", &port.to_string());
     let text = text.replace("{state}", &server.state().display().to_string());
     in_a_world(async {
-        let mut client = Client::udp(port, config("host1", "disks", None)).logged_in().await;
-        let mut kept = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "disks", None))
+            .logged_in()
+            .await;
+        let mut kept = Client::udp(port, config("host1", "kept", Some(SECRET)))
+            .logged_in()
+            .await;
         client.command(0, &[0; 6], 0, &[]).await;
         assert_eq!(client.luns().await, [0, 1]);
-        let more = text.replace("[\"host2\"]", "[\"host*\"]").replace("size=8MiB", "size=16MiB");
+        let more = text
+            .replace("[\"host2\"]", "[\"host*\"]")
+            .replace("size=8MiB", "size=16MiB");
         server.reconfigure(&more);
         let control = control(&server);
         let reload = |force: &[&str]| {
@@ -553,30 +774,45 @@ fn another_configuration_reaches_the_sessions() {
         let attention = client.answer(id).await;
         assert_eq!((attention.status, sense(&attention).0), (2, 6));
         assert_eq!(client.luns().await, [0, 1, 2]);
-        let capacity = client.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, &[]).await;
+        let capacity = client
+            .command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, &[])
+            .await;
         assert_eq!(capacity.data[..4], (16 * 2048_u32 - 1).to_be_bytes());
         // Another key is required at the next login; the session continues.
         server.reconfigure(&more.replace(SECRET, "another secret, as long"));
         reload(&[]).expect_success();
         assert_eq!(kept.command(0, &[0; 6], 0, &[]).await.status, GOOD);
-        let refused = Client::udp(port, config("host1", "kept", Some(SECRET))).refused().await;
-        assert_eq!(refused, Event::Ended(EndReason::Refused(Refusal::Authentication)));
+        let refused = Client::udp(port, config("host1", "kept", Some(SECRET)))
+            .refused()
+            .await;
+        assert_eq!(
+            refused,
+            Event::Ended(EndReason::Refused(Refusal::Authentication))
+        );
         // Each address is listened on once.
         let listen = format!("\"hyperscsi+udp://127.0.0.1:{port}\"");
         server.reconfigure(&more.replace(&listen, &format!("{listen}, {listen}")));
         let refused = reload(&[]).expect_failure();
         assert!(
-            refused.contains(&format!("udp:127.0.0.1:{port}: it is listed twice; list it once")),
+            refused.contains(&format!(
+                "udp:127.0.0.1:{port}: it is listed twice; list it once"
+            )),
             "{refused}"
         );
         assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);
         // Removing a target ends its sessions, if forced.
-        let (before, _) = more.split_once("[[hyperscsi.target]]\nname = \"kept\"").expect("its section");
+        let (before, _) = more
+            .split_once("[[hyperscsi.target]]\nname = \"kept\"")
+            .expect("its section");
         server.reconfigure(before);
         let refused = reload(&[]).expect_failure();
-        assert!(refused.contains("host1 uses the HyperSCSI target kept"), "{refused}");
+        assert!(
+            refused.contains("host1 uses the HyperSCSI target kept"),
+            "{refused}"
+        );
         reload(&["--force"]).expect_success();
-        kept.until("the end", |client| !client.events.is_empty()).await;
+        kept.until("the end", |client| !client.events.is_empty())
+            .await;
         assert_eq!(kept.events, [Event::Ended(EndReason::ByTarget)]);
         assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);
     });
@@ -585,21 +821,35 @@ fn another_configuration_reaches_the_sessions() {
 
 fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its line");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("its line");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .expect("a number")
+        << 10
 }
 
 #[test]
 fn hostile_frames_end_no_session_and_take_no_memory() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let port = server.port();
     in_a_world(async {
-        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
+        let mut client = Client::udp(port, config("host1", "kept", Some(SECRET)))
+            .logged_in()
+            .await;
         write_and_read(&mut client, 256, 64).await;
         let before = resident_bytes(server.pid());
         // Logins that are started and never finished, from frames that a client really sends.
         for number in 0..600u32 {
-            let config = Config { port: number, ..config("host1", "kept", Some(SECRET)) };
+            let config = Config {
+                port: number,
+                ..config("host1", "kept", Some(SECRET))
+            };
             let mut machine = Initiator::new(reactor::now(), config, seed());
             let mut frame = Vec::new();
             while machine.poll_transmit(reactor::now(), &mut frame).is_some() {
@@ -647,28 +897,52 @@ fn tshark_decodes_a_session_over_raw_ethernet() {
     let mac = site.client_sees_server();
     let start = |capture: &str| {
         let mut tshark = site.client.command("tshark");
-        tshark.args(["-q", "-i", "eth0", "-F", "pcap", "-w", capture, "-f", "ether proto 0x889a"]);
+        tshark.args([
+            "-q",
+            "-i",
+            "eth0",
+            "-F",
+            "pcap",
+            "-w",
+            capture,
+            "-f",
+            "ether proto 0x889a",
+        ]);
         Running(tshark.stderr(Stdio::null()).spawn().expect("started"))
     };
     let tshark = has_tshark.then(|| start(&capture));
     let session = || {
         in_a_world(async {
             let there = DatagramAddress::Ethernet(mac);
-            let here = DatagramEndpoint::Ethernet { interface: "eth0".to_owned(), ether_type: ETHERTYPE };
-            let config = Config { frame_bytes: vec![9000], ..config("host1", "disk", None) };
+            let here = DatagramEndpoint::Ethernet {
+                interface: "eth0".to_owned(),
+                ether_type: ETHERTYPE,
+            };
+            let config = Config {
+                frame_bytes: vec![9000],
+                ..config("host1", "disk", None)
+            };
             let mut client = Client::at(here, there, config).logged_in().await;
             for run in [1, 64, 2048] {
                 write_and_read(&mut client, 4096, run).await;
             }
-            assert_eq!(client.function(Function::LogicalUnitReset, 0, None).await, FunctionResult::Complete);
+            assert_eq!(
+                client.function(Function::LogicalUnitReset, 0, None).await,
+                FunctionResult::Complete
+            );
             client.machine.disconnect(reactor::now());
-            client.until("the end", |client| !client.events.is_empty()).await;
+            client
+                .until("the end", |client| !client.events.is_empty())
+                .await;
         });
     };
     if let Some(mut tshark) = tshark {
         let question = || {
             in_a_world(async {
-                let here = DatagramEndpoint::Ethernet { interface: "eth0".to_owned(), ether_type: ETHERTYPE };
+                let here = DatagramEndpoint::Ethernet {
+                    interface: "eth0".to_owned(),
+                    ether_type: ETHERTYPE,
+                };
                 let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
                 let client = Client::at(here, to, config("host1", "disk", None));
                 client.send(&discovery::question(7));
@@ -693,7 +967,12 @@ fn decoded_alike(capture: &str) {
     let malformed = complaints(&run("tshark", &["-r", capture, "-Y", complaint]).expect_success());
     assert!(malformed.is_empty(), "{malformed:#?}");
     let mut words = vec!["-r", capture, "-T", "fields"];
-    for field in ["hyperscsi.tagno", "hyperscsi.lastfrag", "hyperscsi.fragno", "hyperscsi.cmd"] {
+    for field in [
+        "hyperscsi.tagno",
+        "hyperscsi.lastfrag",
+        "hyperscsi.fragno",
+        "hyperscsi.cmd",
+    ] {
         words.extend(["-e", field]);
     }
     let theirs = complaints(&run("tshark", &words).expect_success());
@@ -711,7 +990,12 @@ fn decoded_alike(capture: &str) {
     for (theirs, frame) in theirs.iter().zip(&ours) {
         let header = Header::parse(frame).expect("a frame of ours");
         let read: Vec<u32> = theirs.split('\t').map(number).collect();
-        let ours = [header.tag().into(), header.last.into(), header.fragment.into(), header.opcode as u32];
+        let ours = [
+            header.tag().into(),
+            header.last.into(),
+            header.fragment.into(),
+            header.opcode as u32,
+        ];
         assert_eq!(read, ours, "{theirs}");
     }
 }
@@ -735,7 +1019,10 @@ fn a_file_that_cannot_be_served_is_refused_with_a_sentence() {
         run_command(&mut command).expect_failure()
     };
     let unknown = refused("hyperscsi://eth9");
-    assert!(unknown.contains("there is no interface eth9; this machine has lo, san0"), "{unknown}");
+    assert!(
+        unknown.contains("there is no interface eth9; this machine has lo, san0"),
+        "{unknown}"
+    );
     let down = refused("hyperscsi://lo");
     assert!(down.contains("interface lo is down"), "{down}");
     let port = refused("hyperscsi+udp://eth0");

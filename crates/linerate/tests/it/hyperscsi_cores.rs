@@ -37,12 +37,21 @@ lun = [{ lun = 0, volume = "disk" }]
 
 /// The sessions that `server sessions` shows, with their cores and numbers, by the initiator's port.
 fn shown(control: &str) -> BTreeMap<u32, (u64, u64)> {
-    let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
+    let said = run(
+        LINERATE,
+        &["server", "sessions", "--json", "--control", control],
+    )
+    .expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-    let sessions = said["sessions"].as_array().or(said.as_array()).expect("a list").iter();
+    let sessions = said["sessions"]
+        .as_array()
+        .or(said.as_array())
+        .expect("a list")
+        .iter();
     let hyperscsi = sessions.filter(|session| session["front_end"] == "hyperscsi");
     let fact = |session: &serde_json::Value| {
-        let port = u32::from_str_radix(session["isid"].as_str().expect("a number"), 16).expect("a number");
+        let port =
+            u32::from_str_radix(session["isid"].as_str().expect("a number"), 16).expect("a number");
         let [core, handle] = ["core", "tsih"].map(|name| session[name].as_u64().expect("a number"));
         (port, (core, handle))
     };
@@ -54,12 +63,17 @@ fn cores(control: &str) -> Vec<u64> {
 }
 
 fn with_port(port: u32) -> Config {
-    Config { port, ..config("host1", "disks", None) }
+    Config {
+        port,
+        ..config("host1", "disks", None)
+    }
 }
 
 #[test]
 fn sessions_over_udp_live_on_all_cores() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let (port, control) = (server.port(), control(&server));
     in_a_world(async {
         let mut clients = Vec::new();
@@ -72,7 +86,10 @@ fn sessions_over_udp_live_on_all_cores() {
         let before = shown(&control);
         let cores: Vec<u64> = before.values().map(|(core, _)| *core).collect();
         assert_eq!(cores.iter().collect::<BTreeSet<_>>().len(), 3, "{before:?}");
-        assert!(cores.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 3), "{before:?}");
+        assert!(
+            cores.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 3),
+            "{before:?}"
+        );
         let handles: BTreeSet<u64> = before.values().map(|(_, handle)| *handle).collect();
         assert_eq!(handles.len(), 6, "no number is used twice: {before:?}");
 
@@ -88,7 +105,12 @@ fn sessions_over_udp_live_on_all_cores() {
             assert_eq!(after[port].1 == *handle, *port > 2, "{before:?}, {after:?}");
         }
         until("three lines of replaced sessions", || {
-            server.log().lines().filter(|line| line.contains("why=\"reinstated\"")).count() == 3
+            server
+                .log()
+                .lines()
+                .filter(|line| line.contains("why=\"reinstated\""))
+                .count()
+                == 3
         });
 
         // A session is ended by its number, on any core, and no other session is ended.
@@ -97,17 +119,29 @@ fn sessions_over_udp_live_on_all_cores() {
             let words = ["server", "drop", handle.as_str(), "--control", &control];
             run(LINERATE, &words).expect_success();
             let client = &mut clients[number as usize];
-            client.until("the end", |client| !client.events.is_empty()).await;
+            client
+                .until("the end", |client| !client.events.is_empty())
+                .await;
             assert_eq!(client.events, [Event::Ended(EndReason::ByTarget)]);
         }
-        assert_eq!(shown(&control).keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            shown(&control).keys().copied().collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         clients.truncate(3);
 
         // Frames with the numbers of others' sessions, or of none, have no effect on any core.
         for number in 0..3000u32 {
-            let session = clients[number as usize % 3].machine.session().expect("it is logged in");
+            let session = clients[number as usize % 3]
+                .machine
+                .session()
+                .expect("it is logged in");
             let header = Header {
-                session: if number % 2 == 0 { session } else { session.wrapping_add(number) },
+                session: if number % 2 == 0 {
+                    session
+                } else {
+                    session.wrapping_add(number)
+                },
                 epoch: number as u16 % 3,
                 number: u64::from(number),
                 ..Header::plain(Opcode::AckRequest)
@@ -122,7 +156,9 @@ fn sessions_over_udp_live_on_all_cores() {
         // no core has any state.
         server.signal("TERM");
         for client in &mut clients {
-            client.until("the end", |client| !client.events.is_empty()).await;
+            client
+                .until("the end", |client| !client.events.is_empty())
+                .await;
             assert_eq!(client.events, [Event::Ended(EndReason::ByTarget)]);
         }
         assert!(server.ended().success());
@@ -142,7 +178,10 @@ fn sessions_over_udp_live_on_all_cores() {
         for (load, client) in loads.iter_mut().zip(&mut clients) {
             client
                 .until("another session", |client| {
-                    matches!(client.events[..], [Event::NexusLost, Event::LoggedIn { .. }])
+                    matches!(
+                        client.events[..],
+                        [Event::NexusLost, Event::LoggedIn { .. }]
+                    )
                 })
                 .await;
             load.end_of_session(client);
@@ -159,7 +198,9 @@ fn sessions_over_udp_live_on_all_cores() {
 /// The kernel delivers joined datagrams to the core of the first one.
 #[test]
 fn frames_that_udp_brings_to_another_core_are_handed_over() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let (port, control) = (server.port(), control(&server));
     in_a_world(async {
         for number in 0..3 {
@@ -172,14 +213,19 @@ fn frames_that_udp_brings_to_another_core_are_handed_over() {
             let mut newer = newer.logged_in().await;
             write_and_read(&mut newer, 256, 64).await;
         }
-        assert_eq!(cores(&control).into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 2]));
+        assert_eq!(
+            cores(&control).into_iter().collect::<BTreeSet<_>>(),
+            BTreeSet::from([0, 1, 2])
+        );
     });
     server.stop();
 }
 
 #[test]
 fn a_portal_comes_and_goes_on_all_cores() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let (port, control) = (server.port(), control(&server));
     let text = TEXT.replace("{port}", &port.to_string());
     let text = text.replace("{state}", &server.state().display().to_string());
@@ -214,7 +260,11 @@ fn a_portal_comes_and_goes_on_all_cores() {
         }
         let cores = cores(&control);
         for core in 0..3 {
-            assert_eq!(cores.iter().filter(|other| **other == core).count(), 4, "{cores:?}");
+            assert_eq!(
+                cores.iter().filter(|other| **other == core).count(),
+                4,
+                "{cores:?}"
+            );
         }
         // A port in use by another process is not shared with it.
         let taken = std::net::UdpSocket::bind("127.0.0.3:0").expect("a socket");
@@ -254,7 +304,9 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
                     let rtnetlink = Rtnetlink::open().expect("the kernel's");
                     let index = rtnetlink.index("san0").expect("there");
                     match up {
-                        true => rtnetlink.set_up(index, &InterfaceSettings::default()).expect("up"),
+                        true => rtnetlink
+                            .set_up(index, &InterfaceSettings::default())
+                            .expect("up"),
                         false => rtnetlink.set_down(index).expect("down"),
                     }
                 })
@@ -264,10 +316,18 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
             in_a_world(async {
                 let mut clients = Vec::new();
                 for port in 0..6 {
-                    let here =
-                        DatagramEndpoint::Ethernet { interface: "eth0".to_owned(), ether_type: ETHERTYPE };
-                    let times = Times { rekey_frames: 100, ..Times::default() };
-                    let config = Config { times, ..with_port(port) };
+                    let here = DatagramEndpoint::Ethernet {
+                        interface: "eth0".to_owned(),
+                        ether_type: ETHERTYPE,
+                    };
+                    let times = Times {
+                        rekey_frames: 100,
+                        ..Times::default()
+                    };
+                    let config = Config {
+                        times,
+                        ..with_port(port)
+                    };
                     clients.push(Client::at(here, to, config).logged_in().await);
                 }
                 for client in &mut clients {
@@ -275,7 +335,12 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
                 }
                 let before = shown(&control);
                 let cores: Vec<u64> = before.values().map(|(core, _)| *core).collect();
-                assert!(cores.windows(2).all(|pair| pair[1] == (pair[0] + 1) % count), "{before:?}");
+                assert!(
+                    cores
+                        .windows(2)
+                        .all(|pair| pair[1] == (pair[0] + 1) % count),
+                    "{before:?}"
+                );
                 assert_eq!(cores.iter().collect::<BTreeSet<_>>().len() as u64, count);
                 set(false);
                 for client in &mut clients {
@@ -284,17 +349,26 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
                 }
                 set(true);
                 for client in &mut clients {
-                    client.until("an answer", |client| client.answers.len() == 1).await;
+                    client
+                        .until("an answer", |client| client.answers.len() == 1)
+                        .await;
                     client.answers.clear();
                     write_and_read(client, 1024, 256).await;
-                    assert!(!client.events.is_empty(), "it logs in again after so few frames");
+                    assert!(
+                        !client.events.is_empty(),
+                        "it logs in again after so few frames"
+                    );
                     assert!(
                         client.events.iter().all(|event| *event == Event::Resumed),
                         "{:?}",
                         client.events
                     );
                 }
-                assert_eq!(shown(&control), before, "all of them went on where they were");
+                assert_eq!(
+                    shown(&control),
+                    before,
+                    "all of them went on where they were"
+                );
             });
         };
         site.client.run(sessions).expect("a thread");
@@ -307,18 +381,50 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
 fn a_verified_load_of_many_sessions_uses_both_cores() {
     let Some(site) = Site::new(1500) else { return };
     let control = site.path("control");
-    let options = ["--reactors", "2", "--control", &control, "--listen", "hyperscsi://san0"];
+    let options = [
+        "--reactors",
+        "2",
+        "--control",
+        &control,
+        "--listen",
+        "hyperscsi://san0",
+    ];
     let _server = site.serve(&[&options[..], &["--volume", "disk=ram:8MiB"]].concat());
     let mut command = site.client.command(LINERATE);
-    command.args(["--log", "error", "bench", "hyperscsi://eth0/disk/0", "--sessions", "4", "--verify"]);
-    command.args(["--read", "50", "--depth", "8", "--seconds", "4", "--allow-write", "--yes"]);
+    command.args([
+        "--log",
+        "error",
+        "bench",
+        "hyperscsi://eth0/disk/0",
+        "--sessions",
+        "4",
+        "--verify",
+    ]);
+    command.args([
+        "--read",
+        "50",
+        "--depth",
+        "8",
+        "--seconds",
+        "4",
+        "--allow-write",
+        "--yes",
+    ]);
     let bench = command.stdout(Stdio::null()).spawn().expect("started");
     let mut bench = Running(bench);
     until("four sessions", || shown(&control).len() == 4);
     let mut cores = cores(&control);
     cores.sort_unstable();
-    assert_eq!(cores, [0, 0, 1, 1], "ports of one program follow each other");
+    assert_eq!(
+        cores,
+        [0, 0, 1, 1],
+        "ports of one program follow each other"
+    );
     assert!(end_of(&mut bench.0).success());
-    let _ =
-        run_command(site.client.command(LINERATE).args(["discover", "--hyperscsi", "eth0"])).expect_success();
+    let _ = run_command(
+        site.client
+            .command(LINERATE)
+            .args(["discover", "--hyperscsi", "eth0"]),
+    )
+    .expect_success();
 }

@@ -17,7 +17,13 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const DISK_BYTES: usize = 1 << 20;
 
 fn conditions(loss: f64, reorder: f64, jitter_us: u64, seed: u64) -> Conditions {
-    Conditions { loss, reorder, jitter: Duration::from_micros(jitter_us), seed, ..Conditions::default() }
+    Conditions {
+        loss,
+        reorder,
+        jitter: Duration::from_micros(jitter_us),
+        seed,
+        ..Conditions::default()
+    }
 }
 
 #[test]
@@ -40,22 +46,38 @@ fn a_verified_load_goes_over_links_that_lose_and_reorder() {
                 "--volume",
                 "disk=ram:1MiB",
             ]);
-            command.args(["--listen", "hyperscsi+udp://0.0.0.0:5674", "--state", &at("state")]);
+            command.args([
+                "--listen",
+                "hyperscsi+udp://0.0.0.0:5674",
+                "--state",
+                &at("state"),
+            ]);
             command.stdout(Stdio::piped());
         })
         .expect("the server starts");
     let said = BufReader::new(child.stdout.take().expect("piped"));
     let _server = Running(child);
-    assert!(said.lines().map_while(Result::ok).any(|line| line == "ready"), "it ended before it served");
+    assert!(
+        said.lines()
+            .map_while(Result::ok)
+            .any(|line| line == "ready"),
+        "it ended before it served"
+    );
     let wire = lab.link("wire").expect("a link");
     let (image, copy) = (at("image"), at("copy"));
-    for (number, conditions) in
-        [conditions(0.01, 0.02, 0, 11), conditions(0.2, 0.0, 0, 12), conditions(0.05, 0.2, 300, 13)]
-            .iter()
-            .enumerate()
+    for (number, conditions) in [
+        conditions(0.01, 0.02, 0, 11),
+        conditions(0.2, 0.0, 0, 12),
+        conditions(0.05, 0.2, 300, 13),
+    ]
+    .iter()
+    .enumerate()
     {
         wire.set(Direction::Both, conditions).expect("conditions");
-        for (way, url) in [("raw", "hyperscsi://wire/disk/0"), ("udp", "hyperscsi+udp://10.77.0.2/disk/0")] {
+        for (way, url) in [
+            ("raw", "hyperscsi://wire/disk/0"),
+            ("udp", "hyperscsi+udp://10.77.0.2/disk/0"),
+        ] {
             let linerate =
                 |words: &[&str]| run_command(client.command(LINERATE).args(words)).expect_success();
             let before = wire.counts();
@@ -70,9 +92,23 @@ fn a_verified_load_goes_over_links_that_lose_and_reorder() {
             assert!(lost > 0, "{way}, {conditions:?}: the link lost nothing");
             // Overlapping random writes and reads, and their final content.
             let log = at(&format!("{way}{number}"));
-            let load =
-                ["--read", "50", "--block", "4KiB:60,16KiB:40", "--depth", "8", "--allow-write", "--yes"];
-            linerate(&[&["bench", url, "--seconds", "1", "--verify-log", &log][..], &load].concat());
+            let load = [
+                "--read",
+                "50",
+                "--block",
+                "4KiB:60,16KiB:40",
+                "--depth",
+                "8",
+                "--allow-write",
+                "--yes",
+            ];
+            linerate(
+                &[
+                    &["bench", url, "--seconds", "1", "--verify-log", &log][..],
+                    &load,
+                ]
+                .concat(),
+            );
             linerate(&["bench", "verify", &log, url]);
         }
     }

@@ -35,8 +35,17 @@ key = [{ initiator = "host1", secret = "a secret of many letters" }]
 "#;
 
 /// Options for random reads and writes, in which the data of each read is compared with the last write.
-const VERIFY: &[&str] =
-    &["--read", "50", "--block", "16KiB", "--depth", "8", "--verify", "--allow-write", "--yes"];
+const VERIFY: &[&str] = &[
+    "--read",
+    "50",
+    "--block",
+    "16KiB",
+    "--depth",
+    "8",
+    "--verify",
+    "--allow-write",
+    "--yes",
+];
 
 fn json(said: &str) -> Value {
     serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -44,19 +53,27 @@ fn json(said: &str) -> Value {
 
 #[test]
 fn every_command_takes_the_url_in_clear_and_sealed() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let place = format!("hyperscsi+udp://127.0.0.1:{}", server.port());
     let key = server.state().join("key");
     fs::write(&key, SECRET).expect("a file");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("its mode");
-    let found = json(&run(LINERATE, &["discover", "--hyperscsi", &place, "--json"]).expect_success());
+    let found =
+        json(&run(LINERATE, &["discover", "--hyperscsi", &place, "--json"]).expect_success());
     check(DISCOVER, &found);
-    let names = found["targets"].as_array().expect("a list").iter().map(|target| &target["name"]);
+    let names = found["targets"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|target| &target["name"]);
     assert_eq!(names.collect::<Vec<_>>(), ["open", "sealed"]);
     let at = |name: &str| server.state().join(name).display().to_string();
-    for (number, target, options) in
-        [(0, "open", String::new()), (1, "sealed", format!("?name=host1&key={}", key.display()))]
-    {
+    for (number, target, options) in [
+        (0, "open", String::new()),
+        (1, "sealed", format!("?name=host1&key={}", key.display())),
+    ] {
         let url = format!("{place}/{target}/0{options}");
         let told = json(&run(LINERATE, &["info", &url, "--json"]).expect_success());
         check(INFO, &told);
@@ -66,30 +83,46 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
         write_patterned_file(std::path::Path::new(&image), 16 << 20);
         run(LINERATE, &["copy", &image, &url, "--yes"]).expect_success();
         run(LINERATE, &["copy", &url, &copy]).expect_success();
-        assert!(fs::read(&image).expect("there") == fs::read(&copy).expect("there"), "{target}");
+        assert!(
+            fs::read(&image).expect("there") == fs::read(&copy).expect("there"),
+            "{target}"
+        );
         // The LUN is the same disk that is exported over iSCSI.
         let iscsi = at(&format!("iscsi{number}"));
         run(LINERATE, &["copy", &server.url("disk"), &iscsi]).expect_success();
-        assert!(fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"), "{target}");
-        run(LINERATE, &[&["bench", &url, "--seconds", "1"], VERIFY].concat()).expect_success();
+        assert!(
+            fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"),
+            "{target}"
+        );
+        run(
+            LINERATE,
+            &[&["bench", &url, "--seconds", "1"], VERIFY].concat(),
+        )
+        .expect_success();
         let inquiry = run(LINERATE, &["scsi", "inquiry", &url]).expect_success();
         assert!(inquiry.contains("LINERATE"), "{inquiry}");
     }
     let without_key = run(LINERATE, &["info", &format!("{place}/sealed/0")]).expect_failure();
-    assert!(without_key.contains("key") || without_key.contains("refuse"), "{without_key}");
+    assert!(
+        without_key.contains("key") || without_key.contains("refuse"),
+        "{without_key}"
+    );
     server.stop();
 }
 
 /// Reads and writes continue when the server is restarted, and none fails.
 #[test]
 fn a_load_outlives_a_server_that_is_killed_and_started_again() {
-    let Some(mut server) = Server::configured(TEXT) else { return };
+    let Some(mut server) = Server::configured(TEXT) else {
+        return;
+    };
     let url = format!("hyperscsi+udp://127.0.0.1:{}/open/0", server.port());
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log").display().to_string();
     let words = ["bench", &url, "--seconds", "4", "--verify-log", &log];
     let disk = server.state().join("disk");
-    let written = || fs::metadata(&disk).map_or(0, |file| std::os::unix::fs::MetadataExt::blocks(&file));
+    let written =
+        || fs::metadata(&disk).map_or(0, |file| std::os::unix::fs::MetadataExt::blocks(&file));
     let before = written();
     let load = std::thread::scope(|scope| {
         let load = scope.spawn(|| run(LINERATE, &[&words[..], VERIFY].concat()));
@@ -98,7 +131,11 @@ fn a_load_outlives_a_server_that_is_killed_and_started_again() {
         server.restart();
         load.join().expect("its end")
     });
-    assert!(load.status.success() && load.said.contains("none failed"), "{}", load.said);
+    assert!(
+        load.status.success() && load.said.contains("none failed"),
+        "{}",
+        load.said
+    );
     run(LINERATE, &["bench", "verify", &log, &url]).expect_success();
     server.stop();
 }
@@ -109,17 +146,31 @@ fn raw_frames_carry_a_verified_load_of_each_size() {
     for mtu in [1500, 9000] {
         let Some(site) = Site::new(mtu) else { return };
         let _server = site.serve(&["--listen", "hyperscsi://san0", "--volume", "disk=ram:16MiB"]);
-        let on_client =
-            |words: &[&str]| run_command(site.client.command(LINERATE).args(words)).expect_success();
+        let on_client = |words: &[&str]| {
+            run_command(site.client.command(LINERATE).args(words)).expect_success()
+        };
         let found = json(&on_client(&["discover", "--hyperscsi", "eth0", "--json"]));
         check(DISCOVER, &found);
         let station = &found["targets"][0]["stations"][0]["address"];
-        assert_eq!(station.as_str(), Some(&*site.client_sees_server().to_string()), "{found}");
+        assert_eq!(
+            station.as_str(),
+            Some(&*site.client_sees_server().to_string()),
+            "{found}"
+        );
         let told = json(&on_client(&["info", "hyperscsi://eth0/disk", "--json"]));
         check(INFO, &told);
         let frame = told["session"]["frame_bytes"].as_u64().expect("a number");
-        assert!((u64::from(mtu) - 100..=u64::from(mtu)).contains(&frame), "{told}");
-        on_client(&[&["bench", "hyperscsi://eth0/disk/0", "--seconds", "1"], VERIFY].concat());
+        assert!(
+            (u64::from(mtu) - 100..=u64::from(mtu)).contains(&frame),
+            "{told}"
+        );
+        on_client(
+            &[
+                &["bench", "hyperscsi://eth0/disk/0", "--seconds", "1"],
+                VERIFY,
+            ]
+            .concat(),
+        );
     }
 }
 
@@ -131,35 +182,86 @@ fn an_interface_is_used_once() {
         return;
     }
     let Some(site) = Site::new(1500) else { return };
-    for (host, name, other) in [(&site.server, "san0", "lan0"), (&site.client, "eth0", "enx0")] {
+    for (host, name, other) in [
+        (&site.server, "san0", "lan0"),
+        (&site.client, "eth0", "enx0"),
+    ] {
         let words = ["link", "property", "add", "dev", name, "altname", other];
         let named = run_command(host.command("ip").args(words));
         if !named.status.success() {
-            return eprintln!("skipped: interfaces have one name each here: {}", named.said);
+            return eprintln!(
+                "skipped: interfaces have one name each here: {}",
+                named.said
+            );
         }
     }
     let twice = "cannot listen on san0: it is listed twice; list it once";
-    let alike = "cannot listen on lan0: this is the interface san0 under another name; list it once";
-    for (front_end, other, why) in
-        [("hyperscsi", "san0", twice), ("hyperscsi", "lan0", alike), ("aoe", "lan0", alike)]
-    {
-        let (listen, again) = (format!("{front_end}://san0"), format!("{front_end}://{other}"));
+    let alike =
+        "cannot listen on lan0: this is the interface san0 under another name; list it once";
+    for (front_end, other, why) in [
+        ("hyperscsi", "san0", twice),
+        ("hyperscsi", "lan0", alike),
+        ("aoe", "lan0", alike),
+    ] {
+        let (listen, again) = (
+            format!("{front_end}://san0"),
+            format!("{front_end}://{other}"),
+        );
         for check in [&[][..], &["--check"][..]] {
             let mut command = site.server.command(LINERATE);
-            command.args(["serve", "--state", &site.path("refused"), "--volume", "disk=ram:1MiB"]);
-            let ended = run_command(command.args(["--listen", &listen, "--listen", &again]).args(check));
-            assert!(!ended.status.success() && ended.said.contains(why), "{}", ended.said);
+            command.args([
+                "serve",
+                "--state",
+                &site.path("refused"),
+                "--volume",
+                "disk=ram:1MiB",
+            ]);
+            let ended = run_command(
+                command
+                    .args(["--listen", &listen, "--listen", &again])
+                    .args(check),
+            );
+            assert!(
+                !ended.status.success() && ended.said.contains(why),
+                "{}",
+                ended.said
+            );
         }
     }
     // Two protocols do not receive each other's frames.
-    let options = ["--listen", "hyperscsi://san0", "--listen", "aoe://lan0", "--volume", "disk=ram:1MiB"];
+    let options = [
+        "--listen",
+        "hyperscsi://san0",
+        "--listen",
+        "aoe://lan0",
+        "--volume",
+        "disk=ram:1MiB",
+    ];
     let _server = site.serve(&options);
-    let words = ["bench", "hyperscsi://eth0+eth0+enx0/disk/0", "--seconds", "1", "--statistics", "--json"];
+    let words = [
+        "bench",
+        "hyperscsi://eth0+eth0+enx0/disk/0",
+        "--seconds",
+        "1",
+        "--statistics",
+        "--json",
+    ];
     let said = run_command(site.client.command(LINERATE).args(words)).expect_success();
     // The output starts with a note that the volume was never written.
-    let told = json(said.lines().find(|line| line.starts_with('{')).expect("the result"));
-    let paths = told["sessions"].as_array().and_then(|all| all.first()).map(|first| &first["paths"]);
-    assert_eq!(paths.and_then(Value::as_array).map(Vec::len), Some(1), "{told}");
+    let told = json(
+        said.lines()
+            .find(|line| line.starts_with('{'))
+            .expect("the result"),
+    );
+    let paths = told["sessions"]
+        .as_array()
+        .and_then(|all| all.first())
+        .map(|first| &first["paths"]);
+    assert_eq!(
+        paths.and_then(Value::as_array).map(Vec::len),
+        Some(1),
+        "{told}"
+    );
 }
 
 /// The same logical unit is used for any protocol, so tests of libiscsi's suite must succeed through a
@@ -169,17 +271,35 @@ fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
     if !installed(&["iscsi-test-cu"]) {
         return;
     }
-    let Some(mut back) = Server::configured(TEXT) else { return };
+    let Some(mut back) = Server::configured(TEXT) else {
+        return;
+    };
     let volume = format!("disk=hyperscsi+udp://127.0.0.1:{}/open/0", back.port());
     let mut gateway = Server::serving(&[&volume]);
-    for family in ["SCSI.Read16", "SCSI.Write16", "SCSI.WriteSame16", "SCSI.Unmap", "SCSI.CompareAndWrite"] {
+    for family in [
+        "SCSI.Read16",
+        "SCSI.Write16",
+        "SCSI.WriteSame16",
+        "SCSI.Unmap",
+        "SCSI.CompareAndWrite",
+    ] {
         let of = |server: &Server| {
-            let said = run("iscsi-test-cu", &["--dataloss", "-t", family, &server.url("disk")]).said;
+            let said = run(
+                "iscsi-test-cu",
+                &["--dataloss", "-t", family, &server.url("disk")],
+            )
+            .said;
             let told = |line: &&str| line.trim_start().starts_with("Test: ");
-            said.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
+            said.lines()
+                .filter(told)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         let (direct, through) = (of(&back), of(&gateway));
-        assert!(direct.iter().any(|test| test.ends_with("passed")), "{family}: {direct:?}");
+        assert!(
+            direct.iter().any(|test| test.ends_with("passed")),
+            "{family}: {direct:?}"
+        );
         assert_eq!(through, direct, "{family}");
     }
     gateway.stop();
@@ -188,11 +308,22 @@ fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
 
 #[test]
 fn what_cannot_be_reached_is_told_in_a_sentence() {
-    let nobody = format!("hyperscsi+udp://127.0.0.1:{}/disk/0?timeout=1s", free_port());
+    let nobody = format!(
+        "hyperscsi+udp://127.0.0.1:{}/disk/0?timeout=1s",
+        free_port()
+    );
     let ended = run(LINERATE, &["info", &nobody]);
     assert_eq!(ended.status.code(), Some(3), "{}", ended.said);
     let ended = run(LINERATE, &["info", "hyperscsi://nowhere0/disk/0"]);
-    assert!(!ended.status.success() && ended.said.contains("nowhere0"), "{}", ended.said);
+    assert!(
+        !ended.status.success() && ended.said.contains("nowhere0"),
+        "{}",
+        ended.said
+    );
     let ended = run(LINERATE, &["info", "hyperscsi://lo/disk/0?timout=1s"]);
-    assert!(ended.status.code() == Some(2) && ended.said.contains("`timout`"), "{}", ended.said);
+    assert!(
+        ended.status.code() == Some(2) && ended.said.contains("`timout`"),
+        "{}",
+        ended.said
+    );
 }

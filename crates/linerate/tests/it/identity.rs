@@ -25,7 +25,10 @@ lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"a\" }]
 
 fn server(server: &Server, words: &[&str]) -> Ended {
     let control = server.state().join("control").display().to_string();
-    run(LINERATE, &[&["server", "--control", &control], words].concat())
+    run(
+        LINERATE,
+        &[&["server", "--control", &control], words].concat(),
+    )
 }
 
 fn url(server: &Server, lun: u16) -> String {
@@ -34,63 +37,125 @@ fn url(server: &Server, lun: u16) -> String {
 
 #[test]
 fn others_read_the_names_that_a_volume_was_given() {
-    let Some(mut served) = Server::configured(BASE) else { return };
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
     if installed(&["iscsi-inq"]) {
         let standard = ask("iscsi-inq", &[], &url(&served, 0));
         for line in ["Vendor:LIO-ORG", "Product:vm1", "Revision:4.0"] {
-            assert!(standard.lines().any(|other| other.trim_end() == line), "{line}: {standard}");
+            assert!(
+                standard.lines().any(|other| other.trim_end() == line),
+                "{line}: {standard}"
+            );
         }
         let serial = ask("iscsi-inq", &["-e", "1", "-c", "128"], &url(&served, 1));
-        assert!(serial.contains("Unit Serial Number:[6f2d4c1e-8a3b]"), "{serial}");
+        assert!(
+            serial.contains("Unit Serial Number:[6f2d4c1e-8a3b]"),
+            "{serial}"
+        );
         let designators = ask("iscsi-inq", &["-e", "1", "-c", "131"], &url(&served, 1));
-        assert!(designators.contains("Designator:[LIO-ORG vm1:6f2d4c1e-8a3b]"), "{designators}");
+        assert!(
+            designators.contains("Designator:[LIO-ORG vm1:6f2d4c1e-8a3b]"),
+            "{designators}"
+        );
     }
     if installed(&["sg_vpd"]) {
-        let json = run(LINERATE, &["scsi", "vpd", &url(&served, 0), "83", "--json"]).expect_success();
+        let json =
+            run(LINERATE, &["scsi", "vpd", &url(&served, 0), "83", "--json"]).expect_success();
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let digits: Vec<char> = json["bytes"].as_str().expect("bytes").chars().collect();
         let bytes: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
         let file = served.state().join("page");
         std::fs::write(&file, bytes.join(" ") + "\n").expect("written");
-        let said = run("sg_vpd", &["--page=di", &format!("--inhex={}", file.display())]).expect_success();
-        for line in
-            ["0x60014056f2d4c1e8a3b4f5d9c7e1b2a3", "vendor id: LIO-ORG", "vendor specific: vm1:6f2d4c1e-8a3b"]
-        {
-            assert!(said.lines().any(|other| other.trim() == line), "{line}: {said}");
+        let said = run(
+            "sg_vpd",
+            &["--page=di", &format!("--inhex={}", file.display())],
+        )
+        .expect_success();
+        for line in [
+            "0x60014056f2d4c1e8a3b4f5d9c7e1b2a3",
+            "vendor id: LIO-ORG",
+            "vendor specific: vm1:6f2d4c1e-8a3b",
+        ] {
+            assert!(
+                said.lines().any(|other| other.trim() == line),
+                "{line}: {said}"
+            );
         }
     }
     let listed = server(&served, &["volumes"]).expect_success();
-    assert!(listed.contains("naa.60014056f2d4c1e8a3b4f5d9c7e1b2a3  6f2d4c1e-8a3b"), "{listed}");
+    assert!(
+        listed.contains("naa.60014056f2d4c1e8a3b4f5d9c7e1b2a3  6f2d4c1e-8a3b"),
+        "{listed}"
+    );
     served.stop();
 }
 
 /// A disk with another identity is another disk, and a reload does not remove a disk in use.
 #[test]
 fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
-    let Some(mut served) = Server::configured(BASE) else { return };
-    let naa = |served: &Server| run(LINERATE, &["scsi", "vpd", &url(served, 0), "83"]).expect_success();
-    served.reconfigure(&BASE.replace("{port}", &served.port().to_string()).replace("b2a3", "b2a4"));
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
+    let naa =
+        |served: &Server| run(LINERATE, &["scsi", "vpd", &url(served, 0), "83"]).expect_success();
+    served.reconfigure(
+        &BASE
+            .replace("{port}", &served.port().to_string())
+            .replace("b2a3", "b2a4"),
+    );
     in_a_world(async {
         let lun = attached(&url(&served, 0)).await;
         let refused = server(&served, &["reload"]);
         assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-        assert!(refused.said.contains("uses LUN 0, 1 of"), "{}", refused.said);
+        assert!(
+            refused.said.contains("uses LUN 0, 1 of"),
+            "{}",
+            refused.said
+        );
         lun.close().await;
     });
     assert!(naa(&served).contains("b2a3"));
     let said = server(&served, &["reload", "--force"]).expect_success();
-    assert!(said.contains("~ volume a has new identifiers: initiators treat it as another disk"), "{said}");
+    assert!(
+        said.contains("~ volume a has new identifiers: initiators treat it as another disk"),
+        "{said}"
+    );
     assert!(naa(&served).contains("b2a4"));
 
     let twin = "naa=naa.60014056f2d4c1e8a3b4f5d9c7e1b2a4";
     let refused = server(&served, &["add", "b=ram:1MiB", "--set", twin]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("`b` and `a` have the same NAA identifier"), "{}", refused.said);
-    let refused = server(&served, &["add", "b=ram:1MiB", "--set", "vendor=much-too-long"]);
+    assert!(
+        refused
+            .said
+            .contains("`b` and `a` have the same NAA identifier"),
+        "{}",
+        refused.said
+    );
+    let refused = server(
+        &served,
+        &["add", "b=ram:1MiB", "--set", "vendor=much-too-long"],
+    );
     assert!(refused.expect_failure().contains("use 1 to 8 ASCII"));
-    server(&served, &["add", "b=ram:1MiB", "--set", "serial=B12", "--set", "read-only=true"])
-        .expect_success();
+    server(
+        &served,
+        &[
+            "add",
+            "b=ram:1MiB",
+            "--set",
+            "serial=B12",
+            "--set",
+            "read-only=true",
+        ],
+    )
+    .expect_success();
     let listed = server(&served, &["volumes"]).expect_success();
-    assert!(listed.lines().any(|line| line.starts_with("b ") && line.ends_with("B12")), "{listed}");
+    assert!(
+        listed
+            .lines()
+            .any(|line| line.starts_with("b ") && line.ends_with("B12")),
+        "{listed}"
+    );
     served.stop();
 }

@@ -20,8 +20,15 @@ type Luns = BTreeMap<(String, u16), String>;
 /// Runs the command, checks its exit code, and reads its output file.
 fn imported(foreign: &Path, code: i32) -> (Config, String) {
     let out = foreign.with_extension("toml");
-    let ended =
-        run(LINERATE, &["import", &foreign.display().to_string(), "--out", &out.display().to_string()]);
+    let ended = run(
+        LINERATE,
+        &[
+            "import",
+            &foreign.display().to_string(),
+            "--out",
+            &out.display().to_string(),
+        ],
+    );
     assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
     let text = fs::read_to_string(&out).expect("a configuration");
     let config = Config::parse("imported", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -30,10 +37,18 @@ fn imported(foreign: &Path, code: i32) -> (Config, String) {
 
 fn luns(config: &Config) -> Luns {
     let targets = config.iscsi().targets.iter();
-    let all = targets.flat_map(|target| target.luns.iter().map(move |lun| (target.name.to_string(), lun)));
+    let all = targets.flat_map(|target| {
+        target
+            .luns
+            .iter()
+            .map(move |lun| (target.name.to_string(), lun))
+    });
     let found = all.map(|(target, lun)| {
         let volume = config.volume(&lun.volume).expect("its volume");
-        ((target, lun.lun), volume.spec.path().expect("a file").display().to_string())
+        (
+            (target, lun.lun),
+            volume.spec.path().expect("a file").display().to_string(),
+        )
     });
     found.collect()
 }
@@ -43,7 +58,14 @@ fn by_tgt_admin(foreign: &Path) -> Luns {
     // No daemon has this control port.
     let said = run(
         "tgt-admin",
-        &["--pretend", "--execute", "--control-port", "32767", "--conf", &foreign.display().to_string()],
+        &[
+            "--pretend",
+            "--execute",
+            "--control-port",
+            "32767",
+            "--conf",
+            &foreign.display().to_string(),
+        ],
     );
     let mut targets: BTreeMap<String, String> = BTreeMap::new();
     let mut luns = Luns::new();
@@ -52,11 +74,16 @@ fn by_tgt_admin(foreign: &Path) -> Luns {
             let rest = line.split_once(&format!(" {option} "))?.1;
             Some(rest.split_whitespace().next()?.trim_matches('"').to_owned())
         };
-        let Some(tid) = after("--tid").filter(|_| line.contains("--op new")) else { continue };
+        let Some(tid) = after("--tid").filter(|_| line.contains("--op new")) else {
+            continue;
+        };
         if let Some(name) = after("-T") {
             targets.insert(tid, name);
         } else if let (Some(lun), Some(path)) = (after("--lun"), after("-b")) {
-            luns.insert((targets[&tid].clone(), lun.parse().expect("a number")), path);
+            luns.insert(
+                (targets[&tid].clone(), lun.parse().expect("a number")),
+                path,
+            );
         }
     }
     assert!(!luns.is_empty(), "{}", said.said);
@@ -71,7 +98,9 @@ fn luns_have_the_numbers_that_tgt_admin_gives_them() {
     let folder = TempDir::new().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let names = ["zebra", "ape", "bee", "cat", "dog", "emu"];
-    names.iter().for_each(|name| fs::write(path(name), vec![0; 4096]).expect("a file"));
+    names
+        .iter()
+        .for_each(|name| fs::write(path(name), vec![0; 4096]).expect("a file"));
     fs::create_dir(folder.path().join("conf.d")).expect("a folder");
     let [zebra, ape, bee, cat, dog, emu] = names.map(path);
     let plain = format!(
@@ -112,15 +141,24 @@ fn a_file_is_made_once_and_for_its_owner_and_checks() {
     let (config, said) = imported(&path, 0);
     assert_eq!((said.as_str(), config.iscsi().targets.len()), ("", 1));
     let out = path.with_extension("toml");
-    assert_eq!(fs::metadata(&out).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&out).expect("there").permissions().mode() & 0o777,
+        0o600
+    );
     let out = out.display().to_string();
     run(LINERATE, &["serve", "--check", "--config", &out]).expect_success();
-    let again = run(LINERATE, &["import", &path.display().to_string(), "--out", &out]);
+    let again = run(
+        LINERATE,
+        &["import", &path.display().to_string(), "--out", &out],
+    );
     assert_eq!(again.status.code(), Some(2));
     assert!(again.said.contains("already exists"), "{}", again.said);
     // Written to a pipe, the output is the same text, and standard error contains a note about its secret.
     let mut command = Command::new(LINERATE);
-    let piped = command.args(["import", &path.display().to_string()]).output().expect("its output");
+    let piped = command
+        .args(["import", &path.display().to_string()])
+        .output()
+        .expect("its output");
     assert_eq!(piped.stdout, fs::read(&out).expect("readable"));
     assert!(String::from_utf8_lossy(&piped.stderr).contains("--out FILE"));
 }
@@ -134,9 +172,16 @@ fn what_is_left_out_is_named_with_its_line_and_no_secret_is() {
     let mut command = Command::new(LINERATE);
     let ended = run_command(command.args(["import", &path.display().to_string()]));
     assert_eq!(ended.status.code(), Some(14), "{}", ended.said);
-    for said in [":3: the user `alice` is not imported", ":4: `rogue` is not imported", "# name = "] {
+    for said in [
+        ":3: the user `alice` is not imported",
+        ":4: `rogue` is not imported",
+        "# name = ",
+    ] {
         assert!(ended.said.contains(said), "{said}: {}", ended.said);
     }
     assert!(!ended.said.contains("hush"), "{}", ended.said);
-    assert_eq!(run(LINERATE, &["import", "/no/such/file"]).status.code(), Some(2));
+    assert_eq!(
+        run(LINERATE, &["import", "/no/such/file"]).status.code(),
+        Some(2)
+    );
 }

@@ -8,7 +8,11 @@ use crate::program::{Ended, run_command};
 use crate::server::Server;
 
 fn info(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).arg("info").args(arguments))
+    run_command(
+        Command::new(env!("CARGO_BIN_EXE_linerate"))
+            .arg("info")
+            .args(arguments),
+    )
 }
 
 fn json(url: &str) -> Value {
@@ -19,7 +23,10 @@ fn json(url: &str) -> Value {
 /// The keys with possible improvements.
 fn marked(info: &Value) -> Vec<&str> {
     let keys = info["session"]["negotiated"].as_array().expect("keys");
-    keys.iter().filter(|key| !key["recommended"].is_null()).filter_map(|key| key["key"].as_str()).collect()
+    keys.iter()
+        .filter(|key| !key["recommended"].is_null())
+        .filter_map(|key| key["key"].as_str())
+        .collect()
 }
 
 #[test]
@@ -30,11 +37,20 @@ fn what_could_be_better_is_marked_and_the_reason_given() {
     }
     let url = server.url("disk");
     assert!(marked(&json(&url)).is_empty());
-    let slow = format!("{url}?initial-r2t=yes&first-burst=8192&max-burst=65536&max-outstanding-r2t=1");
-    let keys = ["InitialR2T", "FirstBurstLength", "MaxBurstLength", "MaxOutstandingR2T"];
+    let slow =
+        format!("{url}?initial-r2t=yes&first-burst=8192&max-burst=65536&max-outstanding-r2t=1");
+    let keys = [
+        "InitialR2T",
+        "FirstBurstLength",
+        "MaxBurstLength",
+        "MaxOutstandingR2T",
+    ];
     assert_eq!(marked(&json(&slow)), keys);
     let said = info(&[&slow]).expect_success();
-    assert!(said.contains("waits a round trip before its first R2T"), "{said}");
+    assert!(
+        said.contains("waits a round trip before its first R2T"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -47,7 +63,10 @@ fn a_session_says_between_whom_it_is() {
     assert_eq!(session["redirected_from"], Value::Null);
     if server.is_ours() {
         assert_eq!(session["connections"][1]["peer"], server.portal());
-        assert!(session["connections"][1]["segment_bytes"].as_u64() > Some(0), "{session}");
+        assert!(
+            session["connections"][1]["segment_bytes"].as_u64() > Some(0),
+            "{session}"
+        );
     }
 }
 
@@ -58,8 +77,7 @@ fn whom_a_login_authenticated_is_shown() {
             "[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n{chap}"
         )
     };
-    let alice =
-        "[target.chap]\n[[target.chap.account]]\nuser = \"alice\"\nsecret = \"correct-horse-battery\"\n";
+    let alice = "[target.chap]\n[[target.chap.account]]\nuser = \"alice\"\nsecret = \"correct-horse-battery\"\n";
     let mutual = "[target.chap.mutual]\nuser = \"disk\"\nsecret = \"staple-of-the-target\"\n";
     let configuration = [
         "[volume.disk]\nspec = \"ram:1MiB\"\n".to_owned(),
@@ -67,19 +85,29 @@ fn whom_a_login_authenticated_is_shown() {
         target("locked", alice),
         target("mutual", &format!("{alice}{mutual}")),
     ];
-    let Some(server) = Server::configured(&configuration.concat()) else { return };
+    let Some(server) = Server::configured(&configuration.concat()) else {
+        return;
+    };
     let session = |target: &str, options: &str| {
         let url = server.url(target).replace("iscsi://", "iscsi://alice@");
         let mut info = Command::new(env!("CARGO_BIN_EXE_linerate"));
         info.env("LINERATE_SECRET", "correct-horse-battery");
         info.env("LINERATE_TARGET_SECRET", "staple-of-the-target");
-        let said = run_command(info.args(["info", &format!("{url}{options}"), "--json"])).expect_success();
+        let said =
+            run_command(info.args(["info", &format!("{url}{options}"), "--json"])).expect_success();
         let session = serde_json::from_str::<Value>(&said).expect("JSON")["session"].clone();
         (session["authentication"].clone(), session["user"].clone())
     };
-    assert_eq!(session("open", ""), ("none".into(), Value::Null), "a user alone proves nothing");
+    assert_eq!(
+        session("open", ""),
+        ("none".into(), Value::Null),
+        "a user alone proves nothing"
+    );
     assert_eq!(session("locked", ""), ("initiator".into(), "alice".into()));
-    assert_eq!(session("mutual", "?target-user=disk"), ("both".into(), "alice".into()));
+    assert_eq!(
+        session("mutual", "?target-user=disk"),
+        ("both".into(), "alice".into())
+    );
 }
 
 #[test]
@@ -90,11 +118,25 @@ fn a_disk_is_told_with_its_size_its_names_and_who_holds_it() {
     }
     let info = json(&server.url("disk"));
     let (lun, disk) = (&info["luns"][0], &info["luns"][0]["disk"]);
-    assert_eq!((&disk["bytes"], &disk["block_bytes"]), (&(1 << 20).into(), &4096.into()));
-    assert_eq!((&disk["read_only"], &disk["write_cache"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (&disk["bytes"], &disk["block_bytes"]),
+        (&(1 << 20).into(), &4096.into())
+    );
+    assert_eq!(
+        (&disk["read_only"], &disk["write_cache"]),
+        (&true.into(), &false.into())
+    );
     assert_eq!(disk["provisioning"]["thin"], true);
-    assert!(lun["names"][0].as_str().is_some_and(|name| name.starts_with("naa.")), "{lun}");
-    assert_eq!((&lun["reservation"], &lun["registrations"]), (&Value::Null, &Value::Array(Vec::new())));
+    assert!(
+        lun["names"][0]
+            .as_str()
+            .is_some_and(|name| name.starts_with("naa.")),
+        "{lun}"
+    );
+    assert_eq!(
+        (&lun["reservation"], &lun["registrations"]),
+        (&Value::Null, &Value::Array(Vec::new()))
+    );
     assert_eq!(lun["problem"], Value::Null);
 }
 
@@ -115,7 +157,10 @@ fn a_page_is_shown_in_words_and_bytes() {
     if server.is_ours() {
         let said = info(&[&server.url("disk"), "--vpd", "b2"]).expect_success();
         assert!(said.contains("Logical Block Provisioning (b2h)"), "{said}");
-        assert!(said.contains("UNMAP deallocates blocks") && said.contains("0000  00 b2 00 04"), "{said}");
+        assert!(
+            said.contains("UNMAP deallocates blocks") && said.contains("0000  00 b2 00 04"),
+            "{said}"
+        );
     }
 }
 
@@ -129,7 +174,9 @@ address = "{there}"
 #[test]
 fn a_target_that_has_moved_says_where_to() {
     let there = Server::serving(&["disk=ram:1MiB"]);
-    let Some(here) = Server::configured(&MOVED.replace("{there}", &there.portal())) else { return };
+    let Some(here) = Server::configured(&MOVED.replace("{there}", &there.portal())) else {
+        return;
+    };
     let session = json(&here.url("disk"))["session"].clone();
     assert_eq!(session["redirected_from"], here.portal());
     assert_eq!(session["address"], there.portal());
@@ -153,10 +200,16 @@ max-segment = \"512B\"
 max-outstanding-r2t = 1
 header-digest = [\"crc32c\"]
 ";
-    let Some(server) = Server::configured(configuration) else { return };
+    let Some(server) = Server::configured(configuration) else {
+        return;
+    };
     let url = server.url("disk");
     let refused = info(&[&url]);
-    assert!(!refused.status.success(), "a login without a digest: {}", refused.said);
+    assert!(
+        !refused.status.success(),
+        "a login without a digest: {}",
+        refused.said
+    );
     let told = json(&format!("{url}?header-digest=crc32c"));
     let agreed = |name: &str| {
         let keys = told["session"]["negotiated"].as_array().expect("keys");
@@ -173,7 +226,14 @@ header-digest = [\"crc32c\"]
     ];
     assert_eq!(
         keys.map(agreed),
-        ["Yes".into(), "No".into(), 8192.into(), 8192.into(), 1.into(), Value::from("CRC32C")],
+        [
+            "Yes".into(),
+            "No".into(),
+            8192.into(),
+            8192.into(),
+            1.into(),
+            Value::from("CRC32C")
+        ],
         "{told}"
     );
 }

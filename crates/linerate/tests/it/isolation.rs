@@ -33,7 +33,12 @@ lun = [{ lun = 0, volume = "source" }, { lun = 1, volume = "sick" }]
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let control = server.state().join("control");
-    run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control)).expect_success();
+    run_command(
+        command
+            .args(["server", "fault", "sick", mode, "--control"])
+            .arg(control),
+    )
+    .expect_success();
 }
 
 /// Runs one command on a LUN, after its pending unit attentions.
@@ -49,7 +54,9 @@ fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::
 
 /// Waits until a fenced LUN is ready.
 fn await_ready(peer: &mut Peer, lun: Lun) {
-    until("a LUN that is ready", || run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good());
+    until("a LUN that is ready", || {
+        run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good()
+    });
 }
 
 /// The NAA designator of a LUN, from VPD page 83h.
@@ -96,44 +103,81 @@ fn reserve_out(peer: &mut Peer, lun: Lun, action: u8, kind: u8, key: u8, second:
 #[test]
 fn a_copy_ends_with_a_preemption_at_its_destination() {
     const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
-    let Some(server) = Server::configured(TWO_LUNS) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "pair", 1), Peer::attach(&server, "pair", 2));
+    let Some(server) = Server::configured(TWO_LUNS) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "pair", 1),
+        Peer::attach(&server, "pair", 2),
+    );
     a.write(0, &[0xaa; 64 * BLOCK]);
     for (peer, key) in [(&mut a, 1), (&mut b, 2)] {
         reserve_out(peer, DESTINATION, 6, 0, 0, key);
     }
-    reserve_out(&mut a, DESTINATION, 1, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 1, 0);
+    reserve_out(
+        &mut a,
+        DESTINATION,
+        1,
+        WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
+        1,
+        0,
+    );
     let (cdb, list) = extended_copy(&mut a, 4096);
     fault(&server, "hang");
     let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
     a.ping(); // all runnable tasks have run
-    assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
-    reserve_out(&mut b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
+    assert_eq!(
+        a.end_within(copy, Duration::from_millis(300)),
+        None,
+        "it hangs at its destination"
+    );
+    reserve_out(
+        &mut b,
+        DESTINATION,
+        5,
+        WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
+        2,
+        1,
+    );
     fault(&server, "pass");
     await_ready(&mut b, DESTINATION);
-    let Ended::With(answer) = a.end(copy) else { panic!("A keeps its session") };
+    let Ended::With(answer) = a.end(copy) else {
+        panic!("A keeps its session")
+    };
     assert!(!answer.is_good(), "{answer:02x?}");
-    let blocks = run_at(&mut b, DESTINATION, &read_10(0, 64), &Moves::In(64 * BLOCK as u32)).expect_good();
+    let blocks = run_at(
+        &mut b,
+        DESTINATION,
+        &read_10(0, 64),
+        &Moves::In(64 * BLOCK as u32),
+    )
+    .expect_good();
     assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
 }
 
 /// Like the previous test, with a reset of the destination.
 #[test]
 fn a_copy_ends_with_a_reset_of_its_destination() {
-    resets_the_destination(|_, b| b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
+    resets_the_destination(|_, b| {
+        b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION)
+    });
 }
 
 /// A reset of the destination by the copying initiator itself does not end commands at the source, so the
 /// initiator waits for the copy's response.
 #[test]
 fn a_copy_that_ends_with_a_reset_of_its_destination_is_answered_whoever_asked_for_that() {
-    resets_the_destination(|a, _| a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
+    resets_the_destination(|a, _| {
+        a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION)
+    });
 }
 
 fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManagementResult) {
-    let Some(server) = Server::configured(TWO_LUNS) else { return };
+    let Some(server) = Server::configured(TWO_LUNS) else {
+        return;
+    };
     let mut a = Peer::attach(&server, "pair", 1);
     let mut b = Peer::attach(&server, "pair", 2);
     a.write(0, &[0xaa; 64 * BLOCK]);
@@ -143,13 +187,28 @@ fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManage
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
     a.ping(); // all runnable tasks have run
-    assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
-    assert_eq!(reset(&mut a, &mut b), TaskManagementResult::FunctionComplete);
+    assert_eq!(
+        a.end_within(copy, Duration::from_millis(300)),
+        None,
+        "it hangs at its destination"
+    );
+    assert_eq!(
+        reset(&mut a, &mut b),
+        TaskManagementResult::FunctionComplete
+    );
     fault(&server, "pass");
     await_ready(&mut b, DESTINATION);
-    let Ended::With(answer) = a.end(copy) else { panic!("A keeps its session") };
+    let Ended::With(answer) = a.end(copy) else {
+        panic!("A keeps its session")
+    };
     assert!(!answer.is_good(), "{answer:02x?}");
-    let blocks = run_at(&mut b, DESTINATION, &read_10(0, 64), &Moves::In(64 * BLOCK as u32)).expect_good();
+    let blocks = run_at(
+        &mut b,
+        DESTINATION,
+        &read_10(0, 64),
+        &Moves::In(64 * BLOCK as u32),
+    )
+    .expect_good();
     assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
 }
 
@@ -160,7 +219,10 @@ pub(crate) fn await_commands(server: &Server, peer: &Peer, before: u64, more: u6
 
 pub(crate) fn commands(server: &Server, peer: &Peer) -> u64 {
     let sessions = sessions(server);
-    let own = sessions.iter().find(|session| session["tsih"] == peer.attached.tsih.0).expect("its session");
+    let own = sessions
+        .iter()
+        .find(|session| session["tsih"] == peer.attached.tsih.0)
+        .expect("its session");
     own["commands"].as_u64().expect("a number")
 }
 
@@ -181,8 +243,13 @@ lun = [{ lun = 0, volume = "file" }]
 #[test]
 fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let text = FILE.replace("\nstaging = \"16MiB\"", "\nstaging = \"32MiB\"");
-    let Some(server) = Server::configured(&text) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "file", 1),
+        Peer::attach(&server, "file", 2),
+    );
     let before = commands(&server, &a);
     let blocks = 32_767;
     let mut zeroes = [0; 16];
@@ -197,14 +264,26 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     await_commands(&server, &a, before, 3);
     let result = b.manage(TaskManagementFunction::LogicalUnitReset);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
-    run_at(&mut b, Lun(0), &write_10(0, 8 * BLOCK, false), &Moves::Out(vec![0xbb; 8 * BLOCK])).expect_good();
+    run_at(
+        &mut b,
+        Lun(0),
+        &write_10(0, 8 * BLOCK, false),
+        &Moves::Out(vec![0xbb; 8 * BLOCK]),
+    )
+    .expect_good();
     for task in [second, write_same] {
         let answer = a.answer(task);
         assert_eq!((answer.status, answer.data.len()), (TASK_ABORTED, 0));
     }
     drop(a.end(first));
     // Memory is granted in the order of the requests, so this request is granted after the other two.
-    run_at(&mut a, Lun(0), &read_10(512, 128), &Moves::In(128 * BLOCK as u32)).expect_good();
+    run_at(
+        &mut a,
+        Lun(0),
+        &read_10(512, 128),
+        &Moves::In(128 * BLOCK as u32),
+    )
+    .expect_good();
     assert_eq!(b.read(0, 8), [0xbb; 8 * BLOCK]);
 }
 
@@ -249,8 +328,13 @@ fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
 /// initiators.
 #[test]
 fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
-    let Some(server) = Server::configured(MEMORY) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let Some(server) = Server::configured(MEMORY) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "memory", 1),
+        Peer::attach(&server, "memory", 2),
+    );
     let before = commands(&server, &a);
     let blocks = 65_535; // 32 MiB: more than a socket can buffer
     let read = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
@@ -261,17 +345,29 @@ fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
     }
     b.test_ready().expect_good();
     let data = a.answer(read).expect_good();
-    assert!(data.iter().all(|byte| *byte == 0), "A reads the blocks as they were");
+    assert!(
+        data.iter().all(|byte| *byte == 0),
+        "A reads the blocks as they were"
+    );
 }
 
 /// A announces a write to a RAM volume and sends none of its data. A may lose its connection, but B must not
 /// lose access to the unit.
 #[test]
 fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
-    let Some(server) = Server::configured(MEMORY) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let Some(server) = Server::configured(MEMORY) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "memory", 1),
+        Peer::attach(&server, "memory", 2),
+    );
     let before = commands(&server, &a);
-    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // ignores the R2T
+    a.begin(
+        0,
+        &write_10(0, 2048 * BLOCK, false),
+        Moves::Out(vec![0xaa; 2048 * BLOCK]),
+    ); // ignores the R2T
     await_commands(&server, &a, before, 1);
     let (cdb, data) = compare_and_write(2047, 0, 0xbb);
     b.run(&cdb, Moves::Out(data)).expect_good();
@@ -282,11 +378,20 @@ fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
 /// command's arrival, so the initiator's delay was attributed to the device, and the unit was fenced.
 #[test]
 fn a_device_has_its_whole_time_however_late_the_data_come() {
-    let text = FILE.replace("file:{state}/disk?size=64MiB\"", "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"");
-    let Some(server) = Server::configured(&text) else { return };
+    let text = FILE.replace(
+        "file:{state}/disk?size=64MiB\"",
+        "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"",
+    );
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     let mut a = Peer::attach(&server, "file", 1);
     let before = commands(&server, &a);
-    let write = a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
+    let write = a.begin(
+        0,
+        &write_10(0, 2048 * BLOCK, false),
+        Moves::Out(vec![0xaa; 2048 * BLOCK]),
+    );
     await_commands(&server, &a, before, 1);
     std::thread::sleep(Duration::from_millis(2200)); // longer than the deadline
     a.answer(write).expect_good();
@@ -296,8 +401,13 @@ fn a_device_has_its_whole_time_however_late_the_data_come() {
 /// A occupies all memory and reads its data slowly.
 #[test]
 fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let Some(server) = Server::configured(FILE) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "file", 1),
+        Peer::attach(&server, "file", 2),
+    );
     let before = commands(&server, &a);
     let blocks = 32_767;
     a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
@@ -308,11 +418,20 @@ fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
 /// Like the previous test, with data to write.
 #[test]
 fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let Some(server) = Server::configured(FILE) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "file", 1),
+        Peer::attach(&server, "file", 2),
+    );
     let before = commands(&server, &a);
     let blocks = 32_767;
-    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // ignores the R2T
+    a.begin(
+        0,
+        &write_10(0, blocks * BLOCK, false),
+        Moves::Out(vec![0xaa; blocks * BLOCK]),
+    ); // ignores the R2T
     await_commands(&server, &a, before, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
@@ -321,8 +440,13 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
 /// has not read yet. The copies occupy all the memory that C needs.
 #[test]
 fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(MEMORY_AND_FILE) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let Some(server) = Server::configured(MEMORY_AND_FILE) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Peer::attach(&server, "memory", 1),
+        Peer::attach(&server, "memory", 2),
+    );
     let mut c = Peer::attach(&server, "file", 3);
     let piece = 512;
     for lba in (0..131_072).step_by(piece) {
@@ -332,7 +456,10 @@ fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it(
         let (cdb, data) = compare_and_write(lba, 0, 0xbb);
         b.run(&cdb, Moves::Out(data)).expect_good();
         assert_eq!(c.read(0, 1024), [0; 1024 * BLOCK]);
-        if !sessions(&server).iter().any(|session| session["tsih"] == a.attached.tsih.0) {
+        if !sessions(&server)
+            .iter()
+            .any(|session| session["tsih"] == a.attached.tsih.0)
+        {
             return;
         }
     }
@@ -350,7 +477,11 @@ fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
         peer.begin(0, &[0; 6], Moves::Nothing);
     }
     for _ in 0..80 {
-        peer.begin(1, &write_10(0, 512 * BLOCK, false), Moves::Out(vec![0xaa; 512 * BLOCK]));
+        peer.begin(
+            1,
+            &write_10(0, 512 * BLOCK, false),
+            Moves::Out(vec![0xaa; 512 * BLOCK]),
+        );
     }
     until("the data", || resident_bytes(server) >= before + (14 << 20));
     peer
@@ -359,7 +490,9 @@ fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
 /// Like the previous test, with out-of-order data: an earlier command, on another connection, never arrives.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else { return };
+    let Some(server) = Server::configured(FILE) else {
+        return;
+    };
     let mut b = Peer::attach(&server, "file", 2);
     let _a = data_before_their_turn(&server, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
@@ -369,7 +502,9 @@ fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
 /// timeout of the data, which was therefore kept as long as any command was missing.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have_their_turn() {
-    let Some(server) = Server::configured(FILE) else { return };
+    let Some(server) = Server::configured(FILE) else {
+        return;
+    };
     let mut b = Peer::attach(&server, "file", 2);
     let mut a = data_before_their_turn(&server, 100);
     let read = b.begin(0, &read_10(40_000, 1024), Moves::In(1024 * BLOCK as u32));
@@ -377,9 +512,14 @@ fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have
         if let Some(ended) = b.end_within(read, Duration::from_secs(1)) {
             break ended;
         }
-        assert!(a.release_one(0), "B waits until all commands of A have come");
+        assert!(
+            a.release_one(0),
+            "B waits until all commands of A have come"
+        );
     };
-    let Ended::With(answer) = ended else { panic!("B keeps its session") };
+    let Ended::With(answer) = ended else {
+        panic!("B keeps its session")
+    };
     assert_eq!(answer.expect_good(), [0; 1024 * BLOCK]);
 }
 
@@ -388,15 +528,25 @@ fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have
 fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let usual = FILE.replace("[limits]", "[limits]\nnop-interval = \"1h\"");
     let limited = usual.replace("[limits]", "[limits]\nsend-stall = \"1s\"");
-    let Some(limited) = Server::configured(&limited) else { return };
-    let Some(usual) = Server::configured(&usual) else { return };
+    let Some(limited) = Server::configured(&limited) else {
+        return;
+    };
+    let Some(usual) = Server::configured(&usual) else {
+        return;
+    };
     let owes = |server: &Server| {
         let mut a = Peer::attach(server, "file", 1);
-        a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
+        a.begin(
+            0,
+            &write_10(0, 2048 * BLOCK, false),
+            Moves::Out(vec![0xaa; 2048 * BLOCK]),
+        );
         a.hold(0); // ignores the R2T
         a
     };
-    ends_earlier(&[limited, usual], owes, |_, a| a.hear_the_end(Duration::from_millis(1)));
+    ends_earlier(&[limited, usual], owes, |_, a| {
+        a.hear_the_end(Duration::from_millis(1))
+    });
 }
 
 /// Regression: working buffers of commands such as VERIFY and WRITE SAME were not counted. 1,000 commands
@@ -413,8 +563,12 @@ spec = "fault:[ram:64MiB]"
 name = "iqn.2026-01.io.linerate:sick"
 lun = [{ lun = 0, volume = "sick" }]
 "#;
-    let Some(server) = Server::configured(text) else { return };
-    let mut peers: Vec<Peer> = (1..=4).map(|number| Peer::attach(&server, "sick", number)).collect();
+    let Some(server) = Server::configured(text) else {
+        return;
+    };
+    let mut peers: Vec<Peer> = (1..=4)
+        .map(|number| Peer::attach(&server, "sick", number))
+        .collect();
     let before = resident_bytes(&server);
     let commands_before: Vec<u64> = peers.iter().map(|peer| commands(&server, peer)).collect();
     fault(&server, "hang");
@@ -423,7 +577,11 @@ lun = [{ lun = 0, volume = "sick" }]
     verify[10..14].copy_from_slice(&4096_u32.to_be_bytes());
     let tasks: Vec<Vec<_>> = peers
         .iter_mut()
-        .map(|peer| (0..250).map(|_| peer.begin(0, &verify, Moves::Nothing)).collect())
+        .map(|peer| {
+            (0..250)
+                .map(|_| peer.begin(0, &verify, Moves::Nothing))
+                .collect()
+        })
         .collect();
     for (peer, before) in peers.iter().zip(commands_before) {
         await_commands(&server, peer, before, 250);

@@ -43,7 +43,13 @@ impl Scene {
         };
         let kept = format!("{direct}&journal=1MiB&journal-file={}", journal.display());
         let front = Server::serving(&[&format!("disk={kept}")]);
-        Some(Scene { back, front, direct, kept, _folder: folder })
+        Some(Scene {
+            back,
+            front,
+            direct,
+            kept,
+            _folder: folder,
+        })
     }
 
     /// Writes all pages and flushes them. Then writes the pages with even numbers again, without a flush.
@@ -53,7 +59,9 @@ impl Scene {
             write_all(&lun, 1).await;
             lun.flush().await.expect("a flush");
             for number in (0..PAGES).step_by(2) {
-                let written = lun.write(page(&lun, number), data(2), block::Durability::Cached).await;
+                let written = lun
+                    .write(page(&lun, number), data(2), block::Durability::Cached)
+                    .await;
                 written.expect("a gateway");
             }
             assert_eq!(versions(&lun).await, written());
@@ -85,13 +93,17 @@ impl Scene {
 
 /// The acknowledged content.
 fn written() -> Vec<u8> {
-    (0..PAGES).map(|number| if number % 2 == 0 { 2 } else { 1 }).collect()
+    (0..PAGES)
+        .map(|number| if number % 2 == 0 { 2 } else { 1 })
+        .collect()
 }
 
 #[test]
 fn what_a_killed_gateway_has_acknowledged_is_written_again() {
     for is_nbd in [true, false] {
-        let Some(mut scene) = Scene::new(is_nbd) else { return };
+        let Some(mut scene) = Scene::new(is_nbd) else {
+            return;
+        };
         scene.write();
         scene.kill_both();
         assert_eq!(scene.at_the_server(), all(1), "the server has lost them");
@@ -116,7 +128,9 @@ fn what_a_killed_gateway_has_acknowledged_is_written_again() {
 
 #[test]
 fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
-    let Some(mut scene) = Scene::new(true) else { return };
+    let Some(mut scene) = Scene::new(true) else {
+        return;
+    };
     scene.write();
     scene.front.stop();
     in_a_world(async {
@@ -134,7 +148,9 @@ fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
 #[test]
 fn what_another_client_has_written_meanwhile_is_kept() {
     for is_nbd in [true, false] {
-        let Some(mut scene) = Scene::new(is_nbd) else { return };
+        let Some(mut scene) = Scene::new(is_nbd) else {
+            return;
+        };
         scene.write();
         scene.kill_both();
         in_a_world(async {
@@ -144,15 +160,18 @@ fn what_another_client_has_written_meanwhile_is_kept() {
         });
         let refusal = scene.refusal();
         assert!(
-            refusal.contains("32 acknowledged changes") && refusal.contains("another client has written"),
+            refusal.contains("32 acknowledged changes")
+                && refusal.contains("another client has written"),
             "{refusal}"
         );
         assert_eq!(scene.at_the_server(), all(4));
         // The changes are replayed only if this is forced.
         let forced = format!("{}&journal-replay=force", scene.kept);
         in_a_world(async { drop(opened(&forced).await) });
-        let expected: Vec<u8> =
-            written().into_iter().map(|version| if version == 2 { 2 } else { 4 }).collect();
+        let expected: Vec<u8> = written()
+            .into_iter()
+            .map(|version| if version == 2 { 2 } else { 4 })
+            .collect();
         assert_eq!(scene.at_the_server(), expected);
     }
 }
@@ -160,17 +179,22 @@ fn what_another_client_has_written_meanwhile_is_kept() {
 /// A server that was not restarted has lost no writes.
 #[test]
 fn the_death_of_the_gateway_alone_loses_nothing() {
-    let Some(mut scene) = Scene::new(true) else { return };
+    let Some(mut scene) = Scene::new(true) else {
+        return;
+    };
     scene.write();
     scene.front.kill();
     in_a_world(async {
         let device = opened(&scene.direct).await;
-        let other = device.write(page(&device, 0), data(5), block::Durability::Cached).await;
+        let other = device
+            .write(page(&device, 0), data(5), block::Durability::Cached)
+            .await;
         other.expect("a server");
     });
     let refusal = scene.refusal();
     assert!(
-        refusal.contains("1 acknowledged changes") && refusal.contains("the server has lost nothing since"),
+        refusal.contains("1 acknowledged changes")
+            && refusal.contains("the server has lost nothing since"),
         "{refusal}"
     );
     let dropped = format!("{}&journal-replay=discard", scene.kept);
@@ -185,14 +209,21 @@ fn a_file_has_one_user_and_one_export() {
     if !installed(&["nbdkit"]) {
         return;
     }
-    let (server, other) = (Foreign::nbdkit(&["memory", "8M"]), Foreign::nbdkit(&["memory", "8M"]));
+    let (server, other) = (
+        Foreign::nbdkit(&["memory", "8M"]),
+        Foreign::nbdkit(&["memory", "8M"]),
+    );
     let folder = TempDir::new().expect("a temporary folder");
     let journal = folder.path().join("journal");
-    let with_file = |server: &Foreign| format!("{}?journal-file={}", server.url(), journal.display());
+    let with_file =
+        |server: &Foreign| format!("{}?journal-file={}", server.url(), journal.display());
     let why = |url: String| {
         in_a_world(async {
             let spec = backends::parse(&url).expect("a URL");
-            backends::open(&spec).await.err().map(|error| error.to_string())
+            backends::open(&spec)
+                .await
+                .err()
+                .map(|error| error.to_string())
         })
     };
     let mut front = Server::serving(&[&format!("disk={}", with_file(&server))]);
@@ -206,7 +237,11 @@ fn a_file_has_one_user_and_one_export() {
     let told = why(with_file(&server)).expect("the gateway has it");
     assert!(told.contains("in use by another process"), "{told}");
     // A command that only reads needs no journal file.
-    let read = run(env!("CARGO_BIN_EXE_linerate"), &["info", &with_file(&server)]).expect_success();
+    let read = run(
+        env!("CARGO_BIN_EXE_linerate"),
+        &["info", &with_file(&server)],
+    )
+    .expect_success();
     assert!(read.contains("8MiB"), "{read}");
     front.kill();
     let told = why(with_file(&other)).expect("another export");

@@ -23,12 +23,17 @@ fn configuration(volume: &str, more: &str) -> String {
 /// The VPD pages 80h (unit serial number) and 83h (device identification).
 fn identifiers(server: &Server) -> [Vec<u8>; 2] {
     let mut peer = Peer::attach(server, "disk", 1);
-    [0x80, 0x83].map(|page| peer.run(&[0x12, 1, page, 2, 0, 0], Moves::In(512)).expect_good())
+    [0x80, 0x83].map(|page| {
+        peer.run(&[0x12, 1, page, 2, 0, 0], Moves::In(512))
+            .expect_good()
+    })
 }
 
 #[test]
 fn identifiers_survive_restarts_and_renames() {
-    let Some(mut server) = Server::configured(&configuration("disk", "")) else { return };
+    let Some(mut server) = Server::configured(&configuration("disk", "")) else {
+        return;
+    };
     let before = identifiers(&server);
     server.kill();
     server.restart();
@@ -47,26 +52,39 @@ fn register(peer: &mut Peer, key: u64, aptpl: bool) {
     let mut list = vec![0; 24];
     list[8..16].copy_from_slice(&key.to_be_bytes());
     list[20] = u8::from(aptpl);
-    peer.run(&[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], Moves::Out(list)).expect_good();
+    peer.run(&[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], Moves::Out(list))
+        .expect_good();
 }
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15), READ KEYS: the keys alone.
 fn keys(peer: &mut Peer) -> Vec<u8> {
-    peer.run(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], Moves::In(64)).expect_good().split_off(8)
+    peer.run(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], Moves::In(64))
+        .expect_good()
+        .split_off(8)
 }
 
 #[test]
 fn registrations_survive_a_kill_with_aptpl_only() {
     const KEY: u64 = 0x1122_3344_5566_7788;
     for aptpl in [true, false] {
-        let Some(mut server) = Server::configured(&configuration("disk", "")) else { return };
+        let Some(mut server) = Server::configured(&configuration("disk", "")) else {
+            return;
+        };
         let mut peer = Peer::attach(&server, "disk", 1);
         register(&mut peer, KEY, aptpl);
         assert_eq!(keys(&mut peer), KEY.to_be_bytes());
         server.kill();
         server.restart();
         let left = keys(&mut Peer::attach(&server, "disk", 2));
-        assert_eq!(left, if aptpl { KEY.to_be_bytes().to_vec() } else { Vec::new() }, "APTPL: {aptpl}");
+        assert_eq!(
+            left,
+            if aptpl {
+                KEY.to_be_bytes().to_vec()
+            } else {
+                Vec::new()
+            },
+            "APTPL: {aptpl}"
+        );
     }
 }
 
@@ -77,15 +95,22 @@ fn fua_and_flushes_reach_the_disk() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = configuration("disk", "").replace("ram:16MiB", &spec(folder.path()));
-    let Some(server) = Server::configured(&text) else { return };
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     let Some(fua) = traced(&server, folder.path(), || {
-        peer.run(&write_10(0, BLOCK, true), Moves::Out(vec![1; BLOCK])).expect_good();
+        peer.run(&write_10(0, BLOCK, true), Moves::Out(vec![1; BLOCK]))
+            .expect_good();
     }) else {
         return eprintln!("skipped: strace may not trace here");
     };
-    assert!(fua.contains("RWF_DSYNC") || fua.contains("sync("), "FUA: {fua}");
-    let plain = traced(&server, folder.path(), || peer.write(8, &[2; BLOCK])).expect("strace as before");
+    assert!(
+        fua.contains("RWF_DSYNC") || fua.contains("sync("),
+        "FUA: {fua}"
+    );
+    let plain =
+        traced(&server, folder.path(), || peer.write(8, &[2; BLOCK])).expect("strace as before");
     assert!(
         plain.contains("pwrite") && !plain.contains("SYNC") && !plain.contains("sync("),
         "no FUA: {plain}"
@@ -94,7 +119,10 @@ fn fua_and_flushes_reach_the_disk() {
         peer.run(&SYNCHRONIZE_CACHE, Moves::Nothing).expect_good();
     });
     let flush = flush.expect("strace as before");
-    assert!(flush.contains("fdatasync(") || flush.contains("fsync("), "SYNCHRONIZE CACHE: {flush}");
+    assert!(
+        flush.contains("fdatasync(") || flush.contains("fsync("),
+        "SYNCHRONIZE CACHE: {flush}"
+    );
 }
 
 fn spec(folder: &Path) -> String {
@@ -131,9 +159,9 @@ fn attached(strace: &mut Child, pid: u32) -> bool {
     let is_traced = |status: String| !status.contains("TracerPid:\t0\n");
     let all_traced = || {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a running server");
-        threads
-            .flatten()
-            .all(|thread| std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_traced))
+        threads.flatten().all(|thread| {
+            std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_traced)
+        })
     };
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until && strace.try_wait().expect("a child to wait for").is_none() {

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Ended, PATIENCE, run_command};
 
-const PAIR: &str = "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
+const PAIR: &str =
+    "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
 
 /// The command `linerate lab run` with this plan.
 fn lab_run(plan: &str, arguments: &[&str]) -> (tempfile::TempDir, Command) {
@@ -41,11 +42,21 @@ pub(crate) fn can_build() -> bool {
 fn a_plan_that_is_wrong_is_refused_with_its_place() {
     let refused = ended("[host.client]\ncolour = 1", &["--", "true"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("plan.toml:2:1: unknown key `colour`"), "{}", refused.said);
+    assert!(
+        refused.said.contains("plan.toml:2:1: unknown key `colour`"),
+        "{}",
+        refused.said
+    );
     let nowhere = ended("[host.client]", &["--host", "server", "--", "true"]);
     if can_build() {
         assert_eq!(nowhere.status.code(), Some(2), "{}", nowhere.said);
-        assert!(nowhere.said.contains("the lab has no host or link named server"), "{}", nowhere.said);
+        assert!(
+            nowhere
+                .said
+                .contains("the lab has no host or link named server"),
+            "{}",
+            nowhere.said
+        );
     }
 }
 
@@ -59,7 +70,13 @@ fn the_commands_end_is_the_labs() {
     assert_eq!(code("kill -KILL $$"), Some(128 + 9));
     let missing = ended(PAIR, &["--", "no-such-program"]);
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
-    assert!(missing.said.contains("cannot run no-such-program in client"), "{}", missing.said);
+    assert!(
+        missing
+            .said
+            .contains("cannot run no-such-program in client"),
+        "{}",
+        missing.said
+    );
 }
 
 #[test]
@@ -99,7 +116,10 @@ const DAEMON: &str = "setsid sleep 1000 & echo started >&2;";
 fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || {
-        BufReader::new(pipe).lines().map_while(Result::ok).for_each(drop);
+        BufReader::new(pipe)
+            .lines()
+            .map_while(Result::ok)
+            .for_each(drop);
         let _ = sender.send(()); // fails if the receiver was dropped
     });
     ended
@@ -112,7 +132,10 @@ fn after(child: &mut Child, line: &str) -> Receiver<()> {
     let mut first = String::new();
     while first.trim() != line {
         first.clear();
-        assert!(said.read_line(&mut first).is_ok_and(|bytes| bytes > 0), "it ends without saying {line}");
+        assert!(
+            said.read_line(&mut first).is_ok_and(|bytes| bytes > 0),
+            "it ends without saying {line}"
+        );
     }
     end_of(said)
 }
@@ -126,7 +149,11 @@ fn what_the_command_has_started_ends_with_the_lab() {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");
     assert_eq!(child.wait().expect("ends").code(), Some(7));
-    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived the lab");
+    assert_eq!(
+        gone.recv_timeout(PATIENCE),
+        Ok(()),
+        "a daemon has survived the lab"
+    );
 }
 
 #[test]
@@ -138,11 +165,19 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
     let plan = PAIR.replace("[host.server]\n", &run);
     // The command waits for input before it ends. By then, the daemon is running.
     let (_folder, mut command) = lab_run(&plan, &["--", "sh", "-c", "read line; exit 3"]);
-    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let gone = after(&mut child, "started");
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("ends").code(), Some(3));
-    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived the lab");
+    assert_eq!(
+        gone.recv_timeout(PATIENCE),
+        Ok(()),
+        "a daemon has survived the lab"
+    );
 }
 
 #[test]
@@ -156,7 +191,11 @@ fn no_process_outlives_a_lab_that_is_killed() {
     let gone = after(&mut child, "started");
     child.kill().expect("runs");
     assert_eq!(child.wait().expect("ends").signal(), Some(9));
-    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived kill -9");
+    assert_eq!(
+        gone.recv_timeout(PATIENCE),
+        Ok(()),
+        "a daemon has survived kill -9"
+    );
 }
 
 #[test]
@@ -165,7 +204,10 @@ fn a_labs_processes_find_themselves_in_proc() {
         return;
     }
     let own_number = "read number rest < /proc/self/stat && test $number = $$";
-    assert_eq!(ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(), "");
+    assert_eq!(
+        ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(),
+        ""
+    );
     // The lab contains only its own processes. The first process is the one that ends them.
     let first = ended(PAIR, &["--", "cat", "/proc/1/cmdline"]).expect_success();
     assert!(first.contains("lab\0run\0"), "{first:?}");
@@ -200,11 +242,26 @@ fn a_command_may_tell_when_a_plans_program_is_ready() {
         &plan("exec sleep 1000", &format!("[\"sleep\", \"1000\"]{soon}")),
         "sleep 1000 has not exited after 0.2 s",
     );
-    failed(&plan("exec sleep 1000", &format!("3260{soon}")), "is not listening on port 3260 after 0.2 s");
-    failed(&plan("exit 5", "[\"false\"]"), "exited before it was ready: exit status: 5");
-    let missing = ended(&plan("exec sleep 1000", "[\"no-such-program\"]"), &["--", "true"]);
+    failed(
+        &plan("exec sleep 1000", &format!("3260{soon}")),
+        "is not listening on port 3260 after 0.2 s",
+    );
+    failed(
+        &plan("exit 5", "[\"false\"]"),
+        "exited before it was ready: exit status: 5",
+    );
+    let missing = ended(
+        &plan("exec sleep 1000", "[\"no-such-program\"]"),
+        &["--", "true"],
+    );
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
-    assert!(missing.said.contains("cannot run no-such-program in server"), "{}", missing.said);
+    assert!(
+        missing
+            .said
+            .contains("cannot run no-such-program in server"),
+        "{}",
+        missing.said
+    );
 }
 
 #[test]
@@ -222,10 +279,23 @@ fn a_plans_program_serves_the_command_and_ends_with_it() {
              \"--listen\", \"10.77.0.2:3260\", \"--state\", \"{state_path}\"]\n"
         ),
     );
-    let found =
-        ended(&plan, &["--counts", "--show", "--", linerate, "discover", "10.77.0.2"]).expect_success();
+    let found = ended(
+        &plan,
+        &[
+            "--counts",
+            "--show",
+            "--",
+            linerate,
+            "discover",
+            "10.77.0.2",
+        ],
+    )
+    .expect_success();
     assert!(found.contains("iqn."), "{found}");
     assert!(found.contains("host client, 10.77.0.1 on wire"), "{found}");
-    assert!(found.contains("net.ipv4.tcp_congestion_control = cubic"), "{found}");
+    assert!(
+        found.contains("net.ipv4.tcp_congestion_control = cubic"),
+        "{found}"
+    );
     assert!(found.contains("link wire, client to server: "), "{found}");
 }

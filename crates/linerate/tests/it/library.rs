@@ -9,9 +9,13 @@ use crate::server::Server;
 /// build: that would wait for every other build of the source tree.
 fn example(package: &str, name: &str) -> Option<String> {
     // target/debug/linerate and target/debug/examples/NAME
-    let program = Path::new(env!("CARGO_BIN_EXE_linerate")).with_file_name("examples").join(name);
+    let program = Path::new(env!("CARGO_BIN_EXE_linerate"))
+        .with_file_name("examples")
+        .join(name);
     if !program.is_file() {
-        eprintln!("skipped: the example is not built (cargo build --package {package} --example {name})");
+        eprintln!(
+            "skipped: the example is not built (cargo build --package {package} --example {name})"
+        );
         return None;
     }
     Some(program.display().to_string())
@@ -19,7 +23,9 @@ fn example(package: &str, name: &str) -> Option<String> {
 
 #[test]
 fn the_example_reads_from_two_threads_and_writes_only_when_told() {
-    let Some(program) = example("linerate-backends", "remote_disk") else { return };
+    let Some(program) = example("linerate-backends", "remote_disk") else {
+        return;
+    };
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let said = run(&program, &[&url]).expect_success();
@@ -33,15 +39,24 @@ fn the_example_reads_from_two_threads_and_writes_only_when_told() {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = run(&program, &[&url, "--overwrite", "2048"]).expect_success();
-    assert!(said.contains("block 2048 was overwritten and read back"), "{said}");
+    assert!(
+        said.contains("block 2048 was overwritten and read back"),
+        "{said}"
+    );
 }
 
 #[test]
 fn the_example_says_what_is_wrong() {
-    let Some(program) = example("linerate-backends", "remote_disk") else { return };
+    let Some(program) = example("linerate-backends", "remote_disk") else {
+        return;
+    };
     let server = Server::serving(&["disk=ram:16MiB?read-only"]);
     let url = server.url("disk");
-    let said = run(&program, &["iscsi://127.0.0.1:x/iqn.2026-01.io.linerate:disk/0"]).expect_failure();
+    let said = run(
+        &program,
+        &["iscsi://127.0.0.1:x/iqn.2026-01.io.linerate:disk/0"],
+    )
+    .expect_failure();
     assert!(said.contains("the port must be a number"), "{said}");
     let said = run(&program, &[&url, "--overwrite", "1"]).expect_failure();
     assert!(said.contains("read-only"), "{said}");
@@ -49,7 +64,9 @@ fn the_example_says_what_is_wrong() {
 
 #[test]
 fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
-    let Some(program) = example("linerate", "tokio_disk") else { return };
+    let Some(program) = example("linerate", "tokio_disk") else {
+        return;
+    };
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -57,8 +74,14 @@ fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
     let content: Vec<u8> = (0..3_000_001u32).map(|at| (at / 512) as u8).collect();
     std::fs::write(file.path(), &content).expect("room");
     let said = run(&program, &[&url, &file.path().display().to_string()]).expect_success();
-    let sum: u64 = content[..32 * 512].iter().map(|&byte| u64::from(byte)).sum();
-    for line in ["3000001 bytes were written and read back", &format!("32 blocks have the sum {sum}")] {
+    let sum: u64 = content[..32 * 512]
+        .iter()
+        .map(|&byte| u64::from(byte))
+        .sum();
+    for line in [
+        "3000001 bytes were written and read back",
+        &format!("32 blocks have the sum {sum}"),
+    ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     std::fs::write(file.path(), vec![1; (16 << 20) + 1]).expect("room");

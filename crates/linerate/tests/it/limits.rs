@@ -6,22 +6,29 @@ use published::{Row, rows};
 use crate::program::{Ended, run};
 
 fn limits(arguments: &[&str]) -> Ended {
-    run(env!("CARGO_BIN_EXE_linerate"), &[&["diagnose", "limits"], arguments].concat())
+    run(
+        env!("CARGO_BIN_EXE_linerate"),
+        &[&["diagnose", "limits"], arguments].concat(),
+    )
 }
 
 /// A cell of a table in the output: in the row with this prefix, in the column with this heading.
 fn cell(page: &str, table: &str, row: &str, column: &str) -> String {
     let lines: Vec<&str> = page.lines().collect();
-    let head =
-        lines.iter().position(|line| line.starts_with(table)).unwrap_or_else(|| panic!("no {table}: {page}"));
+    let head = lines
+        .iter()
+        .position(|line| line.starts_with(table))
+        .unwrap_or_else(|| panic!("no {table}: {page}"));
     let line = lines[head..]
         .iter()
         .take_while(|line| !line.is_empty())
         .find(|line| line.trim_start().starts_with(row))
         .unwrap_or_else(|| panic!("no {row} in {table}: {page}"));
     // Numbers are aligned with the end of their heading.
-    let end =
-        lines[head].find(column).unwrap_or_else(|| panic!("no {column}: {}", lines[head])) + column.len();
+    let end = lines[head]
+        .find(column)
+        .unwrap_or_else(|| panic!("no {column}: {}", lines[head]))
+        + column.len();
     let cell = &line[..end.min(line.len())];
     cell.rsplit("  ").next().unwrap_or(cell).trim().to_owned()
 }
@@ -74,8 +81,10 @@ fn place(row: &Row) -> (&'static str, &'static str, &'static str) {
 fn every_figure_of_appendix_b_is_printed_as_it_stands_there() {
     // The link of the document: a gigabit without tags and timestamps.
     let page = limits(&["--link", "1G", "--mtu", "1500"]).expect_success();
-    let appendix: Vec<&Row> =
-        rows().iter().filter(|row| row.document == "003" && row.table.starts_with("Appendix B")).collect();
+    let appendix: Vec<&Row> = rows()
+        .iter()
+        .filter(|row| row.document == "003" && row.table.starts_with("Appendix B"))
+        .collect();
     assert_eq!(appendix.len(), 37);
     for row in appendix {
         let (table, line, column) = place(row);
@@ -90,16 +99,28 @@ fn every_figure_of_appendix_b_is_printed_as_it_stands_there() {
 
 #[test]
 fn the_same_figures_are_in_the_json_with_their_units() {
-    let said = limits(&["--link", "1Gbit/s", "--rtt", "50ms", "--block", "64KiB", "--json"]).expect_success();
+    let said = limits(&[
+        "--link", "1Gbit/s", "--rtt", "50ms", "--block", "64KiB", "--json",
+    ])
+    .expect_success();
     let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(value["link_bits_per_s"], 1e9);
     assert_eq!(value["frame"]["on_the_wire_bytes"], 1538);
     assert_eq!(value["ack"]["on_the_wire_bytes"], 84);
-    let frames = value["both_ways"]["frames_per_s_each_way"].as_f64().expect("a number");
+    let frames = value["both_ways"]["frames_per_s_each_way"]
+        .as_f64()
+        .expect("a number");
     assert_eq!(format!("{frames:.1}"), "79113.9");
     let ways = &value["distance"]["blocks"][0]["ways"];
-    assert_eq!((&ways["reads"]["exchanges"], &ways["solicited"]["exchanges"]), (&1.into(), &2.into()));
-    let depth = |way: &str| ways[way]["depth_to_fill_requests"].as_u64().expect("a depth");
+    assert_eq!(
+        (&ways["reads"]["exchanges"], &ways["solicited"]["exchanges"]),
+        (&1.into(), &2.into())
+    );
+    let depth = |way: &str| {
+        ways[way]["depth_to_fill_requests"]
+            .as_u64()
+            .expect("a depth")
+    };
     assert!(depth("solicited") > depth("unsolicited") && depth("unsolicited") >= depth("reads"));
 }
 
@@ -108,22 +129,44 @@ fn a_status_of_its_own_costs_short_reads_most() {
     let iops = |more: &[&str]| {
         let said = limits(&[&["--block", "512", "--json"], more].concat()).expect_success();
         let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        let of = |way: &str| value["blocks"][0][way]["requests_per_s"].as_f64().expect("a number");
+        let of = |way: &str| {
+            value["blocks"][0][way]["requests_per_s"]
+                .as_f64()
+                .expect("a number")
+        };
         (of("reads"), of("writes"))
     };
     let (together, apart) = (iops(&[]), iops(&["--status-apart"]));
     assert_eq!(together.1, apart.1);
     // A separate response takes 48 more bytes for each 560.
-    assert!((together.0 / apart.0 - 608.0 / 560.0).abs() < 1e-9, "{together:?} {apart:?}");
+    assert!(
+        (together.0 / apart.0 - 608.0 / 560.0).abs() < 1e-9,
+        "{together:?} {apart:?}"
+    );
 }
 
 #[test]
 fn from_10_megabits_to_800_gigabits_there_is_an_answer() {
-    for link in ["10M", "100M", "1G", "2.5G", "10G", "25G", "40G", "100G", "400G", "800G"] {
-        let page =
-            limits(&["--link", link, "--timestamps", "--vlan", "--ipv6", "--mtu", "9000", "--rtt", "1ms"]);
+    for link in [
+        "10M", "100M", "1G", "2.5G", "10G", "25G", "40G", "100G", "400G", "800G",
+    ] {
+        let page = limits(&[
+            "--link",
+            link,
+            "--timestamps",
+            "--vlan",
+            "--ipv6",
+            "--mtu",
+            "9000",
+            "--rtt",
+            "1ms",
+        ]);
         let page = page.expect_success();
-        assert_eq!(cell(&page, "TCP payload", "one way", "of the link"), "98.74 %", "{link}: {page}");
+        assert_eq!(
+            cell(&page, "TCP payload", "one way", "of the link"),
+            "98.74 %",
+            "{link}: {page}"
+        );
     }
 }
 
@@ -131,12 +174,27 @@ fn from_10_megabits_to_800_gigabits_there_is_an_answer() {
 fn what_cannot_be_is_refused_in_a_sentence() {
     for (arguments, sentence) in [
         (&["--segment", "64X"][..], "unknown unit `X`"),
-        (&["--link", "125MB/s"], "is in bytes; specify the rate of a link in bits per second"),
-        (&["--link", "0"], "is out of range; use 10kbit/s to 10Tbit/s"),
+        (
+            &["--link", "125MB/s"],
+            "is in bytes; specify the rate of a link in bits per second",
+        ),
+        (
+            &["--link", "0"],
+            "is out of range; use 10kbit/s to 10Tbit/s",
+        ),
         (&["--mtu", "40"], "40 is not in 68..=65535"),
-        (&["--ipv6", "--mtu", "576"], "IPv6 needs an MTU of at least 1280 bytes, and --mtu is 576"),
-        (&["--first-burst", "1MiB"], "FirstBurstLength of 1MiB exceeds the MaxBurstLength of 256KiB"),
-        (&["--block", "4KiB,0"], "the block size ranges from 1B to 1GiB"),
+        (
+            &["--ipv6", "--mtu", "576"],
+            "IPv6 needs an MTU of at least 1280 bytes, and --mtu is 576",
+        ),
+        (
+            &["--first-burst", "1MiB"],
+            "FirstBurstLength of 1MiB exceeds the MaxBurstLength of 256KiB",
+        ),
+        (
+            &["--block", "4KiB,0"],
+            "the block size ranges from 1B to 1GiB",
+        ),
         (&["--window", "64KiB"], "--rtt"),
         (&["--rtt", "50m"], "write a number and a unit"),
         (&["--initial-r2t", "perhaps"], "possible values: yes, no"),

@@ -22,19 +22,41 @@ impl Link {
             return None;
         }
         let name = |end: &str| format!("linerate-{}-link-{end}", std::process::id());
-        let link = Link { server: name("server"), client: name("client") };
+        let link = Link {
+            server: name("server"),
+            client: name("client"),
+        };
         if !run("ip", &["netns", "add", &link.server]).status.success() {
             eprintln!("skipped: network namespaces need root");
             return None;
         }
         run("ip", &["netns", "add", &link.client]).expect_success();
-        let ends = ["link", "add", "veth0", "type", "veth", "peer", "name", "veth1", "netns", &link.client];
-        let within = |namespace: &str, words: &[&str]| run("ip", &[&["-n", namespace], words].concat());
+        let ends = [
+            "link",
+            "add",
+            "veth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth1",
+            "netns",
+            &link.client,
+        ];
+        let within =
+            |namespace: &str, words: &[&str]| run("ip", &[&["-n", namespace], words].concat());
         within(&link.server, &ends).expect_success();
-        for (namespace, interface, address) in
-            [(&link.server, "veth0", "fe80::5/64"), (&link.client, "veth1", "fe80::6/64")]
-        {
-            if !within(namespace, &["addr", "add", address, "dev", interface, "nodad"]).status.success() {
+        for (namespace, interface, address) in [
+            (&link.server, "veth0", "fe80::5/64"),
+            (&link.client, "veth1", "fe80::6/64"),
+        ] {
+            if !within(
+                namespace,
+                &["addr", "add", address, "dev", interface, "nodad"],
+            )
+            .status
+            .success()
+            {
                 eprintln!("skipped: no IPv6 here");
                 return None;
             }
@@ -75,12 +97,19 @@ impl Serving {
     fn on(link: &Link, addresses: &[&str]) -> Serving {
         let state = TempDir::new().expect("a temporary folder");
         let mut command = Link::command(&link.server, LINERATE);
-        command.args(["serve", "--volume", "disk=ram:8MiB", "--state"]).arg(state.path());
+        command
+            .args(["serve", "--volume", "disk=ram:8MiB", "--state"])
+            .arg(state.path());
         command.arg("--control").arg(state.path().join("control"));
         command.args(addresses.iter().flat_map(|address| ["--listen", address]));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a server");
-        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-        assert!(said.by_ref().any(|line| line == "ready"), "a server that is ready");
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe"))
+            .lines()
+            .map_while(Result::ok);
+        assert!(
+            said.by_ref().any(|line| line == "ready"),
+            "a server that is ready"
+        );
         std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
         Serving { child, state }
     }
@@ -97,29 +126,63 @@ impl Drop for Serving {
 #[test]
 fn a_server_is_reached_at_a_link_local_address_with_its_interface() {
     let Some(link) = Link::new() else { return };
-    let listen = ["iscsi://[fe80::5%25veth0]:3260", "nbd://[fe80::5%veth0]:10809"];
+    let listen = [
+        "iscsi://[fe80::5%25veth0]:3260",
+        "nbd://[fe80::5%veth0]:10809",
+    ];
     let serving = Serving::on(&link, &listen);
     let image = serving.state.path().join("image");
     write_patterned_file(&image, 8 << 20);
-    let (image, back) = (image.display().to_string(), serving.state.path().join("back"));
+    let (image, back) = (
+        image.display().to_string(),
+        serving.state.path().join("back"),
+    );
     let lun = format!("iscsi://[fe80::5%25veth1]/{LUN}");
-    link.client(LINERATE, &["copy", "--yes", "--verify", &image, &lun]).expect_success();
+    link.client(LINERATE, &["copy", "--yes", "--verify", &image, &lun])
+        .expect_success();
     let export = "nbd://[fe80::5%veth1]/disk";
-    link.client(LINERATE, &["copy", export, &back.display().to_string()]).expect_success();
+    link.client(LINERATE, &["copy", export, &back.display().to_string()])
+        .expect_success();
     assert!(std::fs::read(&image).expect("the image") == std::fs::read(&back).expect("the copy"));
     // The name of the server's interface has no meaning on other hosts.
-    let found = link.client(LINERATE, &["discover", "--luns", "fe80::5%veth1"]).expect_success();
-    assert!(found.contains("[fe80::5%veth1]:3260") && found.contains("8MiB"), "{found}");
+    let found = link
+        .client(LINERATE, &["discover", "--luns", "fe80::5%veth1"])
+        .expect_success();
+    assert!(
+        found.contains("[fe80::5%veth1]:3260") && found.contains("8MiB"),
+        "{found}"
+    );
     if installed(&["iscsi-ls"]) {
         let listed = link.client("iscsi-ls", &["-s", "iscsi://[fe80::5%veth1]:3260/"]);
-        assert!(listed.said.contains("iqn.2026-01.io.linerate:disk"), "{}", listed.said);
+        assert!(
+            listed.said.contains("iqn.2026-01.io.linerate:disk"),
+            "{}",
+            listed.said
+        );
     }
-    let without = link.client(LINERATE, &["info", &format!("iscsi://[fe80::5]/{LUN}")]).expect_failure();
-    assert!(without.contains("add the interface, as in fe80::5%eth0"), "{without}");
-    let elsewhere = link.client(LINERATE, &["info", "nbd://[fe80::5%25nosuch]/disk"]).expect_failure();
-    assert!(elsewhere.contains("this machine has no interface `nosuch`"), "{elsewhere}");
+    let without = link
+        .client(LINERATE, &["info", &format!("iscsi://[fe80::5]/{LUN}")])
+        .expect_failure();
+    assert!(
+        without.contains("add the interface, as in fe80::5%eth0"),
+        "{without}"
+    );
+    let elsewhere = link
+        .client(LINERATE, &["info", "nbd://[fe80::5%25nosuch]/disk"])
+        .expect_failure();
+    assert!(
+        elsewhere.contains("this machine has no interface `nosuch`"),
+        "{elsewhere}"
+    );
     let mut refused = Link::command(&link.server, LINERATE);
-    refused.args(["serve", "--check", "--volume", "disk=ram:8MiB", "--listen", "[fe80::5]:3260"]);
+    refused.args([
+        "serve",
+        "--check",
+        "--volume",
+        "disk=ram:8MiB",
+        "--listen",
+        "[fe80::5]:3260",
+    ]);
     let refused = run_command(&mut refused).expect_failure();
     assert!(refused.contains("add the interface"), "{refused}");
 }

@@ -41,16 +41,29 @@ impl Copying {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let image = folder.path().join("image");
         write_patterned_file(&image, SIZE as usize);
-        let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+        let url = server
+            .url("disk")
+            .replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command.args(["copy", &image.display().to_string(), &url, "--quiet", "--yes"]);
+        command.args([
+            "copy",
+            &image.display().to_string(),
+            &url,
+            "--quiet",
+            "--yes",
+        ]);
         command.arg("--journal").arg(folder.path().join("journal"));
         command.args(["--checkpoint", &checkpoint_seconds.to_string()]);
-        let [report, said] =
-            ["report", "said"].map(|name| File::create(folder.path().join(name)).expect("a temporary file"));
+        let [report, said] = ["report", "said"]
+            .map(|name| File::create(folder.path().join(name)).expect("a temporary file"));
         command.arg("--json").stdout(report).stderr(said);
         let child = command.spawn().expect("the linerate binary");
-        Some(Copying { folder, server, proxy, child })
+        Some(Copying {
+            folder,
+            server,
+            proxy,
+            child,
+        })
     }
 
     /// Kills the target once this number of bytes has been transferred, unless the copy has ended before, and
@@ -78,10 +91,17 @@ impl Copying {
     /// The number of pieces of 64 KiB with wrong content on the medium.
     fn wrong_pieces(&mut self) -> usize {
         self.server.stop();
-        let [expected, found] = [self.folder.path().join("image"), self.server.state().join("disk.img")]
-            .map(|path| std::fs::read(path).expect("an image"));
+        let [expected, found] = [
+            self.folder.path().join("image"),
+            self.server.state().join("disk.img"),
+        ]
+        .map(|path| std::fs::read(path).expect("an image"));
         assert_eq!(expected.len(), found.len());
-        expected.chunks(64 << 10).zip(found.chunks(64 << 10)).filter(|(one, other)| one != other).count()
+        expected
+            .chunks(64 << 10)
+            .zip(found.chunks(64 << 10))
+            .filter(|(one, other)| one != other)
+            .count()
     }
 }
 
@@ -92,7 +112,9 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
     let mut random = Random::of_variable("LINERATE_SEED", Random::fresh_seed());
     for case in 0..4 {
         let checkpoint = [1, 3600][case % 2];
-        let Some(mut copying) = Copying::begin(checkpoint) else { return };
+        let Some(mut copying) = Copying::begin(checkpoint) else {
+            return;
+        };
         let kills = 1 + random.below(2);
         let mut at = 0;
         for _ in 0..kills {
@@ -107,18 +129,28 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
             ended.status,
             ended.said
         );
-        assert_eq!(copying.written_bytes(), SIZE, "what was copied again counts once: {}", ended.said);
+        assert_eq!(
+            copying.written_bytes(),
+            SIZE,
+            "what was copied again counts once: {}",
+            ended.said
+        );
     }
 }
 
 /// Data from a pipe cannot be written again.
 #[test]
 fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = File::create(folder.path().join("said")).expect("a temporary file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["write", &server.url("disk"), "--yes"]).stdin(Stdio::piped()).stderr(output);
+    command
+        .args(["write", &server.url("disk"), "--yes"])
+        .stdin(Stdio::piped())
+        .stderr(output);
     let mut child = command.spawn().expect("the linerate binary");
     let mut input = child.stdin.take().expect("a pipe");
     // Up to 16 requests of 1 MiB are outstanding, and 4 are read ahead. So when all of this was read, some
@@ -134,20 +166,29 @@ fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
 }
 
 async fn write(lun: &RemoteLun, durability: Durability) -> Result<(), DeviceError> {
-    lun.write(Extent::new(64, 8), Buffer::from(&[7; 4096][..]).share(), durability).await
+    lun.write(
+        Extent::new(64, 8),
+        Buffer::from(&[7; 4096][..]).share(),
+        durability,
+    )
+    .await
 }
 
 const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
 
 #[test]
 fn a_flush_after_a_loss_fails_once_and_a_stable_write_leaves_it_to_the_flush() {
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&server.url("disk")).await);
         write(&lun, Durability::Cached).await.expect("written");
         server.kill();
         server.restart();
-        write(&lun, Durability::Stable).await.expect("on stable storage by itself");
+        write(&lun, Durability::Stable)
+            .await
+            .expect("on stable storage by itself");
         let both = [Arc::clone(&lun), Arc::clone(&lun)];
         for flush in both.map(|lun| reactor::spawn(async move { lun.flush().await })) {
             assert_eq!(flush.await, LOST);
@@ -159,8 +200,14 @@ fn a_flush_after_a_loss_fails_once_and_a_stable_write_leaves_it_to_the_flush() {
 
 #[test]
 fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
-    let volumes = [WRITE_BACK, "file=file:{state}/file.img?size=1MiB", "memory=ram:1MiB"];
-    let Some(mut server) = Some(Server::serving(&volumes)).filter(Server::is_ours) else { return };
+    let volumes = [
+        WRITE_BACK,
+        "file=file:{state}/file.img?size=1MiB",
+        "memory=ram:1MiB",
+    ];
+    let Some(mut server) = Some(Server::serving(&volumes)).filter(Server::is_ours) else {
+        return;
+    };
     in_a_world(async {
         let unwritten = attached(&server.url("disk")).await;
         let flushed = attached(&server.url("disk")).await;
@@ -170,14 +217,23 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
         write(&stable, Durability::Stable).await.expect("written");
         // Data acknowledged by a file volume is in the kernel, and survives the server's process.
         let with_kernel = attached(&server.url("file")).await;
-        write(&with_kernel, Durability::Cached).await.expect("written");
+        write(&with_kernel, Durability::Cached)
+            .await
+            .expect("written");
         // A RAM volume reports that it has no cache.
         let write_through = attached(&server.url("memory")).await;
-        write(&write_through, Durability::Cached).await.expect("written");
+        write(&write_through, Durability::Cached)
+            .await
+            .expect("written");
         server.kill();
         server.restart();
         for lun in [unwritten, flushed, stable, with_kernel, write_through] {
-            assert_eq!(lun.flush().await, Ok(()), "{:?}", lun.target().nexus().target);
+            assert_eq!(
+                lun.flush().await,
+                Ok(()),
+                "{:?}",
+                lun.target().nexus().target
+            );
             assert_eq!(lun.target().reinstatements(), 1);
             lun.close().await;
         }
@@ -186,16 +242,33 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
 
 #[test]
 fn a_reset_of_the_logical_unit_loses_no_cache() {
-    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         write(&lun, Durability::Cached).await.expect("written");
         let other = attached(&server.url("disk")).await;
-        let reset = other.target().manage(Management::LogicalUnitReset(Lun(0))).await;
+        let reset = other
+            .target()
+            .manage(Management::LogicalUnitReset(Lun(0)))
+            .await;
         assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
-        let before = lun.target().statistics().await.expect("counted").incidents.unit_attentions;
+        let before = lun
+            .target()
+            .statistics()
+            .await
+            .expect("counted")
+            .incidents
+            .unit_attentions;
         assert_eq!(lun.flush().await, Ok(()));
-        let after = lun.target().statistics().await.expect("counted").incidents.unit_attentions;
+        let after = lun
+            .target()
+            .statistics()
+            .await
+            .expect("counted")
+            .incidents
+            .unit_attentions;
         assert!(after > before, "the reset was reported");
         lun.close().await;
         other.close().await;
@@ -204,9 +277,13 @@ fn a_reset_of_the_logical_unit_loses_no_cache() {
 
 #[test]
 fn a_connection_that_is_cut_loses_no_cache() {
-    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
+        return;
+    };
     let proxy = Proxy::to(server.port());
-    let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+    let url = server
+        .url("disk")
+        .replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
     in_a_world(async {
         let lun = attached(&url).await;
         write(&lun, Durability::Cached).await.expect("written");
@@ -223,9 +300,17 @@ fn fsync_of_an_attached_file_fails_once_for_each_that_had_it_open() {
     if !possible() {
         return;
     }
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
+        return;
+    };
     let attached = Attached::to(&server.url("disk"));
-    let open = || File::options().read(true).write(true).open(attached.path()).expect("the file");
+    let open = || {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(attached.path())
+            .expect("the file")
+    };
     let errno = |synced: io::Result<()>| synced.err().and_then(|error| error.raw_os_error());
     let [writer, other, closed] = [open(), open(), open()];
     writer.write_all_at(&[7; 4096], 0).expect("written");
@@ -233,9 +318,16 @@ fn fsync_of_an_attached_file_fails_once_for_each_that_had_it_open() {
     server.restart();
     drop(closed); // the flush on close reports no error
     for file in [&writer, &other] {
-        assert_eq!([errno(file.sync_all()), errno(file.sync_all())], [Some(EIO), None]);
+        assert_eq!(
+            [errno(file.sync_all()), errno(file.sync_all())],
+            [Some(EIO), None]
+        );
     }
-    assert_eq!(errno(open().sync_all()), None, "what has been told is no news to who comes later");
+    assert_eq!(
+        errno(open().sync_all()),
+        None,
+        "what has been told is no news to who comes later"
+    );
     drop((writer, other));
     attached.detach().expect_success();
 }

@@ -25,7 +25,12 @@ const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let control: PathBuf = server.state().join("control");
-    run_command(command.args(["server", "fault", "disk", mode, "--control"]).arg(control)).expect_success();
+    run_command(
+        command
+            .args(["server", "fault", "disk", mode, "--control"])
+            .arg(control),
+    )
+    .expect_success();
 }
 
 /// The sense key and additional sense code of a flush; `None` if it is GOOD.
@@ -38,13 +43,19 @@ const MEDIUM_ERROR_WRITE_ERROR: Option<(u8, u8, u8)> = Some((3, 0x0c, 0));
 
 #[test]
 fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
-    let Some(server) = Server::configured(VOLUME) else { return };
+    let Some(server) = Server::configured(VOLUME) else {
+        return;
+    };
     let mut writers = [1, 2].map(|number| Peer::attach(&server, "disk", number));
     for (lba, writer) in writers.iter_mut().enumerate() {
         writer.write(lba as u32, &[7; BLOCK]);
     }
     fault(&server, "fail");
-    assert_eq!(flush(&mut writers[0]), MEDIUM_ERROR_WRITE_ERROR, "the cache could not pass them on");
+    assert_eq!(
+        flush(&mut writers[0]),
+        MEDIUM_ERROR_WRITE_ERROR,
+        "the cache could not pass them on"
+    );
     fault(&server, "pass");
     assert_eq!(flush(&mut writers[0]), None);
     assert_eq!(flush(&mut writers[1]), MEDIUM_ERROR_WRITE_ERROR);
@@ -57,7 +68,9 @@ fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
 /// the flush.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answer() {
-    let Some(server) = Server::configured(VOLUME) else { return };
+    let Some(server) = Server::configured(VOLUME) else {
+        return;
+    };
     let mut writer = Peer::attach(&server, "disk", 1);
     writer.write(0, &[7; BLOCK]);
     fault(&server, "fail");
@@ -73,19 +86,36 @@ fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answ
 /// The kernel does not report the error again.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
-    let volume =
-        VOLUME.replace("buffered:1MiB:[fault:[ram:16MiB]]", "fault:[file:{state}/disk.img?size=16MiB]");
-    let Some(mut server) = Server::configured(&volume) else { return };
+    let volume = VOLUME.replace(
+        "buffered:1MiB:[fault:[ram:16MiB]]",
+        "fault:[file:{state}/disk.img?size=16MiB]",
+    );
+    let Some(mut server) = Server::configured(&volume) else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
-        let write = || lun.write(Extent::new(0, 8), Buffer::from(&[7; 4096][..]).share(), Durability::Cached);
+        let write = || {
+            lun.write(
+                Extent::new(0, 8),
+                Buffer::from(&[7; 4096][..]).share(),
+                Durability::Cached,
+            )
+        };
         write().await.expect("written");
         server.kill();
         server.restart();
-        assert_eq!(lun.flush().await, Ok(()), "the kernel has what the server had acknowledged");
+        assert_eq!(
+            lun.flush().await,
+            Ok(()),
+            "the kernel has what the server had acknowledged"
+        );
         write().await.expect("written");
         fault(&server, "lose");
-        assert_eq!(flush(&mut Peer::attach(&server, "disk", 1)), MEDIUM_ERROR_WRITE_ERROR);
+        assert_eq!(
+            flush(&mut Peer::attach(&server, "disk", 1)),
+            MEDIUM_ERROR_WRITE_ERROR
+        );
         server.kill();
         server.restart();
         assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
@@ -98,18 +128,26 @@ fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
 /// flush of the first user would succeed.
 #[test]
 fn a_write_with_fua_leaves_lost_writes_to_the_next_flush() {
-    let Some(server) = Server::configured(VOLUME) else { return };
+    let Some(server) = Server::configured(VOLUME) else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         let write = |lba, durability| {
-            lun.write(Extent::new(lba, 8), Buffer::from(&[7; 4096][..]).share(), durability)
+            lun.write(
+                Extent::new(lba, 8),
+                Buffer::from(&[7; 4096][..]).share(),
+                durability,
+            )
         };
         write(0, Durability::Cached).await.expect("written");
         fault(&server, "fail");
         let mut other = Peer::attach(&server, "disk", 1);
         assert!(flush(&mut other).is_some(), "what was cached is lost");
         fault(&server, "pass");
-        write(8, Durability::Stable).await.expect("its own data is durable");
+        write(8, Durability::Stable)
+            .await
+            .expect("its own data is durable");
         assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
         assert_eq!(lun.flush().await, Ok(()));
         lun.close().await;

@@ -12,7 +12,9 @@ use iscsi::pdu::Opcode;
 
 use crate::diagnose::meddler::{Fate, Meddle, Meddler, Pdu};
 use crate::json::{INFO, check};
-use crate::nbd_channels::{PAGE, PAGES, all, data, ghosts, page, versions, versions_seen, write_all};
+use crate::nbd_channels::{
+    PAGE, PAGES, all, data, ghosts, page, versions, versions_seen, write_all,
+};
 use crate::nbd_client::opened;
 use crate::program::{run, until};
 use crate::proxy::{Proxy, Towards};
@@ -41,7 +43,11 @@ impl San {
              [[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
         ))?;
         let proxies = [server.port(), other_port].map(Proxy::to);
-        Some(San { server, other: format!("127.0.0.2:{other_port}"), proxies })
+        Some(San {
+            server,
+            other: format!("127.0.0.2:{other_port}"),
+            proxies,
+        })
     }
 
     /// The URL with one session through each proxy.
@@ -54,19 +60,29 @@ impl San {
 
     /// The URL with one or more sessions through each portal.
     fn direct(&self, options: &str) -> String {
-        format!("iscsi://{}/{NAME}/0?address={}&{options}", self.server.portal(), self.other)
+        format!(
+            "iscsi://{}/{NAME}/0?address={}&{options}",
+            self.server.portal(),
+            self.other
+        )
     }
 }
 
 async fn status(url: &str) -> Status {
     let spec = backends::parse(url).expect("a specification");
-    peers::channels(&spec).expect("it has channels").status().await.expect("on this thread")
+    peers::channels(&spec)
+        .expect("it has channels")
+        .status()
+        .await
+        .expect("on this thread")
 }
 
 #[test]
 fn sessions_that_are_cut_cost_nothing_but_time() {
     for groups in [[1, 1], [1, 2]] {
-        let Some(san) = San::new(groups, "ram:8MiB") else { return };
+        let Some(san) = San::new(groups, "ram:8MiB") else {
+            return;
+        };
         in_a_world(async {
             let url = san.by_proxies("quarantine=1");
             let device = opened(&url).await;
@@ -88,7 +104,9 @@ fn sessions_that_are_cut_cost_nothing_but_time() {
 /// port has ended the lost session, so none of its commands may be executed afterwards.
 #[test]
 fn a_ghost_write_destroys_nothing() {
-    let Some(san) = San::new([1, 1], "ram:8MiB") else { return };
+    let Some(san) = San::new([1, 1], "ram:8MiB") else {
+        return;
+    };
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=300")).await;
         write_all(&device, 1).await;
@@ -108,7 +126,9 @@ fn a_ghost_write_destroys_nothing() {
 /// wait until its own portal is reachable again, and other writes do not.
 #[test]
 fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
+    let Some(san) = San::new([1, 2], "ram:8MiB") else {
+        return;
+    };
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=1h")).await;
         write_all(&device, 1).await;
@@ -117,7 +137,10 @@ fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
         let newer = Arc::clone(&device);
         let newer = reactor::spawn(async move { write_all(&newer, newest).await });
         let beside = page(&device, PAGES);
-        device.write(beside, data(9), Durability::Cached).await.expect("its blocks are free");
+        device
+            .write(beside, data(9), Durability::Cached)
+            .await
+            .expect("its blocks are free");
         assert!(!newer.is_finished(), "the ghosts could still land");
         san.proxies[0].open();
         newer.await;
@@ -132,7 +155,9 @@ fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
 /// Like the previous test, but newer writes are not delayed, so the late write must be visible.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
+    let Some(san) = San::new([1, 2], "ram:8MiB") else {
+        return;
+    };
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=0")).await;
         write_all(&device, 1).await;
@@ -142,7 +167,11 @@ fn without_a_quarantine_a_ghost_write_is_found() {
         assert_eq!(versions(&device).await, all(newest));
         san.proxies[0].release(0);
         // A page that the late write is writing at the moment also counts.
-        while versions_seen(&device).await.iter().all(|seen| *seen == Some(newest)) {
+        while versions_seen(&device)
+            .await
+            .iter()
+            .all(|seen| *seen == Some(newest))
+        {
             reactor::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
@@ -157,7 +186,9 @@ fn what_a_restarted_target_has_lost_is_written_again() {
         ("ram:8MiB", 5, "&writers=one"),
         ("buffered:4MiB:[file:{state}/disk.img?size=8MiB]", 4, ""),
     ] {
-        let Some(mut san) = San::new([1, 1], spec) else { return };
+        let Some(mut san) = San::new([1, 1], spec) else {
+            return;
+        };
         in_a_world(async {
             let url = san.direct(&format!("sessions={sessions}{writers}"));
             let device = opened(&url).await;
@@ -177,7 +208,9 @@ fn what_a_restarted_target_has_lost_is_written_again() {
 /// Without a journal, the loss is reported once.
 #[test]
 fn without_a_journal_a_restart_of_the_target_is_told() {
-    let Some(mut san) = San::new([1, 1], "ram:8MiB") else { return };
+    let Some(mut san) = San::new([1, 1], "ram:8MiB") else {
+        return;
+    };
     in_a_world(async {
         let device = opened(&san.direct("journal=0")).await;
         write_all(&device, 1).await;
@@ -192,19 +225,36 @@ fn without_a_journal_a_restart_of_the_target_is_told() {
 /// The target at the other portal has another disk under the same name.
 #[test]
 fn a_path_to_another_disk_is_not_used() {
-    let Some(san) = San::new([1, 1], "ram:8MiB") else { return };
-    let Some(stranger) = San::new([1, 1], "ram:8MiB") else { return };
+    let Some(san) = San::new([1, 1], "ram:8MiB") else {
+        return;
+    };
+    let Some(stranger) = San::new([1, 1], "ram:8MiB") else {
+        return;
+    };
     in_a_world(async {
-        let url = format!("iscsi://{}/{NAME}/0?address={}", san.server.portal(), stranger.server.portal());
+        let url = format!(
+            "iscsi://{}/{NAME}/0?address={}",
+            san.server.portal(),
+            stranger.server.portal()
+        );
         let device = opened(&url).await;
         write_all(&device, 1).await;
         let status = status(&url).await;
         // Both sessions lead to the disk that was opened.
         let leads_there =
             |channel: &ChannelStatus| channel.is_connected && channel.path == san.server.portal();
-        assert!(status.channels.len() == 2 && status.channels.iter().all(leads_there), "{status:?}");
-        let why = status.channels.iter().find_map(|channel| channel.last_error.clone());
-        assert!(why.is_some_and(|why| why.contains("not the same device")), "{status:?}");
+        assert!(
+            status.channels.len() == 2 && status.channels.iter().all(leads_there),
+            "{status:?}"
+        );
+        let why = status
+            .channels
+            .iter()
+            .find_map(|channel| channel.last_error.clone());
+        assert!(
+            why.is_some_and(|why| why.contains("not the same device")),
+            "{status:?}"
+        );
     });
 }
 
@@ -216,7 +266,9 @@ struct Access {
 }
 
 fn tag(pdu: &Pdu) -> [u8; 4] {
-    *pdu.bhs.0[16..].first_chunk().expect("a header has 48 bytes")
+    *pdu.bhs.0[16..]
+        .first_chunk()
+        .expect("a header has 48 bytes")
 }
 
 impl Meddle for Access {
@@ -249,10 +301,16 @@ fn paths_are_used_as_their_access_states_allow() {
     let states = [NON_OPTIMIZED, OPTIMIZED].map(|state| Arc::new(AtomicU8::new(state)));
     let portals = states.each_ref().map(|state| {
         let state = Arc::clone(state);
-        let access = move || Access { state: Arc::clone(&state), asked: Vec::new() };
+        let access = move || Access {
+            state: Arc::clone(&state),
+            asked: Vec::new(),
+        };
         Meddler::before(server.port(), access).port()
     });
-    let url = format!("iscsi://127.0.0.1:{}/{NAME}/0?address=127.0.0.1:{}", portals[0], portals[1]);
+    let url = format!(
+        "iscsi://127.0.0.1:{}/{NAME}/0?address=127.0.0.1:{}",
+        portals[0], portals[1]
+    );
     in_a_world(async {
         let device = opened(&url).await;
         write_all(&device, 1).await;
@@ -261,7 +319,10 @@ fn paths_are_used_as_their_access_states_allow() {
             [0, 1].map(|number: usize| status.channels[number].requests)
         };
         assert_eq!(requests().await, [0, PAGES]);
-        for (now, by_first) in [([NON_OPTIMIZED, STANDBY], true), ([STANDBY, NON_OPTIMIZED], false)] {
+        for (now, by_first) in [
+            ([NON_OPTIMIZED, STANDBY], true),
+            ([STANDBY, NON_OPTIMIZED], false),
+        ] {
             for (state, now) in states.iter().zip(now) {
                 state.store(now, Relaxed);
             }
@@ -282,10 +343,22 @@ fn paths_are_used_as_their_access_states_allow() {
 /// A verified load of the program, while sessions of one portal are dropped repeatedly.
 #[test]
 fn a_verified_load_goes_on_while_sessions_are_dropped() {
-    let Some(san) = San::new([1, 1], "ram:32MiB") else { return };
+    let Some(san) = San::new([1, 1], "ram:32MiB") else {
+        return;
+    };
     let url = san.direct("sessions=4");
     let bench = std::thread::spawn(move || {
-        let arguments = ["bench", &url, "--bs", "4k", "--rw", "randrw", "--iodepth", "16", "--verify"];
+        let arguments = [
+            "bench",
+            &url,
+            "--bs",
+            "4k",
+            "--rw",
+            "randrw",
+            "--iodepth",
+            "16",
+            "--verify",
+        ];
         let more = ["--allow-write", "--seconds", "3", "--json", "--statistics"];
         run(LINERATE, &[&arguments[..], &more].concat()).expect_json_line()
     });
@@ -298,11 +371,23 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     let told = bench.join().expect("figures");
-    assert_eq!((&told["errors"], &told["mismatches"]), (&0.into(), &0.into()), "{told}");
+    assert_eq!(
+        (&told["errors"], &told["mismatches"]),
+        (&0.into(), &0.into()),
+        "{told}"
+    );
     let figures = &told["sessions"][0];
     let channels = figures["channels"].as_array().expect("a list");
-    let sum = |key: &str| channels.iter().filter_map(|channel| channel[key].as_u64()).sum::<u64>();
-    assert!(channels.len() == 4 && sum("requests") > 0 && sum("reconnects") > 0, "{told}");
+    let sum = |key: &str| {
+        channels
+            .iter()
+            .filter_map(|channel| channel[key].as_u64())
+            .sum::<u64>()
+    };
+    assert!(
+        channels.len() == 4 && sum("requests") > 0 && sum("reconnects") > 0,
+        "{told}"
+    );
     assert_eq!(sum("bytes") % PAGE, 0, "{told}");
     assert_eq!(figures["fences"], true);
 }
@@ -310,17 +395,23 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
 /// Requests fail when no path has been available for their timeout, and the command reports the reason.
 #[test]
 fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
-    let Some(mut san) = San::new([1, 1], "ram:32MiB") else { return };
+    let Some(mut san) = San::new([1, 1], "ram:32MiB") else {
+        return;
+    };
     let url = san.direct("command-time=1&reconnect-time=0&login-time=1");
     in_a_world(async {
         let place = Location::parse(&url).expect("a volume");
         let opened = place.open(false).await.expect("it is served");
         write_all(&opened.device, 1).await;
         san.server.kill();
-        let written = opened.device.write(page(&opened.device, 0), data(2), Durability::Cached).await;
+        let written = opened
+            .device
+            .write(page(&opened.device, 0), data(2), Durability::Cached)
+            .await;
         assert_eq!(written, Err(DeviceError::NotReady));
-        let failed =
-            opened.explained::<()>(Err(Failure::device("cannot write", DeviceError::NotReady))).await;
+        let failed = opened
+            .explained::<()>(Err(Failure::device("cannot write", DeviceError::NotReady)))
+            .await;
         let failure = failed.expect_err("a failure");
         assert!(
             failure.is_unreachable() && failure.to_string().contains("no path is available"),
@@ -332,10 +423,16 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
 /// The URL has two paths to the LUN, one path without a server, and one path to another LUN.
 #[test]
 fn info_shows_each_path() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
+    let Some(san) = San::new([1, 2], "ram:8MiB") else {
+        return;
+    };
     let other = Server::serving(&["disk=ram:8MiB"]);
     let dead = free_port();
-    let url = format!("{}&address=127.0.0.1:{dead}&address={}", san.direct(""), other.portal());
+    let url = format!(
+        "{}&address=127.0.0.1:{dead}&address={}",
+        san.direct(""),
+        other.portal()
+    );
     let told = run(LINERATE, &["info", &url, "--json"]).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     check(INFO, &told);
@@ -343,13 +440,27 @@ fn info_shows_each_path() {
     let group = |path: &serde_json::Value| (path["usable"].as_bool(), path["port_group"].as_u64());
     assert_eq!(
         paths.iter().map(group).collect::<Vec<_>>(),
-        [(Some(true), Some(1)), (Some(true), Some(1)), (Some(false), None), (Some(false), Some(1)),]
+        [
+            (Some(true), Some(1)),
+            (Some(true), Some(1)),
+            (Some(false), None),
+            (Some(false), Some(1)),
+        ]
     );
     let problem = |path: usize| paths[path]["problem"].as_str().expect("a problem");
-    assert!(problem(2).contains("cannot connect") && problem(3).contains("instead of"), "{told}");
-    assert!(told["luns"].as_array().is_some_and(|luns| luns.len() == 1), "{told}");
+    assert!(
+        problem(2).contains("cannot connect") && problem(3).contains("instead of"),
+        "{told}"
+    );
+    assert!(
+        told["luns"].as_array().is_some_and(|luns| luns.len() == 1),
+        "{told}"
+    );
     let said = run(LINERATE, &["info", &url]).expect_success();
-    assert!(said.contains("port group 1, active/") && said.contains("not usable: "), "{said}");
+    assert!(
+        said.contains("port group 1, active/") && said.contains("not usable: "),
+        "{said}"
+    );
 }
 
 /// Commands for a single session use one portal.
@@ -358,6 +469,9 @@ fn what_is_asked_of_one_session_is_refused_for_several() {
     let url = format!("iscsi://127.0.0.1:1/{NAME}/0?address=127.0.0.1:2");
     for command in [&["scsi", "registrations"][..], &["diagnose"]] {
         let said = run(LINERATE, &[command, &[url.as_str()]].concat()).expect_failure();
-        assert!(said.contains("this command uses one portal"), "{command:?}: {said}");
+        assert!(
+            said.contains("this command uses one portal"),
+            "{command:?}: {said}"
+        );
     }
 }

@@ -34,9 +34,11 @@ pub(crate) fn data(version: u8) -> Slice {
 pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
     let write = |number| {
         let device = Arc::clone(device);
-        reactor::spawn(
-            async move { device.write(page(&device, number), data(version), Durability::Cached).await },
-        )
+        reactor::spawn(async move {
+            device
+                .write(page(&device, number), data(version), Durability::Cached)
+                .await
+        })
     };
     for written in (0..PAGES).map(write).collect::<Vec<_>>() {
         assert_eq!(written.await, Ok(()), "version {version}");
@@ -47,8 +49,10 @@ pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
 pub(crate) async fn versions_seen(device: &Arc<dyn BlockDevice>) -> Vec<Option<u8>> {
     let mut versions = Vec::new();
     for number in 0..PAGES {
-        let read =
-            device.read(page(device, number), Buffer::zeroed(PAGE as usize)).await.expect("it is there");
+        let read = device
+            .read(page(device, number), Buffer::zeroed(PAGE as usize))
+            .await
+            .expect("it is there");
         versions.push(read.iter().all(|byte| *byte == read[0]).then_some(read[0]));
     }
     versions
@@ -84,9 +88,12 @@ enum Either {
 
 impl Either {
     fn both() -> Vec<Either> {
-        let ours = ours("ram:8MiB").map(|(server, port)| Either::Ours { _server: server, port });
-        let nbdkit =
-            installed(&["nbdkit"]).then(|| Either::Nbdkit(Foreign::nbdkit(&["--threads=1", "memory", "8M"])));
+        let ours = ours("ram:8MiB").map(|(server, port)| Either::Ours {
+            _server: server,
+            port,
+        });
+        let nbdkit = installed(&["nbdkit"])
+            .then(|| Either::Nbdkit(Foreign::nbdkit(&["--threads=1", "memory", "8M"])));
         [ours, nbdkit].into_iter().flatten().collect()
     }
 
@@ -118,8 +125,13 @@ impl Either {
 /// threads send on it. In the other tests, nbdkit has one thread.
 #[test]
 fn connections_that_are_cut_cost_nothing_but_time() {
-    let Some((server, port)) = ours("ram:8MiB") else { return };
-    let server = Either::Ours { _server: server, port };
+    let Some((server, port)) = ours("ram:8MiB") else {
+        return;
+    };
+    let server = Either::Ours {
+        _server: server,
+        port,
+    };
     let proxies = [Proxy::to(port), Proxy::to(port)];
     in_a_world(async {
         let device = opened(&server.by(&proxies, "stall=1&quarantine=1")).await;
@@ -229,7 +241,8 @@ fn what_a_restarted_server_has_lost_is_written_again() {
         (2, "journal=0", lost),
     ] {
         in_a_world(async {
-            let url = format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
+            let url =
+                format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
             let device = opened(&url).await;
             write_all(&device, 1).await;
             server.kill();
@@ -249,14 +262,21 @@ fn a_write_with_fua_that_fails_fails_the_next_flush() {
     if !installed(&["nbdkit"]) {
         return;
     }
-    let fails_with_fua = "pwrite=cat > /dev/null; case \"$5\" in *fua*) echo EIO lost >&2; exit 1;; esac";
+    let fails_with_fua =
+        "pwrite=cat > /dev/null; case \"$5\" in *fua*) echo EIO lost >&2; exit 1;; esac";
     let reads = ["get_size=echo 8M", "pread=head -c $3 /dev/zero"];
-    let writes =
-        ["can_write=exit 0", "can_flush=exit 0", "can_fua=echo native", "flush=exit 0", fails_with_fua];
+    let writes = [
+        "can_write=exit 0",
+        "can_flush=exit 0",
+        "can_fua=echo native",
+        "flush=exit 0",
+        fails_with_fua,
+    ];
     let server = Foreign::nbdkit(&[&["eval"], &reads[..], &writes[..]].concat());
     in_a_world(async {
         let device = opened(&(server.url() + "?timeout=600")).await;
-        let write = |durability| device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability);
+        let write =
+            |durability| device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability);
         write(Durability::Cached).await.expect("written");
         write(Durability::Stable).await.expect_err("with FUA");
         assert_eq!(device.flush().await, Err(DeviceError::WritesLost));
@@ -275,11 +295,17 @@ fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
             server.kill();
             server.restart();
         };
-        two_hosts_around(&format!("nbd://127.0.0.1:{port}/disk?timeout=600"), restart, Ok(()));
+        two_hosts_around(
+            &format!("nbd://127.0.0.1:{port}/disk?timeout=600"),
+            restart,
+            Ok(()),
+        );
     }
     if installed(&["nbdkit"]) {
         let image = path("nbdkit.img");
-        std::fs::File::create(&image).and_then(|file| file.set_len(8 << 20)).expect("a file");
+        std::fs::File::create(&image)
+            .and_then(|file| file.set_len(8 << 20))
+            .expect("a file");
         let mut server = Foreign::nbdkit(&["file", &image]);
         let (port, url) = (server.port, server.url() + "?timeout=600");
         let restart = || {
@@ -318,7 +344,9 @@ fn a_smaller_export_is_refused_after_a_restart() {
         write_all(&device, 1).await;
         server.kill();
         server = Foreign::nbdkit_at(server.port, &["memory", "4M"]);
-        let written = device.write(page(&device, 0), data(2), Durability::Cached).await;
+        let written = device
+            .write(page(&device, 0), data(2), Durability::Cached)
+            .await;
         assert_eq!(written, Err(DeviceError::NotReady));
     });
 }
@@ -327,10 +355,18 @@ fn a_smaller_export_is_refused_after_a_restart() {
 #[test]
 fn a_restart_of_our_server_costs_nothing_but_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let spec = format!("file:{}?size=8MiB", folder.path().join("disk.img").display());
-    let Some((mut server, port)) = ours(&spec) else { return };
+    let spec = format!(
+        "file:{}?size=8MiB",
+        folder.path().join("disk.img").display()
+    );
+    let Some((mut server, port)) = ours(&spec) else {
+        return;
+    };
     in_a_world(async {
-        let device = opened(&format!("nbd://127.0.0.1:{port}/disk?connections=4&timeout=600")).await;
+        let device = opened(&format!(
+            "nbd://127.0.0.1:{port}/disk?connections=4&timeout=600"
+        ))
+        .await;
         for version in 1..=4 {
             let (writing, reading) = (Arc::clone(&device), Arc::clone(&device));
             let writer = reactor::spawn(async move { write_all(&writing, version).await });
@@ -343,7 +379,11 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
             server.restart();
             writer.await;
             let read = reader.await;
-            assert!(read.iter().all(|found| [version - 1, version].contains(found)), "{read:?}");
+            assert!(
+                read.iter()
+                    .all(|found| [version - 1, version].contains(found)),
+                "{read:?}"
+            );
             device.flush().await.expect("nothing is lost");
             assert_eq!(versions(&device).await, all(version));
         }
@@ -355,7 +395,12 @@ fn reload(server: &mut Server, text: &str) {
     server.reconfigure(text);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let control = server.state().join("control");
-    run_command(command.args(["server", "reload", "--force", "--control"]).arg(control)).expect_success();
+    run_command(
+        command
+            .args(["server", "reload", "--force", "--control"])
+            .arg(control),
+    )
+    .expect_success();
 }
 
 fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
@@ -370,7 +415,9 @@ fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
 #[test]
 fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     let port = free_port();
-    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else { return };
+    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else {
+        return;
+    };
     in_a_world(async {
         let device = opened(&format!("nbd://127.0.0.1:{port}/disk?timeout=600")).await;
         write_all(&device, 1).await;
@@ -384,15 +431,23 @@ fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
 #[test]
 fn an_export_that_has_become_another_volume_is_refused() {
     let port = free_port();
-    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else { return };
+    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else {
+        return;
+    };
     in_a_world(async {
         let url = format!("nbd://127.0.0.1:{port}/disk?timeout=2");
         let device = opened(&url).await;
         write_all(&device, 1).await;
         reload(&mut server, &two_volumes(port, "ram:8MiB", "other"));
-        let written = device.write(page(&device, 0), data(2), Durability::Cached).await;
+        let written = device
+            .write(page(&device, 0), data(2), Durability::Cached)
+            .await;
         assert_eq!(written, Err(DeviceError::NotReady));
-        assert_eq!(versions(&opened(&url).await).await, all(0), "nothing is written to it");
+        assert_eq!(
+            versions(&opened(&url).await).await,
+            all(0),
+            "nothing is written to it"
+        );
     });
 }
 
@@ -402,14 +457,20 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
     if !crate::lab::can_build() {
         return;
     }
-    let rate = |bits| Conditions { bits_per_s: Some(bits), ..Conditions::default() };
+    let rate = |bits| Conditions {
+        bits_per_s: Some(bits),
+        ..Conditions::default()
+    };
     let link = |name: &str| LinkPlan::new(name, "client", "server", rate(400e6));
     let plan = Plan {
         hosts: vec![HostPlan::new("client"), HostPlan::new("server")],
         links: vec![link("a"), link("b")],
     };
     let lab = Lab::build(&plan).expect("a lab");
-    let (client, host) = (lab.host("client").expect("a host"), lab.host("server").expect("a host"));
+    let (client, host) = (
+        lab.host("client").expect("a host"),
+        lab.host("server").expect("a host"),
+    );
     let state = tempfile::tempdir().expect("a temporary folder");
     let mut server = host
         .start(env!("CARGO_BIN_EXE_linerate"), |command| {
@@ -429,7 +490,9 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
             // A server that is starting closes the connections that it accepts.
             let greets = || {
                 let stream = std::net::TcpStream::connect(("10.77.0.2", 10809));
-                stream.and_then(|mut stream| stream.read_exact(&mut [0; 8])).is_ok()
+                stream
+                    .and_then(|mut stream| stream.read_exact(&mut [0; 8]))
+                    .is_ok()
             };
             client.run(greets).expect("a thread")
         });
@@ -437,15 +500,25 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
     served();
     let set = |link: &str, conditions: &Conditions| {
         for direction in [Direction::Forward, Direction::Back] {
-            lab.link(link).expect("a link").set(direction, conditions).expect("conditions");
+            lab.link(link)
+                .expect("a link")
+                .set(direction, conditions)
+                .expect("conditions");
         }
     };
-    let (slow, gone) = (rate(40e6), Conditions { loss: 1.0, ..Conditions::default() });
+    let (slow, gone) = (
+        rate(40e6),
+        Conditions {
+            loss: 1.0,
+            ..Conditions::default()
+        },
+    );
     let work = || {
         in_a_world(async {
             let url = "nbd://10.77.0.2/disk?address=10.77.1.2&connections=4&timeout=600&stall=1";
             let device = opened(url).await;
-            let carried = || ["a", "b"].map(|name| lab.link(name).expect("a link").counts().bytes as f64);
+            let carried =
+                || ["a", "b"].map(|name| lab.link(name).expect("a link").counts().bytes as f64);
             write_all(&device, 1).await;
             set("b", &slow);
             let before = carried();
@@ -454,7 +527,10 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
             }
             let after = carried();
             let (fast, slow) = (after[0] - before[0], after[1] - before[1]);
-            assert!(slow < fast / 2.0, "{slow} bytes by the slow path, {fast} by the fast one");
+            assert!(
+                slow < fast / 2.0,
+                "{slow} bytes by the slow path, {fast} by the fast one"
+            );
             assert_eq!(versions(&device).await, all(39));
             set("a", &gone);
             write_all(&device, 41).await;
@@ -474,19 +550,51 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
 /// All clients share the channels, and one of them reports their statistics.
 #[test]
 fn a_benchmark_tells_what_each_channel_did() {
-    let Some((_server, port)) = ours("ram:8MiB") else { return };
+    let Some((_server, port)) = ours("ram:8MiB") else {
+        return;
+    };
     let url = format!("nbd://127.0.0.1:{port}/disk?connections=4");
-    let asked = ["bench", &url, "--seconds", "0.5", "--iodepth", "16", "--clients", "2", "--json"];
+    let asked = [
+        "bench",
+        &url,
+        "--seconds",
+        "0.5",
+        "--iodepth",
+        "16",
+        "--clients",
+        "2",
+        "--json",
+    ];
     let bench = |more: &[&str]| run(env!("CARGO_BIN_EXE_linerate"), &[&asked[..], more].concat());
     assert!(bench(&[]).expect_json_line()["sessions"].is_null());
     let told = bench(&["--statistics"]).expect_json_line();
-    let [figures] = &told["sessions"].as_array().expect("a list")[..] else { panic!("{told}") };
+    let [figures] = &told["sessions"].as_array().expect("a list")[..] else {
+        panic!("{told}")
+    };
     let channels = figures["channels"].as_array().expect("a list");
-    let sum = |key: &str| channels.iter().filter_map(|channel| channel[key].as_u64()).sum::<u64>();
+    let sum = |key: &str| {
+        channels
+            .iter()
+            .filter_map(|channel| channel[key].as_u64())
+            .sum::<u64>()
+    };
     assert!(channels.len() == 4 && sum("requests") > 0, "{told}");
-    assert_eq!((sum("bytes"), sum("reconnects")), (PAGE * sum("requests"), 0), "{told}");
-    let busy = channels.iter().find(|channel| channel["requests"] != 0).expect("one of them");
+    assert_eq!(
+        (sum("bytes"), sum("reconnects")),
+        (PAGE * sum("requests"), 0),
+        "{told}"
+    );
+    let busy = channels
+        .iter()
+        .find(|channel| channel["requests"] != 0)
+        .expect("one of them");
     let figure = |key: &str| busy[key].as_f64().expect("a number");
-    assert!(figure("service_us_mean") > 0.0 && figure("outstanding_mean") > 0.0, "{told}");
-    assert_eq!((&busy["connected"], &busy["last_error"]), (&true.into(), &serde_json::Value::Null));
+    assert!(
+        figure("service_us_mean") > 0.0 && figure("outstanding_mean") > 0.0,
+        "{told}"
+    );
+    assert_eq!(
+        (&busy["connected"], &busy["last_error"]),
+        (&true.into(), &serde_json::Value::Null)
+    );
 }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{
-    Command, ConnectionId, ConnectionStart, Destination, Event, Failure, Payload, Session, SessionConfig,
-    TaskId, TmfId,
+    Command, ConnectionId, ConnectionStart, Destination, Event, Failure, Payload, Session,
+    SessionConfig, TaskId, TmfId,
 };
 use iscsi::login::{Attached, InitiatorConfig};
 use iscsi::name::Name;
@@ -89,14 +89,21 @@ pub(crate) fn initiator(target: Option<&str>, number: u8) -> InitiatorConfig {
     InitiatorConfig {
         initiator_name: name("iqn.2026-01.com.example:peer"),
         target_name: target.map(name),
-        session_type: if target.is_some() { SessionType::Normal } else { SessionType::Discovery },
+        session_type: if target.is_some() {
+            SessionType::Normal
+        } else {
+            SessionType::Discovery
+        },
         isid: Isid([0x80, 0x12, 0x34, 0, 0, number]), // the "random" format
         tsih: Tsih::NEW,
         cid: Cid(0),
         itt: Itt::new(7).expect("a tag"),
         cmd_sn: Sn(100),
         chap: None,
-        offers: Offers { max_connections: 8, ..Offers::of_initiator() },
+        offers: Offers {
+            max_connections: 8,
+            ..Offers::of_initiator()
+        },
         session: None,
     }
 }
@@ -104,7 +111,9 @@ pub(crate) fn initiator(target: Option<&str>, number: u8) -> InitiatorConfig {
 impl Peer {
     /// Logs in to a volume's target and consumes the initial unit attention.
     pub(crate) fn attach(server: &Server, volume: &str, number: u8) -> Peer {
-        Peer::log_in(server, initiator(Some(&server.target_name(volume)), number)).expect("a session").ready()
+        Peer::log_in(server, initiator(Some(&server.target_name(volume)), number))
+            .expect("a session")
+            .ready()
     }
 
     /// Logs in with these parameters.
@@ -117,7 +126,8 @@ impl Peer {
         let mut wire = Wire::connect(portal);
         let attached = *wire.log_in(config.clone())?;
         let mut session = Session::new(SessionConfig::new(&attached));
-        let id = session.add_connection(Instant::now(), config.cid, ConnectionStart::new(&attached));
+        let id =
+            session.add_connection(Instant::now(), config.cid, ConnectionStart::new(&attached));
         Ok(Peer {
             session,
             lines: vec![Line { id, wire }],
@@ -150,7 +160,9 @@ impl Peer {
         };
         let mut wire = Wire::connect(&server.portal());
         let attached = wire.log_in(config)?;
-        let id = self.session.add_connection(Instant::now(), Cid(cid), ConnectionStart::new(&attached));
+        let id =
+            self.session
+                .add_connection(Instant::now(), Cid(cid), ConnectionStart::new(&attached));
         self.lines.push(Line { id, wire });
         Ok(())
     }
@@ -161,7 +173,10 @@ impl Peer {
     }
 
     pub(crate) fn release(&mut self, line: usize) {
-        self.lines[line].wire.release().expect("a connection that is open");
+        self.lines[line]
+            .wire
+            .release()
+            .expect("a connection that is open");
     }
 
     /// Sends the first of the held PDUs: one PDU without data.
@@ -184,9 +199,14 @@ impl Peer {
 
     /// SendTargets: the answer's text.
     pub(crate) fn targets(&mut self, which: &str) -> String {
-        assert!(self.session.send_targets(self.lines[0].id, which), "a text that may be sent");
+        assert!(
+            self.session.send_targets(self.lines[0].id, which),
+            "a text that may be sent"
+        );
         self.speak();
-        let text = self.until(PATIENCE, |peer| peer.texts.pop()).expect("an answer");
+        let text = self
+            .until(PATIENCE, |peer| peer.texts.pop())
+            .expect("an answer");
         String::from_utf8(text).expect("UTF-8")
     }
 
@@ -204,8 +224,14 @@ impl Peer {
     pub(crate) fn begin_at(&mut self, line: usize, lun: Lun, cdb: &[u8], moves: Moves) -> TaskId {
         let data = match moves {
             Moves::Nothing => Data::default(),
-            Moves::In(bytes) => Data { read: vec![0; bytes as usize], ..Data::default() },
-            Moves::Out(out) => Data { out, ..Data::default() },
+            Moves::In(bytes) => Data {
+                read: vec![0; bytes as usize],
+                ..Data::default()
+            },
+            Moves::Out(out) => Data {
+                out,
+                ..Data::default()
+            },
         };
         let command = Command {
             lun,
@@ -233,7 +259,8 @@ impl Peer {
 
     /// Waits for the end of a command. Fails if it does not end.
     pub(crate) fn end(&mut self, task: TaskId) -> Ended {
-        self.end_within(task, PATIENCE).expect("a command that ends")
+        self.end_within(task, PATIENCE)
+            .expect("a command that ends")
     }
 
     /// The status of a command, which must end with one.
@@ -256,25 +283,36 @@ impl Peer {
 
     /// Writes blocks, which must succeed.
     pub(crate) fn write(&mut self, lba: u32, data: &[u8]) {
-        self.run(&write_10(lba, data.len(), false), Moves::Out(data.to_vec())).expect_good();
+        self.run(&write_10(lba, data.len(), false), Moves::Out(data.to_vec()))
+            .expect_good();
     }
 
     /// Reads blocks, which must succeed.
     pub(crate) fn read(&mut self, lba: u32, blocks: usize) -> Vec<u8> {
-        self.run(&read_10(lba, blocks), Moves::In((blocks * BLOCK) as u32)).expect_good()
+        self.run(&read_10(lba, blocks), Moves::In((blocks * BLOCK) as u32))
+            .expect_good()
     }
 
     /// Pings, and waits for the response.
     pub(crate) fn ping(&mut self) {
         let before = self.pongs;
-        assert!(self.session.ping(self.lines[0].id, b"are you there?").is_some(), "a ping that may be sent");
+        assert!(
+            self.session
+                .ping(self.lines[0].id, b"are you there?")
+                .is_some(),
+            "a ping that may be sent"
+        );
         self.speak();
-        self.until(PATIENCE, |peer| (peer.pongs > before).then_some(())).expect("a pong");
+        self.until(PATIENCE, |peer| (peer.pongs > before).then_some(()))
+            .expect("a pong");
     }
 
     /// Aborts a command, and returns the target's response.
     pub(crate) fn abort(&mut self, task: TaskId) -> TaskManagementResult {
-        let tmf = self.session.abort_task(Instant::now(), task).expect("a task to abort");
+        let tmf = self
+            .session
+            .abort_task(Instant::now(), task)
+            .expect("a task to abort");
         self.managed(tmf)
     }
 
@@ -284,9 +322,16 @@ impl Peer {
     }
 
     /// Like [`Peer::manage`], for any LUN.
-    pub(crate) fn manage_at(&mut self, function: TaskManagementFunction, lun: Lun) -> TaskManagementResult {
+    pub(crate) fn manage_at(
+        &mut self,
+        function: TaskManagementFunction,
+        lun: Lun,
+    ) -> TaskManagementResult {
         let id = self.lines[0].id;
-        let tmf = self.session.manage(Instant::now(), id, function, lun).expect("room for a function");
+        let tmf = self
+            .session
+            .manage(Instant::now(), id, function, lun)
+            .expect("room for a function");
         self.managed(tmf)
     }
 
@@ -299,7 +344,10 @@ impl Peer {
     ) -> (TaskManagementResult, TaskId) {
         let id = self.lines[0].id;
         self.hold(0);
-        let tmf = self.session.manage(Instant::now(), id, function, Lun(0)).expect("room for a function");
+        let tmf = self
+            .session
+            .manage(Instant::now(), id, function, Lun(0))
+            .expect("room for a function");
         let task = self.begin(0, cdb, moves);
         self.release(0);
         (self.managed(tmf), task)
@@ -307,29 +355,44 @@ impl Peer {
 
     fn managed(&mut self, tmf: TmfId) -> TaskManagementResult {
         self.speak();
-        let result = self.until(PATIENCE, |peer| peer.managed.remove(&tmf)).expect("an answer to a function");
+        let result = self
+            .until(PATIENCE, |peer| peer.managed.remove(&tmf))
+            .expect("an answer to a function");
         result.expect("an answer that is not lost")
     }
 
     /// Logs the session out and waits for the connections to close.
     pub(crate) fn log_out(mut self) {
         let id = self.lines[0].id;
-        assert!(self.session.log_out(Instant::now(), id, LogoutReason::CloseSession), "a logout may be sent");
+        assert!(
+            self.session
+                .log_out(Instant::now(), id, LogoutReason::CloseSession),
+            "a logout may be sent"
+        );
         self.speak();
-        assert!(self.hear_the_end(PATIENCE), "a logout that is answered and closes the session");
+        assert!(
+            self.hear_the_end(PATIENCE),
+            "a logout that is answered and closes the session"
+        );
     }
 
     /// Waits for all connections to close; returns whether they did.
     pub(crate) fn hear_the_end(&mut self, within: Duration) -> bool {
-        self.until(within, |peer| peer.lines.is_empty().then_some(())).is_some()
+        self.until(within, |peer| peer.lines.is_empty().then_some(()))
+            .is_some()
     }
 
     /// Waits for an asynchronous message.
     pub(crate) fn message(&mut self) -> AsyncMessage {
-        self.until(PATIENCE, |peer| peer.messages.pop()).expect("an asynchronous message")
+        self.until(PATIENCE, |peer| peer.messages.pop())
+            .expect("an asynchronous message")
     }
 
-    fn until<T>(&mut self, within: Duration, mut what: impl FnMut(&mut Peer) -> Option<T>) -> Option<T> {
+    fn until<T>(
+        &mut self,
+        within: Duration,
+        mut what: impl FnMut(&mut Peer) -> Option<T>,
+    ) -> Option<T> {
         let until = Instant::now() + within;
         loop {
             if let Some(found) = what(self) {
@@ -349,9 +412,11 @@ impl Peer {
                 let data = match pdu.payload {
                     Payload::None => Vec::new(),
                     Payload::Inline(bytes) => bytes,
-                    Payload::Task { task, offset, length } => {
-                        self.data[&task].out[offset as usize..][..length as usize].to_vec()
-                    }
+                    Payload::Task {
+                        task,
+                        offset,
+                        length,
+                    } => self.data[&task].out[offset as usize..][..length as usize].to_vec(),
                 };
                 // A closed connection is detected when it is read.
                 let _ = wire.send_with(&pdu.header, &pdu.ahs, &data);
@@ -361,7 +426,11 @@ impl Peer {
 
     /// Receives one PDU from each connection, and responds. `false` when there is nothing left to read from.
     fn step(&mut self, within: Duration) -> bool {
-        let each = if self.lines.len() > 1 { within.min(Duration::from_millis(1)) } else { within };
+        let each = if self.lines.len() > 1 {
+            within.min(Duration::from_millis(1))
+        } else {
+            within
+        };
         for index in (0..self.lines.len()).rev() {
             match self.lines[index].wire.hear(each) {
                 Heard::Pdu(bhs, data) => self.take(index, &bhs, &data),
@@ -379,8 +448,10 @@ impl Peer {
 
     fn take(&mut self, index: usize, bhs: &iscsi::pdu::Bhs, data: &[u8]) {
         let (id, now) = (self.lines[index].id, Instant::now());
-        let segment =
-            self.session.handle_header(now, id, bhs, &[]).expect("a target that keeps to the rules");
+        let segment = self
+            .session
+            .handle_header(now, id, bhs, &[])
+            .expect("a target that keeps to the rules");
         let inline = match segment.destination {
             Destination::None => return,
             Destination::Inline => data,
@@ -392,16 +463,33 @@ impl Peer {
             }
             Destination::Discard => &[],
         };
-        self.session.handle_segment(now, id, true, inline).expect("a target that keeps to the rules");
+        self.session
+            .handle_segment(now, id, true, inline)
+            .expect("a target that keeps to the rules");
     }
 
     fn note_events(&mut self) {
         while let Some(event) = self.session.poll_event() {
             match event {
-                Event::Done { task, status, sense, residual, data_in_bytes, .. } => {
+                Event::Done {
+                    task,
+                    status,
+                    sense,
+                    residual,
+                    data_in_bytes,
+                    ..
+                } => {
                     let mut data = self.data.remove(&task).unwrap_or_default().read;
                     data.truncate(data_in_bytes as usize);
-                    self.ended.insert(task, Ended::With(Answer { status, sense, data, residual }));
+                    self.ended.insert(
+                        task,
+                        Ended::With(Answer {
+                            status,
+                            sense,
+                            data,
+                            residual,
+                        }),
+                    );
                 }
                 Event::Failed { task, why } => {
                     self.data.remove(&task);

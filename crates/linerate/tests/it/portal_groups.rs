@@ -16,7 +16,10 @@ use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
-const EXTENT: Extent = Extent { lba: block::Lba(64), blocks: block::Blocks(8) };
+const EXTENT: Extent = Extent {
+    lba: block::Lba(64),
+    blocks: block::Blocks(8),
+};
 
 /// One target at two portals, and a proxy in front of the first of them.
 struct San {
@@ -37,7 +40,11 @@ impl San {
              [[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
         ))?;
         let proxy = Proxy::to(server.port());
-        Some(San { server, proxy, other_port })
+        Some(San {
+            server,
+            proxy,
+            other_port,
+        })
     }
 
     fn url(&self, port: u16, query: &str) -> String {
@@ -59,11 +66,20 @@ impl San {
 }
 
 async fn write(lun: &RemoteLun, byte: u8) -> Result<(), DeviceError> {
-    lun.write(EXTENT, Buffer::from(&[byte; 4096][..]).share(), Durability::Cached).await
+    lun.write(
+        EXTENT,
+        Buffer::from(&[byte; 4096][..]).share(),
+        Durability::Cached,
+    )
+    .await
 }
 
 /// Starts a write, which the network holds up.
-async fn held_up(san: &San, lun: &Arc<RemoteLun>, byte: u8) -> reactor::JoinHandle<Result<(), DeviceError>> {
+async fn held_up(
+    san: &San,
+    lun: &Arc<RemoteLun>,
+    byte: u8,
+) -> reactor::JoinHandle<Result<(), DeviceError>> {
     let (before, lun) = (san.proxy.bytes_of(0, Towards::Target), Arc::clone(lun));
     san.proxy.hold(0);
     let write = reactor::spawn(async move { write(&lun, byte).await });
@@ -82,7 +98,10 @@ async fn arrives(san: &San) {
 async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
     let deadline = Instant::now() + PATIENCE;
     while san.proxy.bytes_of(0, towards) < bytes {
-        assert!(Instant::now() < deadline, "{bytes} bytes towards the {towards:?} never come");
+        assert!(
+            Instant::now() < deadline,
+            "{bytes} bytes towards the {towards:?} never come"
+        );
         reactor::sleep(Duration::from_millis(1)).await; // the proxy has no event for this
     }
 }
@@ -91,7 +110,9 @@ async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
 /// arrived.
 #[test]
 fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         write(&lun, 1).await.expect("written");
@@ -105,15 +126,23 @@ fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
             (Ok(()), Err(_)) => &[2],
             (Err(_), Err(_)) => &[1, 2],
         };
-        assert!(expected.contains(&found), "the writes ended as {old:?} and {newer:?}, and there is {found}");
-        assert_eq!((old, newer), (Err(DeviceError::Unsettled), Err(DeviceError::Unsettled)));
+        assert!(
+            expected.contains(&found),
+            "the writes ended as {old:?} and {newer:?}, and there is {found}"
+        );
+        assert_eq!(
+            (old, newer),
+            (Err(DeviceError::Unsettled), Err(DeviceError::Unsettled))
+        );
         lun.target().close().await;
     });
 }
 
 #[test]
 fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -121,7 +150,10 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
         assert_eq!(old.await, Err(DeviceError::Unsettled));
         let read = |lba| lun.read(Extent::new(lba, 1), Buffer::zeroed(512));
         assert!(read(0).await.is_ok() && read(EXTENT.lba.0 + 8).await.is_ok());
-        assert_eq!(read(EXTENT.lba.0 + 7).await.err(), Some(DeviceError::Unsettled));
+        assert_eq!(
+            read(EXTENT.lba.0 + 7).await.err(),
+            Some(DeviceError::Unsettled)
+        );
         assert_eq!(lun.quiesced().await, Err(DeviceError::Unsettled));
         // A login in the first group ends all outstanding commands there.
         san.proxy.lead_to(san.server.port());
@@ -138,7 +170,9 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
 /// and then the first one.
 #[test]
 fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1&reconnect-time=1")).await);
         write(&lun, 1).await.expect("written");
@@ -147,7 +181,11 @@ fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
         assert_eq!(old.await, Err(DeviceError::NotReady));
         san.proxy.lead_to(san.other_port);
         san.proxy.open();
-        while lun.read(Extent::new(0, 1), Buffer::zeroed(512)).await.is_err() {
+        while lun
+            .read(Extent::new(0, 1), Buffer::zeroed(512))
+            .await
+            .is_err()
+        {
             reactor::sleep(Duration::from_millis(20)).await;
         }
         let newer = write(&lun, 3).await;
@@ -159,7 +197,9 @@ fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
 
 #[test]
 fn another_portal_of_the_same_group_reinstates_the_session() {
-    let Some(san) = San::with_groups([7, 7]) else { return };
+    let Some(san) = San::with_groups([7, 7]) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -173,15 +213,22 @@ fn another_portal_of_the_same_group_reinstates_the_session() {
 
 #[test]
 fn reads_are_asked_again_in_the_other_group() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         write(&lun, 1).await.expect("written");
         san.proxy.hold(0);
         san.proxy.lead_to(san.other_port);
         let read = lun.read(EXTENT, Buffer::zeroed(4096)).await.expect("read");
-        assert_eq!((read[0], lun.target().nexus().target_portal_group_tag), (1, Some(2)));
-        write(&lun, 2).await.expect("nothing was under way that changes anything");
+        assert_eq!(
+            (read[0], lun.target().nexus().target_portal_group_tag),
+            (1, Some(2))
+        );
+        write(&lun, 2)
+            .await
+            .expect("nothing was under way that changes anything");
         lun.target().close().await;
     });
 }
@@ -189,13 +236,17 @@ fn reads_are_asked_again_in_the_other_group() {
 /// The first portal is still reachable, so the old nexus can be ended, and the write waits for this.
 #[test]
 fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     let to = |port: u16| {
         format!(
             "[[target]]\nname = \"{NAME}\"\n[target.redirect]\naddress = \"127.0.0.1:{port}\"\npermanent = false\n"
         )
     };
-    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else { return };
+    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else {
+        return;
+    };
     in_a_world(async {
         let lun = Arc::new(attached(&san.url(sender.port(), "?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -215,29 +266,47 @@ fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one(
 /// writes waited without a limit.
 #[test]
 fn the_old_nexus_is_ended_although_the_session_lacks_a_connection() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     let to = |port: u16| {
         format!(
             "[[target]]\nname = \"{NAME}\"\n[target.redirect]\naddress = \"127.0.0.1:{port}\"\npermanent = false\n"
         )
     };
-    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else { return };
+    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else {
+        return;
+    };
     let elsewhere = Proxy::to(san.other_port);
     in_a_world(async {
-        let lun = Arc::new(attached(&san.url(sender.port(), "?nop-interval=1&connections=2")).await);
+        let lun =
+            Arc::new(attached(&san.url(sender.port(), "?nop-interval=1&connections=2")).await);
         san.proxy.hold(1);
         let old = held_up(&san, &lun, 2).await;
         sender.kill();
         sender.reconfigure(&to(elsewhere.port()));
         elsewhere.open_once();
         sender.restart();
-        let old = reactor::timeout(Duration::from_secs(60), old).await.expect("a login at the old portal");
+        let old = reactor::timeout(Duration::from_secs(60), old)
+            .await
+            .expect("a login at the old portal");
         assert_eq!(old, Ok(()), "sent again, as the first copy has ended");
         assert_eq!(lun.target().nexus().target_portal_group_tag, Some(2));
         lun.quiesced().await.expect("all has ended");
-        assert!(elsewhere.turned_away() > 0, "the second connection is still missing");
+        assert!(
+            elsewhere.turned_away() > 0,
+            "the second connection is still missing"
+        );
         elsewhere.open();
-        while lun.target().statistics().await.expect("a session").connections.len() < 2 {
+        while lun
+            .target()
+            .statistics()
+            .await
+            .expect("a session")
+            .connections
+            .len()
+            < 2
+        {
             reactor::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(san.found().await, 2);
@@ -249,18 +318,27 @@ const KEY: u64 = 0xabc;
 
 #[test]
 fn a_registration_that_was_left_behind_is_told() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     let kind = ReservationType::WriteExclusive;
-    let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: KEY, persist: false };
+    let register = PersistentReserve::RegisterAndIgnoreExistingKey {
+        new_key: KEY,
+        persist: false,
+    };
     in_a_world(async {
         let lun = attached(&san.url_by_proxy("")).await;
         let unit = lun.unit();
         unit.persistent_reserve(register).await.expect("registered");
-        unit.persistent_reserve(PersistentReserve::Reserve { key: KEY, kind }).await.expect("reserved");
+        unit.persistent_reserve(PersistentReserve::Reserve { key: KEY, kind })
+            .await
+            .expect("reserved");
         write(&lun, 1).await.expect("by the holder");
         san.proxy.lead_to(san.other_port);
         san.proxy.cut(0);
-        lun.read(EXTENT, Buffer::zeroed(4096)).await.expect("it lets others read");
+        lun.read(EXTENT, Buffer::zeroed(4096))
+            .await
+            .expect("it lets others read");
         assert_eq!(write(&lun, 2).await, Err(DeviceError::Reserved));
         assert!(lun.target().has_orphaned_registration(unit.lun()));
         let release = PersistentReserve::Release { key: KEY, kind };
@@ -269,8 +347,15 @@ fn a_registration_that_was_left_behind_is_told() {
             Err(VerbError::Orphaned("PERSISTENT RESERVE OUT"))
         );
         let left = unit.registrations_elsewhere().await.expect("told");
-        assert_eq!(left.iter().map(|registration| registration.key).collect::<Vec<_>>(), [KEY]);
-        unit.persistent_reserve(register).await.expect("registered here, too");
+        assert_eq!(
+            left.iter()
+                .map(|registration| registration.key)
+                .collect::<Vec<_>>(),
+            [KEY]
+        );
+        unit.persistent_reserve(register)
+            .await
+            .expect("registered here, too");
         assert!(!lun.target().has_orphaned_registration(unit.lun()));
         lun.close().await;
     });
@@ -278,13 +363,17 @@ fn a_registration_that_was_left_behind_is_told() {
 
 #[test]
 fn a_key_that_is_registered_in_another_portal_group_is_named_by_the_command_line() {
-    let Some(san) = San::with_groups([1, 2]) else { return };
+    let Some(san) = San::with_groups([1, 2]) else {
+        return;
+    };
     let [first, second] = [san.server.port(), san.other_port].map(|port| san.url(port, ""));
     linerate(&["scsi", "register", &first, "--key", "abc"]).expect_success();
     let ended = linerate(&["scsi", "reserve", &second, "--key", "abc"]);
     assert_eq!(ended.status.code(), Some(7), "{}", ended.said);
     assert!(
-        ended.said.contains("the key is registered at port 1 of the target")
+        ended
+            .said
+            .contains("the key is registered at port 1 of the target")
             && ended.said.contains("(portal group 2)"),
         "{}",
         ended.said

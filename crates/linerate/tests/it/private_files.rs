@@ -12,12 +12,22 @@ use crate::sessions::sessions;
 /// Runs the program with an umask that lets all users read and write its files.
 fn generous(arguments: &[&str]) -> Ended {
     let mut command = Command::new("sh");
-    command.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_linerate")]).args(arguments);
+    command
+        .args([
+            "-c",
+            "umask 0; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_linerate"),
+        ])
+        .args(arguments);
     run_command(&mut command)
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode()
+    fs::metadata(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .permissions()
+        .mode()
         & 0o777
 }
 
@@ -34,9 +44,31 @@ fn what_is_made_of_a_disks_data_is_for_its_owner() {
     write_patterned_file(&path("image"), 1 << 20);
     let read_10 = "28000000000000000100";
     let made: [(&str, &[&str]); 4] = [
-        ("copied", &["copy", &text("image"), &text("copied"), "--journal", &text("journal")]),
+        (
+            "copied",
+            &[
+                "copy",
+                &text("image"),
+                &text("copied"),
+                "--journal",
+                &text("journal"),
+            ],
+        ),
         ("read", &["read", &url, "--output", &text("read")]),
-        ("saved", &["scsi", "raw", &url, "--cdb", read_10, "--in", "512", "--save", &text("saved")]),
+        (
+            "saved",
+            &[
+                "scsi",
+                "raw",
+                &url,
+                "--cdb",
+                read_10,
+                "--in",
+                "512",
+                "--save",
+                &text("saved"),
+            ],
+        ),
         ("recorded", &["--record", &text("recorded"), "info", &url]),
     ];
     for (name, arguments) in made {
@@ -71,12 +103,24 @@ fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     // The shell executes the program in its own process, so the PID is known in advance.
     let script = "umask 0; ln -s precious \"$1/linerate-$$-0.pcapng\"; export LINERATE_RECORD_DIR=\"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]).arg(folder.path()).arg(env!("CARGO_BIN_EXE_linerate"));
+    command
+        .args(["-c", script, "sh"])
+        .arg(folder.path())
+        .arg(env!("CARGO_BIN_EXE_linerate"));
     // The command's input does not end, so the command waits while its target ends.
-    command.args(["write", &format!("{}?reconnect-time=0", server.url("disk")), "--yes"]);
-    let mut writer =
-        command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the linerate binary");
-    let recording = folder.path().join(format!("linerate-{}-0.pcapng", writer.id()));
+    command.args([
+        "write",
+        &format!("{}?reconnect-time=0", server.url("disk")),
+        "--yes",
+    ]);
+    let mut writer = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the linerate binary");
+    let recording = folder
+        .path()
+        .join(format!("linerate-{}-0.pcapng", writer.id()));
     until("a session", || sessions(&server).len() == 1);
     server.kill();
     until("a recording", || {

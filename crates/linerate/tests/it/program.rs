@@ -13,9 +13,13 @@ use crate::recorder;
 /// test.
 pub(crate) fn installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
+    let places: Vec<_> = std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .collect();
     let missing = |program: &&&str| !places.iter().any(|place| place.join(program).is_file());
-    let Some(program) = programs.iter().find(missing) else { return true };
+    let Some(program) = programs.iter().find(missing) else {
+        return true;
+    };
     eprintln!("skipped: {program} is not installed");
     false
 }
@@ -65,7 +69,9 @@ pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &
 pub(crate) fn run_command(command: &mut Command) -> Ended {
     let recording = recorder::begin(command);
     let ended = run_as_it_is(command);
-    recording.iter().for_each(|file| recorder::look_at(file.path()));
+    recording
+        .iter()
+        .for_each(|file| recorder::look_at(file.path()));
     ended
 }
 
@@ -80,7 +86,10 @@ fn run_as_it_is(command: &mut Command) -> Ended {
         .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let status = ended_within(&mut child, PATIENCE);
     let mut said = Vec::new();
-    output.rewind().and_then(|()| output.read_to_end(&mut said)).expect("what was just written");
+    output
+        .rewind()
+        .and_then(|()| output.read_to_end(&mut said))
+        .expect("what was just written");
     let said = String::from_utf8_lossy(&said).into_owned();
     match status {
         Some(status) => Ended { status, said },
@@ -110,7 +119,10 @@ pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitSta
             return Some(status);
         }
         if Instant::now() >= deadline {
-            child.kill().and_then(|()| child.wait()).expect("a child to kill");
+            child
+                .kill()
+                .and_then(|()| child.wait())
+                .expect("a child to kill");
             return None;
         }
         std::thread::sleep(Duration::from_millis(5)); // polling for another process
@@ -119,13 +131,18 @@ pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitSta
 
 /// Sends a child a signal by its name.
 pub(crate) fn signal(child: &Child, name: &str) {
-    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
-    assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name}");
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "cannot send SIG{name}"
+    );
 }
 
 /// A file of this length, whose bytes do not repeat within a block and differ between blocks.
 pub(crate) fn write_patterned_file(path: &Path, size_bytes: usize) {
-    let words =
-        (0..size_bytes as u64 / 8).flat_map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes());
+    let words = (0..size_bytes as u64 / 8)
+        .flat_map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes());
     std::fs::write(path, words.collect::<Vec<u8>>()).expect("a temporary file");
 }

@@ -116,7 +116,11 @@ impl Proxy {
     /// The bytes received from both sides, on all connections.
     pub(crate) fn bytes(&self) -> u64 {
         let both = [Towards::Target, Towards::Initiator];
-        self.shared.links().iter().flat_map(|link| both.map(|towards| link.received(towards))).sum()
+        self.shared
+            .links()
+            .iter()
+            .flat_map(|link| both.map(|towards| link.received(towards)))
+            .sum()
     }
 
     /// The bytes received on a connection for this direction.
@@ -136,7 +140,12 @@ impl Proxy {
 
     /// Whether a connection has been reset by [`Proxy::cut_after`] or another cut.
     pub(crate) fn is_cut(&self, number: usize) -> bool {
-        *self.link(number).gate.lock().expect("no panic while locked") == Gate::Cut
+        *self
+            .link(number)
+            .gate
+            .lock()
+            .expect("no panic while locked")
+            == Gate::Cut
     }
 
     /// The number of connections refused while the door was closed.
@@ -262,7 +271,9 @@ impl Link {
         for stream in [&initiator, &target] {
             stream.set_nodelay(true).expect("a socket option");
             // A target that has stopped reading must not block a thread of the proxy forever.
-            stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+            stream
+                .set_write_timeout(Some(Duration::from_secs(60)))
+                .expect("a socket option");
         }
         let link = Arc::new(Link {
             initiator,
@@ -325,7 +336,9 @@ impl Link {
                     Gate::Swallowing => break,
                     Gate::Slow { bytes, pause } => (rest.len().min(bytes), pause),
                     Gate::CutAfter(bytes) => (rest.len().min(bytes), Duration::ZERO),
-                    Gate::Open | Gate::Held | Gate::HeldTowardsTarget => (rest.len(), Duration::ZERO),
+                    Gate::Open | Gate::Held | Gate::HeldTowardsTarget => {
+                        (rest.len(), Duration::ZERO)
+                    }
                 };
                 if to.write_all(&rest[..passed]).is_err() {
                     return self.cut();
@@ -349,7 +362,10 @@ impl Link {
             Gate::HeldTowardsTarget => towards == Towards::Target,
             _ => false,
         };
-        let mut gate = self.changed.wait_while(gate, is_held).expect("no panic while locked");
+        let mut gate = self
+            .changed
+            .wait_while(gate, is_held)
+            .expect("no panic while locked");
         let now = *gate;
         if let (Gate::CutAfter(left), Towards::Target) = (now, towards) {
             *gate = Gate::CutAfter(left.saturating_sub(bytes));

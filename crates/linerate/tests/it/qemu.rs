@@ -26,10 +26,15 @@ fn an_image_copied_there_and_back_is_the_same() {
     for (name, volume) in VOLUMES {
         let server = Server::serving(&[volume]);
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let (before, after) = (folder.path().join("before.img"), folder.path().join("after.img"));
+        let (before, after) = (
+            folder.path().join("before.img"),
+            folder.path().join("after.img"),
+        );
         write_patterned_file(&before, 8 << 20);
         eprintln!("volume: {name}");
-        watched(&server, || there_and_back(&server.url("disk"), &before, &after));
+        watched(&server, || {
+            there_and_back(&server.url("disk"), &before, &after)
+        });
         assert!(begins_with(&after, &before), "{name}");
     }
 }
@@ -42,9 +47,21 @@ fn begins_with(after: &Path, before: &Path) -> bool {
 
 fn there_and_back(url: &str, before: &Path, after: &Path) {
     let (before, after) = (before.display().to_string(), after.display().to_string());
-    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &before, url]).expect_success();
-    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &before, url]).expect_success();
-    run("qemu-img", &["convert", "-f", "raw", "-O", "raw", url, &after]).expect_success();
+    run(
+        "qemu-img",
+        &["convert", "-n", "-f", "raw", "-O", "raw", &before, url],
+    )
+    .expect_success();
+    run(
+        "qemu-img",
+        &["compare", "-f", "raw", "-F", "raw", &before, url],
+    )
+    .expect_success();
+    run(
+        "qemu-img",
+        &["convert", "-f", "raw", "-O", "raw", url, &after],
+    )
+    .expect_success();
 }
 
 #[test]
@@ -82,7 +99,11 @@ fn writes_beyond_the_end_are_refused() {
     }
     let server = Server::serving(&["disk=ram:64MiB"]);
     watched(&server, || {
-        run("qemu-io", &["-f", "raw", "-c", "write -P 1 64M 4k", &server.url("disk")]).expect_failure();
+        run(
+            "qemu-io",
+            &["-f", "raw", "-c", "write -P 1 64M 4k", &server.url("disk")],
+        )
+        .expect_failure();
     });
 }
 
@@ -95,7 +116,11 @@ fn a_read_only_volume_is_read_only() {
     if server.is_ours() {
         let url = server.url("disk");
         watched(&server, || {
-            run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 64k", &url]).expect_success();
+            run(
+                "qemu-io",
+                &["-r", "-f", "raw", "-c", "read -P 0 0 64k", &url],
+            )
+            .expect_success();
             run("qemu-io", &["-f", "raw", "-c", "write -P 1 0 64k", &url]).expect_failure();
         });
     }

@@ -26,7 +26,11 @@ struct Network {
 
 impl Network {
     fn of(others: u8) -> Option<Network> {
-        let name = format!("linerate-raid-{}-{}", std::process::id(), NETWORKS.fetch_add(1, Relaxed));
+        let name = format!(
+            "linerate-raid-{}-{}",
+            std::process::id(),
+            NETWORKS.fetch_add(1, Relaxed)
+        );
         if !run("ip", &["netns", "add", &name]).status.success() {
             eprintln!("skipped: network namespaces need root");
             return None;
@@ -42,10 +46,21 @@ impl Network {
         let (other, link) = (self.host(number), format!("link{number}"));
         run("ip", &["netns", "add", &other]).expect_success();
         self.others = number + 1;
-        let cable = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &other];
+        let cable = [
+            "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &other,
+        ];
         ip(&self.name, &cable);
         for (host, interface, end) in [(&self.name, link.as_str(), 1), (&other, "eth0", 2)] {
-            ip(host, &["address", "add", &format!("10.89.{number}.{end}/24"), "dev", interface]);
+            ip(
+                host,
+                &[
+                    "address",
+                    "add",
+                    &format!("10.89.{number}.{end}/24"),
+                    "dev",
+                    interface,
+                ],
+            );
             ip(host, &["link", "set", interface, "up"]);
         }
         self
@@ -96,10 +111,26 @@ impl Host {
         let state = TempDir::new().expect("a temporary folder");
         let log = fs::File::create(state.path().join("log")).expect("a temporary file");
         let mut command = Network::linerate(host);
-        command.args(["--log", "info", "serve", "--congestion", "cubic", "--reactors", "1", "--state"]);
-        command.arg(state.path()).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.args([
+            "--log",
+            "info",
+            "serve",
+            "--congestion",
+            "cubic",
+            "--reactors",
+            "1",
+            "--state",
+        ]);
+        command
+            .arg(state.path())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut child = command.spawn().expect("a server");
-        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe"))
+            .lines()
+            .map_while(Result::ok);
         let is_ready = said.by_ref().any(|line| line == "ready");
         let server = Host { child, state };
         assert!(is_ready, "{}", server.log());
@@ -112,7 +143,10 @@ impl Host {
         let address = format!("10.89.{number}.2");
         let disk = |name: &str| {
             let file = disks.join(format!("{number}{name}"));
-            ["--volume".to_owned(), format!("{name}=file:{}?size=192MiB", file.display())]
+            [
+                "--volume".to_owned(),
+                format!("{name}=file:{}?size=192MiB", file.display()),
+            ]
         };
         let listen = |portal: String| ["--listen".to_owned(), portal];
         let words = [
@@ -181,8 +215,15 @@ impl FileSystem {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("disk");
         let path = file.display().to_string();
-        network.here(&["attach", &format!("{url}?congestion=cubic"), &path]).expect_success();
-        let mut made = FileSystem { mounted: None, device: None, file, _folder: folder };
+        network
+            .here(&["attach", &format!("{url}?congestion=cubic"), &path])
+            .expect_success();
+        let mut made = FileSystem {
+            mounted: None,
+            device: None,
+            file,
+            _folder: folder,
+        };
         let device = made.device.insert(Loop::over(&made.file, &[]));
         run("mkfs.ext4", &["-q", device.name()]).expect_success();
         made.mounted = Some(Mounted::new(device));
@@ -196,7 +237,13 @@ impl FileSystem {
     /// Writes a file at random, then reads and verifies every block.
     fn load(&self, run: u32) -> Child {
         let mut command = Command::new("fio");
-        command.args(["--name=verified", "--rw=randwrite", "--bs=4k-64k", "--size=48M", "--ioengine=libaio"]);
+        command.args([
+            "--name=verified",
+            "--rw=randwrite",
+            "--bs=4k-64k",
+            "--size=48M",
+            "--ioengine=libaio",
+        ]);
         command.args([
             "--iodepth=8",
             "--direct=1",
@@ -204,15 +251,23 @@ impl FileSystem {
             "--verify_fatal=1",
             "--verify_state_save=0",
         ]);
-        command.arg(format!("--randseed={run}")).arg(format!("--directory={}", self.path().display()));
-        command.arg(format!("--output={}", self.path().join("fio.out").display()));
+        command
+            .arg(format!("--randseed={run}"))
+            .arg(format!("--directory={}", self.path().display()));
+        command.arg(format!(
+            "--output={}",
+            self.path().join("fio.out").display()
+        ));
         command.stdin(Stdio::null()).spawn().expect("fio")
     }
 
     fn expect_verified(&self, mut load: Child) {
         let status = end_of(&mut load);
         let said = fs::read_to_string(self.path().join("fio.out")).unwrap_or_default();
-        assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
+        assert!(
+            status.success() && said.contains("err= 0"),
+            "{status}: {said}"
+        );
     }
 
     /// Unmounts the file system, and checks that it is consistent.
@@ -226,13 +281,20 @@ impl FileSystem {
 impl Drop for FileSystem {
     fn drop(&mut self) {
         (self.mounted, self.device) = (None, None);
-        let _ = run(LINERATE, &[Path::new("detach"), Path::new("--force"), &self.file]);
+        let _ = run(
+            LINERATE,
+            &[Path::new("detach"), Path::new("--force"), &self.file],
+        );
     }
 }
 
 fn state_of(control: &str) -> Value {
-    let ended = run(LINERATE, &["raid", "status", "vol", "--json", "--control", control]);
-    let status: Value = serde_json::from_str(&ended.said).unwrap_or_else(|_| panic!("{}", ended.said));
+    let ended = run(
+        LINERATE,
+        &["raid", "status", "vol", "--json", "--control", control],
+    );
+    let status: Value =
+        serde_json::from_str(&ended.said).unwrap_or_else(|_| panic!("{}", ended.said));
     status["sets"][0].clone()
 }
 
@@ -240,13 +302,23 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
     if !loops_possible(&["mkfs.ext4", "e2fsck", "fio"]) || !installed(&["ip", "nsenter"]) {
         return;
     }
-    let Some(network) = Network::of(4) else { return };
+    let Some(network) = Network::of(4) else {
+        return;
+    };
     let disks = TempDir::new().expect("a temporary folder");
-    let mut hosts: Vec<Host> = (0..4).map(|number| Host::of_disks(&network, number, disks.path())).collect();
+    let mut hosts: Vec<Host> = (0..4)
+        .map(|number| Host::of_disks(&network, number, disks.path()))
+        .collect();
     let members: Vec<String> = (0..3).map(|number| protocol.member(number, "a")).collect();
     let set = format!("raid5:64KiB:[{}]?rebuild=1GiB", members.join(","));
     network.here(&["raid", "create", &set]).expect_success();
-    let words = ["--volume", &format!("vol={set}"), "--listen", "127.0.0.1:3260"].map(str::to_owned);
+    let words = [
+        "--volume",
+        &format!("vol={set}"),
+        "--listen",
+        "127.0.0.1:3260",
+    ]
+    .map(str::to_owned);
     let front = Host::start(&network.name, &words);
     let control = front.control();
     let volume = FileSystem::of(&network, "iscsi://127.0.0.1/iqn.2026-01.io.linerate:vol/0");
@@ -254,26 +326,48 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
     let mut runs = 1;
     let mut load = volume.load(runs);
     let written = || {
-        fs::metadata(disks.path().join("1a")).map_or(0, |disk| std::os::unix::fs::MetadataExt::blocks(&disk))
+        fs::metadata(disks.path().join("1a"))
+            .map_or(0, |disk| std::os::unix::fs::MetadataExt::blocks(&disk))
     };
     let before = written();
     until("the load has begun", || written() > before + (8 << 11));
     network.unplug(1);
     hosts[1].kill();
-    until("the set knows", || state_of(&control)["members"][1]["state"] == "failed");
+    until("the set knows", || {
+        state_of(&control)["members"][1]["state"] == "failed"
+    });
     assert_eq!(state_of(&control)["state"], "degraded");
-    run(LINERATE, &["raid", "replace", "vol", "1", &protocol.member(3, "a"), "--control", &control])
-        .expect_success();
+    run(
+        LINERATE,
+        &[
+            "raid",
+            "replace",
+            "vol",
+            "1",
+            &protocol.member(3, "a"),
+            "--control",
+            &control,
+        ],
+    )
+    .expect_success();
     // The member is rebuilt under load.
     until("it is rebuilt", || {
         if let Ok(Some(_)) = load.try_wait() {
             runs += 1;
             let ended = std::mem::replace(&mut load, volume.load(runs));
-            assert!(ended.wait_with_output().is_ok_and(|ended| ended.status.success()));
+            assert!(
+                ended
+                    .wait_with_output()
+                    .is_ok_and(|ended| ended.status.success())
+            );
         }
         let state = state_of(&control);
         let members = state["members"].as_array().expect("a list");
-        assert!(members.iter().all(|member| member["state"] != "failed"), "{state}: {}", front.log());
+        assert!(
+            members.iter().all(|member| member["state"] != "failed"),
+            "{state}: {}",
+            front.log()
+        );
         state["state"] == "healthy"
     });
     volume.expect_verified(load);
@@ -307,34 +401,76 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
         eprintln!("skipped: it takes minutes; set LINERATE_RAID_LONG=1");
         return;
     }
-    let Some(network) = Network::of(3) else { return };
+    let Some(network) = Network::of(3) else {
+        return;
+    };
     let disks = TempDir::new().expect("a temporary folder");
-    let _hosts: Vec<Host> = (0..3).map(|number| Host::of_disks(&network, number, disks.path())).collect();
+    let _hosts: Vec<Host> = (0..3)
+        .map(|number| Host::of_disks(&network, number, disks.path()))
+        .collect();
     for protocol in [Protocol::Nbd, Protocol::Iscsi, Protocol::HyperScsi] {
         for count in [6, 4] {
             let of = |number: u8| protocol.member(number % 3, ["a", "b"][usize::from(number / 3)]);
             let members: Vec<String> = (0..count).map(of).collect();
-            let pairs: Vec<String> =
-                members.chunks(2).map(|pair| format!("raid1:[{}]", pair.join(","))).collect();
+            let pairs: Vec<String> = members
+                .chunks(2)
+                .map(|pair| format!("raid1:[{}]", pair.join(",")))
+                .collect();
             let flat = |level: &str| format!("{level}:[{}]", members.join(","));
-            let sets = [flat("raid0"), flat("raid5"), flat("raid10"), format!("raid0:[{}]", pairs.join(","))];
+            let sets = [
+                flat("raid0"),
+                flat("raid5"),
+                flat("raid10"),
+                format!("raid0:[{}]", pairs.join(",")),
+            ];
             for set in sets {
                 if set.contains("raid1:") {
                     for pair in &pairs {
-                        network.here(&["raid", "create", pair, "--yes"]).expect_success();
+                        network
+                            .here(&["raid", "create", pair, "--yes"])
+                            .expect_success();
                     }
                 }
-                network.here(&["raid", "create", &set, "--yes"]).expect_success();
+                network
+                    .here(&["raid", "create", &set, "--yes"])
+                    .expect_success();
                 // The disks have been used: copies are consistent from here on.
-                network.here(&["raid", "scrub", &set, "--repair"]).expect_success();
+                network
+                    .here(&["raid", "scrub", &set, "--repair"])
+                    .expect_success();
                 for random in ["0", "100"] {
-                    let load = ["--block", "4KiB,64KiB", "--depth", "8", "--read", "50", "--seconds", "2"];
-                    let rest = ["--verify", "--allow-write", "--yes", "--span", "96MiB", "--random", random];
+                    let load = [
+                        "--block",
+                        "4KiB,64KiB",
+                        "--depth",
+                        "8",
+                        "--read",
+                        "50",
+                        "--seconds",
+                        "2",
+                    ];
+                    let rest = [
+                        "--verify",
+                        "--allow-write",
+                        "--yes",
+                        "--span",
+                        "96MiB",
+                        "--random",
+                        random,
+                    ];
                     let ended = network.here(&[&["bench", &set], &load[..], &rest].concat());
-                    assert!(ended.status.success(), "{set}, {random} % at random: {}", ended.said);
+                    assert!(
+                        ended.status.success(),
+                        "{set}, {random} % at random: {}",
+                        ended.said
+                    );
                 }
                 let ended = network.here(&["raid", "scrub", &set]);
-                assert!(ended.said.contains(": 0 inconsistent, 0 unreadable"), "{set}: {}", ended.said);
+                assert!(
+                    ended.said.contains(": 0 inconsistent, 0 unreadable"),
+                    "{set}: {}",
+                    ended.said
+                );
             }
         }
     }

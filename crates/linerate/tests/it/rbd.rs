@@ -26,9 +26,17 @@ fn serving(image: &str) -> Option<(Arc<Ceph>, Server)> {
 /// Checks that a specification is rejected with this exit code and these words.
 fn refused(volume: &str, code: i32, words: &str) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let ended = run_command(&mut serve(free_port(), &[format!("disk={volume}")], folder.path()));
+    let ended = run_command(&mut serve(
+        free_port(),
+        &[format!("disk={volume}")],
+        folder.path(),
+    ));
     assert_eq!(ended.status.code(), Some(code), "{volume}: {}", ended.said);
-    assert!(ended.said.contains(words), "{words:?} is not in: {}", ended.said);
+    assert!(
+        ended.said.contains(words),
+        "{words:?} is not in: {}",
+        ended.said
+    );
     ended.said
 }
 
@@ -36,14 +44,21 @@ fn refused(volume: &str, code: i32, words: &str) -> String {
 fn holds(ceph: &Ceph, image: &str, file: &Path) -> bool {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("copy");
-    ceph.rbd(&["export", "--no-progress", image, &copy.display().to_string()]);
+    ceph.rbd(&[
+        "export",
+        "--no-progress",
+        image,
+        &copy.display().to_string(),
+    ]);
     let read = |path: &Path| std::fs::read(path).expect("an image");
     read(&copy).starts_with(&read(file))
 }
 
 #[test]
 fn what_hosts_write_is_in_the_image() {
-    let Some((ceph, mut server)) = serving("hosts") else { return };
+    let Some((ceph, mut server)) = serving("hosts") else {
+        return;
+    };
     let before = server.state().join("before");
     write_patterned_file(&before, 8 << 20);
     let text = before.display().to_string();
@@ -51,7 +66,11 @@ fn what_hosts_write_is_in_the_image() {
     assert!(holds(&ceph, "hosts", &before));
     if installed(&["qemu-img", "qemu-io"]) {
         let url = server.url("disk");
-        run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &text, &url]).expect_success();
+        run(
+            "qemu-img",
+            &["convert", "-n", "-f", "raw", "-O", "raw", &text, &url],
+        )
+        .expect_success();
         crate::qemu::qemu_io(
             &url,
             &[
@@ -69,8 +88,20 @@ fn what_hosts_write_is_in_the_image() {
         server.stop();
         // Read with QEMU's own RBD driver, while Linerate serves the image.
         let image = format!("rbd:rbd/hosts:conf={}", ceph.configuration().display());
-        run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0xa5 8M 1M", "-c", "read -P 0 9M 64k", &image])
-            .expect_success();
+        run(
+            "qemu-io",
+            &[
+                "-r",
+                "-f",
+                "raw",
+                "-c",
+                "read -P 0xa5 8M 1M",
+                "-c",
+                "read -P 0 9M 64k",
+                &image,
+            ],
+        )
+        .expect_success();
         assert!(holds(&ceph, "hosts", &before));
     }
 }
@@ -83,14 +114,19 @@ fn an_image_is_served_over_nbd_and_holes_are_holes() {
     let text = format!(
         "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n[[nbd.export]]\nvolume = \"disk\"\n[volume.disk]\nspec = \"{volume}\"\n"
     );
-    let Some(mut server) = Server::configured(&text) else { return };
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let (before, after) = (server.state().join("before"), server.state().join("after"));
     write_patterned_file(&before, 4 << 20);
     let (before, after) = (before.display().to_string(), after.display().to_string());
     let url = format!("nbd://127.0.0.1:{port}/disk");
     run(LINERATE, &["copy", "--yes", &before, &url]).expect_success();
     let copied = run(LINERATE, &["copy", "--yes", &url, &after]).expect_success();
-    assert!(copied.contains("4.00 MiB of data") && copied.contains("60.00 MiB of holes"), "{copied}");
+    assert!(
+        copied.contains("4.00 MiB of data") && copied.contains("60.00 MiB of holes"),
+        "{copied}"
+    );
     server.stop();
     assert!(holds(&ceph, "holes", Path::new(&before)));
 }
@@ -109,14 +145,19 @@ fn an_image_that_is_resized_is_a_larger_disk() {
         ceph.rbd(&["resize", "--no-progress", "--size", "12M", "grows"]);
         let begun = reactor::now();
         while lun.geometry().blocks != Blocks(12 * MIB / 512) {
-            assert!(reactor::now() - begun < crate::program::PATIENCE, "never larger");
+            assert!(
+                reactor::now() - begun < crate::program::PATIENCE,
+                "never larger"
+            );
             reactor::sleep(std::time::Duration::from_millis(50)).await;
             // Consume the unit attention.
             let _ = lun.refresh().await;
         }
         let last = Extent::new(12 * MIB / 512 - 8, 8);
         let data = Buffer::zeroed(4096).share();
-        lun.write(last, data, Durability::Stable).await.expect("the new blocks are there");
+        lun.write(last, data, Durability::Stable)
+            .await
+            .expect("the new blocks are there");
         lun.close().await;
     });
     server.stop();
@@ -124,11 +165,14 @@ fn an_image_that_is_resized_is_a_larger_disk() {
 
 #[test]
 fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
-    let Some((ceph, mut server)) = serving("past") else { return };
+    let Some((ceph, mut server)) = serving("past") else {
+        return;
+    };
     let [old, new] = ["old", "new"].map(|name| server.state().join(name).display().to_string());
     write_patterned_file(Path::new(&old), 1 << 20);
     std::fs::write(&new, vec![0x5a; 1 << 20]).expect("a temporary file");
-    let write = |file: &str| run(LINERATE, &["copy", "--yes", file, &server.url("disk")]).expect_success();
+    let write =
+        |file: &str| run(LINERATE, &["copy", "--yes", file, &server.url("disk")]).expect_success();
     write(&old);
     ceph.rbd(&["snap", "create", "--no-progress", "past@monday"]);
     write(&new);
@@ -137,7 +181,11 @@ fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
     let url = reader.url("disk");
     let copy = reader.state().join("copy").display().to_string();
     run(LINERATE, &["copy", "--yes", &url, &copy]).expect_success();
-    assert!(std::fs::read(&copy).expect("a copy").starts_with(&std::fs::read(&old).expect("a file")));
+    assert!(
+        std::fs::read(&copy)
+            .expect("a copy")
+            .starts_with(&std::fs::read(&old).expect("a file"))
+    );
     let said = run(LINERATE, &["copy", "--yes", &new, &url]);
     assert_eq!(said.status.code(), Some(8), "{}", said.said);
     reader.stop();
@@ -147,7 +195,9 @@ fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
 
 #[test]
 fn a_second_gateway_is_refused_and_told_who_has_the_image() {
-    let Some((ceph, mut first)) = serving("one") else { return };
+    let Some((ceph, mut first)) = serving("one") else {
+        return;
+    };
     let again = ceph.volume("one", "&lock-wait=0s");
     let said = refused(&again, 7, "has its exclusive lock");
     let holder = ceph.rbd(&["lock", "ls", "--format", "json", "one"]);
@@ -159,7 +209,10 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     first.stop();
     let mut second = Server::serving(&[&format!("disk={again}")]);
     second.stop();
-    assert!(!ceph.rbd(&["status", "one"]).contains("watcher="), "it is closed");
+    assert!(
+        !ceph.rbd(&["status", "one"]).contains("watcher="),
+        "it is closed"
+    );
 }
 
 /// Two gateways serve one image. The first is stopped with outstanding writes, the cluster declares it dead,
@@ -168,7 +221,8 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
 #[test]
 fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     let Some(ceph) = Ceph::shared() else { return };
-    let volumes = ["stale", "idle"].map(|image| format!("{image}={}", ceph.volume(image, "&size=16MiB")));
+    let volumes =
+        ["stale", "idle"].map(|image| format!("{image}={}", ceph.volume(image, "&size=16MiB")));
     let volumes = [volumes[0].as_str(), volumes[1].as_str()];
     let mut first = Server::serving(&volumes);
     if !first.is_ours() {
@@ -176,12 +230,32 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     }
     let log = first.state().join("writes");
     let mut load = Command::new(LINERATE);
-    load.args(["bench", &first.url("stale"), "--block", "4KiB", "--read", "0", "--depth", "16", "--json"]);
-    load.args(["--allow-write", "--yes", "--progress", "none", "--seconds", "5", "--verify", "--verify-log"]);
+    load.args([
+        "bench",
+        &first.url("stale"),
+        "--block",
+        "4KiB",
+        "--read",
+        "0",
+        "--depth",
+        "16",
+        "--json",
+    ]);
+    load.args([
+        "--allow-write",
+        "--yes",
+        "--progress",
+        "none",
+        "--seconds",
+        "5",
+        "--verify",
+        "--verify-log",
+    ]);
     load.arg(&log);
     let load = std::thread::spawn(move || run_command(&mut load));
     until("a write is acknowledged", || {
-        std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
+        std::fs::read(&log)
+            .is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
     });
     first.signal("STOP");
     // The second gateway waits until the cluster has declared the first one dead.
@@ -193,18 +267,31 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     first.signal("CONT");
 
     let told = load.join().expect("a load").said;
-    assert!(told.contains("\"errors\":") && !told.contains("\"errors\":0,"), "{told}");
+    assert!(
+        told.contains("\"errors\":") && !told.contains("\"errors\":0,"),
+        "{told}"
+    );
     let lost = |image: &str| {
         let is_its = |line: &&str| line.contains("blocklisted this client") && line.contains(image);
         first.log().lines().filter(is_its).count()
     };
-    until("both volumes are fenced, the one without requests, too", || lost("rbd/idle") == 1);
+    until(
+        "both volumes are fenced, the one without requests, too",
+        || lost("rbd/idle") == 1,
+    );
     assert_eq!(lost("rbd/stale"), 1, "one line: {}", first.log());
-    assert!(holds(&ceph, "stale", &written), "a write of the first one landed");
+    assert!(
+        holds(&ceph, "stale", &written),
+        "a write of the first one landed"
+    );
     for volume in ["stale", "idle"] {
         let said = run(LINERATE, &["copy", "--yes", &text, &first.url(volume)]);
         assert_eq!(said.status.code(), Some(9), "{}", said.said);
-        assert!(said.said.contains("02/04/03") || said.said.contains("not ready"), "{}", said.said);
+        assert!(
+            said.said.contains("02/04/03") || said.said.contains("not ready"),
+            "{}",
+            said.said
+        );
     }
     assert!(holds(&ceph, "stale", &written));
     // Acknowledged data is in the image, unless another client has overwritten it.
@@ -219,10 +306,16 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
     const LBA: u64 = 9;
     // With separate reads and writes, one in a dozen rounds loses a write.
     const ROUNDS: usize = 64;
-    let Some((ceph, mut server)) = serving("swapped") else { return };
+    let Some((ceph, mut server)) = serving("swapped") else {
+        return;
+    };
     let prefix = ceph.rbd(&["info", "--format", "json", "swapped"]);
     let prefix: serde_json::Value = serde_json::from_str(&prefix).expect("JSON");
-    let object = format!("{}.{:016x}", prefix["block_name_prefix"].as_str().expect("a prefix"), 0);
+    let object = format!(
+        "{}.{:016x}",
+        prefix["block_name_prefix"].as_str().expect("a prefix"),
+        0
+    );
     let foreign = server.state().join("foreign").display().to_string();
     std::fs::write(&foreign, [0xbb; 512]).expect("a temporary file");
     let offset = (LBA * 512).to_string();
@@ -230,33 +323,63 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
         let lun = attached(&server.url("disk")).await;
         let swap = async |old, new| {
             let [old, new] = [old, new].map(block_of);
-            lun.unit().compare_and_write(LBA, 1, &old, &new).await.expect("an answer")
+            lun.unit()
+                .compare_and_write(LBA, 1, &old, &new)
+                .await
+                .expect("an answer")
         };
         // The blocks of an object that does not exist yet are zeros.
-        assert_eq!(swap(1, 0xaa).await, Compared::Differs { offset_bytes: Some(0) });
+        assert_eq!(
+            swap(1, 0xaa).await,
+            Compared::Differs {
+                offset_bytes: Some(0)
+            }
+        );
         assert_eq!(swap(0, 0xaa).await, Compared::Written);
         let (mut half, found) = (block_of(0xaa), block_of(0xaa));
         half[100..].fill(0x55);
-        let differs = lun.unit().compare_and_write(LBA, 1, &half, &found).await.expect("an answer");
-        assert_eq!(differs, Compared::Differs { offset_bytes: Some(100) });
+        let differs = lun
+            .unit()
+            .compare_and_write(LBA, 1, &half, &found)
+            .await
+            .expect("an answer");
+        assert_eq!(
+            differs,
+            Compared::Differs {
+                offset_bytes: Some(100)
+            }
+        );
         // A longer COMPARE AND WRITE uses Linerate's own lock.
         let long = Buffer::zeroed(2 * 512);
-        let written = lun.unit().compare_and_write(LBA + 1, 2, &long, &long).await.expect("an answer");
+        let written = lun
+            .unit()
+            .compare_and_write(LBA + 1, 2, &long, &long)
+            .await
+            .expect("an answer");
         assert_eq!(written, Compared::Written);
         let mut held = 0xaa;
         for _ in 0..ROUNDS {
-            let mut other =
-                ceph.start_program("rados", &["-p", "rbd", "put", "--offset", &offset, &object, &foreign]);
+            let mut other = ceph.start_program(
+                "rados",
+                &["-p", "rbd", "put", "--offset", &offset, &object, &foreign],
+            );
             loop {
                 let (next, is_over) = (held ^ 0x66, other.try_wait().expect("a child").is_some());
                 if swap(held, next).await != Compared::Written {
                     break;
                 }
-                assert!(!is_over, "the other client's write was lost between our comparison and our write");
+                assert!(
+                    !is_over,
+                    "the other client's write was lost between our comparison and our write"
+                );
                 held = next;
             }
             assert!(other.wait().expect("a child").success());
-            assert_eq!(swap(0xbb, held).await, Compared::Written, "its write is what is there");
+            assert_eq!(
+                swap(0xbb, held).await,
+                Compared::Written,
+                "its write is what is there"
+            );
         }
         lun.close().await;
     });
@@ -273,8 +396,16 @@ fn block_of(byte: u8) -> Buffer {
 fn what_cannot_be_opened_is_refused_with_what_to_do() {
     let Some(ceph) = Ceph::shared() else { return };
     let conf = ceph.configuration().display().to_string();
-    refused(&format!("rbd:none/image?conf={conf}"), 6, "ceph osd pool create none");
-    refused(&ceph.volume("absent", ""), 6, "to create it, specify a size");
+    refused(
+        &format!("rbd:none/image?conf={conf}"),
+        6,
+        "ceph osd pool create none",
+    );
+    refused(
+        &ceph.volume("absent", ""),
+        6,
+        "to create it, specify a size",
+    );
     refused(&ceph.volume("absent@monday", ""), 6, "no snapshot");
     refused("rbd:rbd/image?conf=/nonexistent", 2, "/nonexistent");
     let nobody = free_port();
@@ -282,14 +413,32 @@ fn what_cannot_be_opened_is_refused_with_what_to_do() {
     let lost = folder.path().join("conf");
     let text = format!("[global]\nmon host = v1:127.0.0.1:{nobody}\nauth client required = none\n");
     std::fs::write(&lost, text).expect("a temporary file");
-    let away = format!("rbd:rbd/image?conf={}&timeout=1s&lock-wait=0s", lost.display());
+    let away = format!(
+        "rbd:rbd/image?conf={}&timeout=1s&lock-wait=0s",
+        lost.display()
+    );
     refused(&away, 3, "the cluster");
-    ceph.rbd(&["create", "--size", "8M", "--image-feature", "layering", "open"]);
-    refused(&ceph.volume("open", ""), 2, "rbd feature enable rbd/open exclusive-lock");
+    ceph.rbd(&[
+        "create",
+        "--size",
+        "8M",
+        "--image-feature",
+        "layering",
+        "open",
+    ]);
+    refused(
+        &ceph.volume("open", ""),
+        2,
+        "rbd feature enable rbd/open exclusive-lock",
+    );
     ceph.rbd(&["create", "--size", "8M", "small"]);
     refused(&ceph.volume("small", "&size=16MiB"), 2, "has 8388608 bytes");
     ceph.rbd(&["config", "image", "set", "small", "rbd_cache", "true"]);
-    refused(&ceph.volume("small", ""), 2, "rbd config image remove rbd/small rbd_cache");
+    refused(
+        &ceph.volume("small", ""),
+        2,
+        "rbd config image remove rbd/small rbd_cache",
+    );
 }
 
 /// The families of libiscsi's suite that read, write, deallocate, compare and lock.
@@ -320,12 +469,22 @@ fn the_conformance_suite_passes_as_over_memory() {
     }
     for family in FAMILIES {
         let of = |volume| {
-            let said = run("iscsi-test-cu", &["--dataloss", "-t", family, &server.url(volume)]).said;
+            let said = run(
+                "iscsi-test-cu",
+                &["--dataloss", "-t", family, &server.url(volume)],
+            )
+            .said;
             let told = |line: &&str| line.trim_start().starts_with("Test: ");
-            said.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
+            said.lines()
+                .filter(told)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         let (image, memory) = (of("image"), of("memory"));
-        assert!(memory.iter().any(|test| test.ends_with("passed")), "{family}: {memory:?}");
+        assert!(
+            memory.iter().any(|test| test.ends_with("passed")),
+            "{family}: {memory:?}"
+        );
         assert_eq!(image, memory, "{family}");
     }
     server.stop();
@@ -338,29 +497,52 @@ fn a_verified_load_goes_on_when_the_object_server_was_killed() {
     if !Ceph::is_asked_for_all() {
         return;
     }
-    let Some(mut ceph) = Ceph::start() else { return };
+    let Some(mut ceph) = Ceph::start() else {
+        return;
+    };
     let spec = ceph.volume("killed", "&size=32MiB");
     let text = format!(
         "[volume.disk]\nspec = \"{spec}\"\ndeadline = \"1h\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
          lun = [{{ lun = 0, volume = \"disk\" }}]\n"
     );
-    let Some(mut server) = Server::configured(&text) else { return };
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("log").display().to_string();
     let url = format!("{}?command-time=3600", server.url("disk"));
-    let arguments =
-        ["bench", &url, "--block", "4KiB", "--read", "30", "--depth", "8", "--verify", "--span", "8MiB"];
-    let more = ["--allow-write", "--yes", "--json", "--seconds", "20", "--verify-log", &log];
-    let arguments: Vec<String> = arguments.iter().chain(&more).map(|word| (*word).to_owned()).collect();
+    let arguments = [
+        "bench", &url, "--block", "4KiB", "--read", "30", "--depth", "8", "--verify", "--span",
+        "8MiB",
+    ];
+    let more = [
+        "--allow-write",
+        "--yes",
+        "--json",
+        "--seconds",
+        "20",
+        "--verify-log",
+        &log,
+    ];
+    let arguments: Vec<String> = arguments
+        .iter()
+        .chain(&more)
+        .map(|word| (*word).to_owned())
+        .collect();
     let bench = std::thread::spawn(move || run(LINERATE, &arguments).expect_json_line());
     until("a write is acknowledged", || {
-        std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
+        std::fs::read(&log)
+            .is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
     });
     for _ in 0..2 {
         ceph.kill_osd();
         ceph.restart_osd();
     }
     let told = bench.join().expect("figures");
-    assert_eq!((&told["errors"], &told["mismatches"]), (&0.into(), &0.into()), "{told}");
+    assert_eq!(
+        (&told["errors"], &told["mismatches"]),
+        (&0.into(), &0.into()),
+        "{told}"
+    );
     server.stop();
 }

@@ -51,12 +51,19 @@ pub(crate) fn look_at_all() {
 
 /// Records a command, if it is a Linerate command that connects to a target and is not yet recorded.
 pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
-    const CONNECT: [&str; 8] = ["bench", "selftest", "discover", "info", "copy", "read", "write", "scsi"];
+    const CONNECT: [&str; 8] = [
+        "bench", "selftest", "discover", "info", "copy", "read", "write", "scsi",
+    ];
     let has = |word: &str| command.get_args().any(|argument| argument == word);
     let is_ours = command.get_program() == env!("CARGO_BIN_EXE_linerate");
     // These run until a signal ends them, or connect to no target.
     let is_other = ["agent", "verify"].into_iter().any(has);
-    if !is_ours || is_other || has("--record") || !CONNECT.into_iter().any(has) || !installed(&["tshark"]) {
+    if !is_ours
+        || is_other
+        || has("--record")
+        || !CONNECT.into_iter().any(has)
+        || !installed(&["tshark"])
+    {
         return None;
     }
     let file = NamedTempFile::new().expect("a temporary file");
@@ -82,9 +89,15 @@ pub(crate) fn look_at(file: &Path) {
         around(file, &strange)
     );
     // See COMMAND_NOT_KEPT.
-    let faults: Vec<String> =
-        faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
-    assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+    let faults: Vec<String> = faults(file, ANY_PORT)
+        .into_iter()
+        .filter(|fault| !fault.contains("Unknown SCSI exchange"))
+        .collect();
+    assert!(
+        faults.is_empty(),
+        "tshark complains:\n{}",
+        faults.join("\n")
+    );
 }
 
 /// Whether a pcapng file has an Enhanced Packet Block. A block is its type, its length including both of
@@ -97,7 +110,9 @@ fn has_packets(file: &Path) -> bool {
         if u32::from_le_bytes([k0, k1, k2, k3]) == ENHANCED_PACKET_BLOCK {
             return true;
         }
-        let length = u32::from_le_bytes([l0, l1, l2, l3]).try_into().expect("a small block");
+        let length = u32::from_le_bytes([l0, l1, l2, l3])
+            .try_into()
+            .expect("a small block");
         rest = rest.split_at_checked(length).expect("whole blocks").1;
     }
     false
@@ -105,10 +120,21 @@ fn has_packets(file: &Path) -> bool {
 
 /// tshark's output for the first of these packets and its neighbours.
 fn around(file: &Path, packets: &[String]) -> String {
-    let first: u64 = packets.iter().find_map(|number| number.parse().ok()).unwrap_or_default();
-    let filter = format!("frame.number >= {} && frame.number <= {}", first.saturating_sub(3), first + 3);
+    let first: u64 = packets
+        .iter()
+        .find_map(|number| number.parse().ok())
+        .unwrap_or_default();
+    let filter = format!(
+        "frame.number >= {} && frame.number <= {}",
+        first.saturating_sub(3),
+        first + 3
+    );
     tell(file, ANY_PORT, &["-Y", &filter])
-        + &tell(file, ANY_PORT, &["-Y", &format!("frame.number == {first}"), "-V"])
+        + &tell(
+            file,
+            ANY_PORT,
+            &["-Y", &format!("frame.number == {first}"), "-V"],
+        )
 }
 
 /// The numbers of packets with a PDU that tshark does not recognize.
@@ -119,7 +145,10 @@ fn not_decoded(file: &Path) -> Vec<String> {
 /// A field of every packet that matches.
 fn fields(file: &Path, filter: &str, field: &str) -> Vec<String> {
     let said = tell(file, ANY_PORT, &["-Y", filter, "-T", "fields", "-e", field]);
-    said.lines().filter(|line| !line.starts_with("Running as user")).map(str::to_owned).collect()
+    said.lines()
+        .filter(|line| !line.starts_with("Running as user"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Runs Linerate with `--record`, and returns its result and the file's name.
@@ -160,11 +189,21 @@ fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
             let (ended, file) = recorded(folder.path(), &[&["bench", &url], &work[..]].concat());
             ended.expect_success();
             look_at(&file);
-            let cdbs = fields(&file, "scsi.request_frame || scsi_sbc.opcode", "scsi_sbc.opcode");
-            assert!(cdbs.iter().any(|code| code.contains("0x88")), "no READ (16) with {keys}: {cdbs:?}");
+            let cdbs = fields(
+                &file,
+                "scsi.request_frame || scsi_sbc.opcode",
+                "scsi_sbc.opcode",
+            );
+            assert!(
+                cdbs.iter().any(|code| code.contains("0x88")),
+                "no READ (16) with {keys}: {cdbs:?}"
+            );
             if keys.contains("digest") {
                 let details = tell(&file, ANY_PORT, &["-V"]);
-                assert!(details.contains("(Good CRC32)") && !details.contains("Bad CRC32"), "with {keys}");
+                assert!(
+                    details.contains("(Good CRC32)") && !details.contains("Bad CRC32"),
+                    "with {keys}"
+                );
             }
         }
     }
@@ -178,7 +217,10 @@ fn a_recording_over_ipv6_is_decoded() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let url = server.url("disk").replace("127.0.0.1", "[::1]");
-    let (ended, file) = recorded(folder.path(), &["bench", &url, "--seconds", "1", "--block", "256KiB"]);
+    let (ended, file) = recorded(
+        folder.path(),
+        &["bench", &url, "--seconds", "1", "--block", "256KiB"],
+    );
     ended.expect_success();
     look_at(&file);
     assert!(fields(&file, "ipv6 && iscsi", "iscsi.opcode").len() > 8);
@@ -195,7 +237,12 @@ fn discovery_is_decoded_to_the_names_of_targets() {
     ended.expect_success();
     look_at(&file);
     let texts = fields(&file, "iscsi.opcode == 0x24", "iscsi.keyvalue");
-    assert!(texts.iter().any(|text| text.contains(&server.target_name("disk"))), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains(&server.target_name("disk"))),
+        "{texts:?}"
+    );
 }
 
 #[test]
@@ -209,7 +256,10 @@ fn a_pdu_of_no_known_kind_would_be_noticed() {
     let (ended, file) = recorded(folder.path(), &["discover", &server.portal()]);
     ended.expect_success();
     let mut bytes = std::fs::read(&file).expect("a recording");
-    let request = bytes.windows(7).position(|window| window == TEXT_REQUEST).expect("SendTargets");
+    let request = bytes
+        .windows(7)
+        .position(|window| window == TEXT_REQUEST)
+        .expect("SendTargets");
     bytes[request] = 0x4f;
     std::fs::write(&file, bytes).expect("a recording");
     assert_eq!(not_decoded(&file).len(), 1);
@@ -226,9 +276,17 @@ fn a_refused_login_is_in_the_file_with_its_reason() {
     let (ended, file) = recorded(folder.path(), &["bench", &url]);
     ended.expect_failure();
     look_at(&file);
-    assert_eq!(fields(&file, "iscsi.login.status", "iscsi.login.status"), ["0x0203"]); // target not found
+    assert_eq!(
+        fields(&file, "iscsi.login.status", "iscsi.login.status"),
+        ["0x0203"]
+    ); // target not found
     let comments = fields(&file, "frame.comment", "frame.comment");
-    assert!(comments.iter().any(|comment| comment.contains("no such target")), "{comments:?}");
+    assert!(
+        comments
+            .iter()
+            .any(|comment| comment.contains("no such target")),
+        "{comments:?}"
+    );
 }
 
 #[test]
@@ -240,8 +298,13 @@ fn an_interrupted_command_leaves_its_recording() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("recording.pcapng");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
-    let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
+    command
+        .args(["bench", &server.url("disk"), "--seconds", "60", "--record"])
+        .arg(&file);
+    let mut child = command
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the linerate binary");
     until("a session", || sessions(&server).len() == 1);
     signal(&child, "INT");
     let status = end_of(&mut child);
@@ -259,11 +322,18 @@ fn a_signal_writes_the_recording_of_a_command_that_goes_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("recording.pcapng");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
-    let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
+    command
+        .args(["bench", &server.url("disk"), "--seconds", "60", "--record"])
+        .arg(&file);
+    let mut child = command
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the linerate binary");
     until("a session", || sessions(&server).len() == 1);
     signal(&child, "USR1");
-    until("a recording", || file.metadata().is_ok_and(|file| file.len() > 0));
+    until("a recording", || {
+        file.metadata().is_ok_and(|file| file.len() > 0)
+    });
     assert!(child.try_wait().expect("a child").is_none(), "it goes on");
     signal(&child, "TERM");
     end_of(&mut child);
@@ -279,24 +349,35 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let url = format!("{}?reconnect-time=0", server.url("disk"));
-    command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
+    command
+        .args(["bench", &url, "--seconds", "60"])
+        .env("LINERATE_RECORD_DIR", folder.path());
     let bench = thread::spawn(move || run_command(&mut command));
     // Wait for the session that measures, not for the earlier one that queries the LUN and logs out.
     until("a busy session", || {
-        sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000))
+        sessions(&server)
+            .iter()
+            .any(|session| session["commands"].as_u64() > Some(1000))
     });
     server.kill();
     bench.join().expect("no panic").expect_failure();
     let mut files = folder.path().read_dir().expect("the folder");
     let file = files.next().expect("a file").expect("its name").path();
     look_at(&file);
-    assert_eq!(fields(&file, "tcp.flags.fin == 1", "frame.comment").len(), 1);
+    assert_eq!(
+        fields(&file, "tcp.flags.fin == 1", "frame.comment").len(),
+        1
+    );
 }
 
 #[test]
 fn commands_without_a_target_have_nothing_to_record() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (ended, file) = recorded(folder.path(), &["completions", "bash"]);
-    assert!(ended.expect_failure().contains("--record needs a command that connects to a target"));
+    assert!(
+        ended
+            .expect_failure()
+            .contains("--record needs a command that connects to a target")
+    );
     assert!(!file.exists());
 }

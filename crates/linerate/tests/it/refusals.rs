@@ -25,7 +25,11 @@ fn a_port_in_use() {
     let other = Server::serving(&["disk=ram:1MiB"]);
     if other.is_ours() {
         let state = tempfile::tempdir().expect("a temporary folder");
-        let said = refused(&mut serve(other.port(), &["disk=ram:1MiB".to_owned()], state.path()));
+        let said = refused(&mut serve(
+            other.port(),
+            &["disk=ram:1MiB".to_owned()],
+            state.path(),
+        ));
         assert!(said.contains(&other.portal()), "{said}");
     }
 }
@@ -37,7 +41,10 @@ fn a_volume_that_another_server_serves() {
         let state = tempfile::tempdir().expect("a temporary folder");
         let image = other.state().join("disk.img").display().to_string();
         let said = refused(&mut serving(&format!("disk=file:{image}"), state.path()));
-        assert!(said.contains(&image) && said.contains("in use by another process; waiting"), "{said}");
+        assert!(
+            said.contains(&image) && said.contains("in use by another process; waiting"),
+            "{said}"
+        );
     }
 }
 
@@ -54,7 +61,10 @@ fn a_file_too_short_for_a_block() {
     let state = tempfile::tempdir().expect("a temporary folder");
     let short = state.path().join("short.img");
     std::fs::write(&short, [0; 100]).expect("a temporary file");
-    let said = refused(&mut serving(&format!("disk=file:{}", short.display()), state.path()));
+    let said = refused(&mut serving(
+        &format!("disk=file:{}", short.display()),
+        state.path(),
+    ));
     assert!(said.contains(&short.display().to_string()), "{said}");
 }
 
@@ -107,11 +117,20 @@ fn a_configuration_with_secrets_that_others_may_read_is_refused() {
     for mode in [0o644, 0o640, 0o602] {
         let Ended { status, said } = checked(WITH_SECRET, mode);
         assert_eq!(status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("mode {mode:o}")) && said.contains("chmod 600"), "{said}");
-        assert!(said.contains("linerate.toml:9:") && !said.contains("horse"), "{said}");
+        assert!(
+            said.contains(&format!("mode {mode:o}")) && said.contains("chmod 600"),
+            "{said}"
+        );
+        assert!(
+            said.contains("linerate.toml:9:") && !said.contains("horse"),
+            "{said}"
+        );
     }
     checked(WITH_SECRET, 0o600).expect_success();
-    let open = WITH_SECRET.split("[[target.chap").next().expect("the part before it");
+    let open = WITH_SECRET
+        .split("[[target.chap")
+        .next()
+        .expect("the part before it");
     checked(open, 0o644).expect_success(); // the file has no secrets
 }
 
@@ -120,12 +139,19 @@ fn a_secret_s_own_file_is_looked_at_instead_of_the_configuration() {
     let secret = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(secret.path(), "correct-horse-battery\n").expect("a temporary file");
     let path = secret.path().display().to_string();
-    let text =
-        WITH_SECRET.replace("secret = \"correct-horse-battery\"", &format!("secret-file = \"{path}\""));
-    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640)).expect("our own file");
+    let text = WITH_SECRET.replace(
+        "secret = \"correct-horse-battery\"",
+        &format!("secret-file = \"{path}\""),
+    );
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640))
+        .expect("our own file");
     let Ended { status, said } = checked(&text, 0o644);
-    assert!(status.code() == Some(2) && said.contains(&path) && said.contains("mode 640"), "{said}");
-    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o400)).expect("our own file");
+    assert!(
+        status.code() == Some(2) && said.contains(&path) && said.contains("mode 640"),
+        "{said}"
+    );
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o400))
+        .expect("our own file");
     checked(&text, 0o644).expect_success();
 }
 
@@ -134,23 +160,42 @@ fn a_secret_s_own_file_is_looked_at_instead_of_the_configuration() {
 fn an_initiator_s_secret_that_others_may_read_is_refused() {
     let secret = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(secret.path(), "correct-horse-battery\n").expect("a temporary file");
-    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640)).expect("our own file");
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640))
+        .expect("our own file");
     let server = Server::serving(&["disk=ram:1MiB"]);
-    let url = format!("{}?secret-file={}", server.url("disk"), secret.path().display());
+    let url = format!(
+        "{}?secret-file={}",
+        server.url("disk"),
+        secret.path().display()
+    );
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let said = refused(command.args(["info", &url.replace("iscsi://", "iscsi://alice@")]));
-    assert!(said.contains("mode 640") && said.contains("chmod 600") && !said.contains("horse"), "{said}");
+    assert!(
+        said.contains("mode 640") && said.contains("chmod 600") && !said.contains("horse"),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_secret_in_a_mistaken_line_or_argument_is_not_repeated() {
     for mistake in ["\"hush", "hush-hush", "\"hush\""] {
-        let said =
-            checked(&WITH_SECRET.replace("\"correct-horse-battery\"", mistake), 0o600).expect_failure();
-        assert!(said.contains("linerate.toml:9:") && !said.contains("hush"), "{said}");
+        let said = checked(
+            &WITH_SECRET.replace("\"correct-horse-battery\"", mistake),
+            0o600,
+        )
+        .expect_failure();
+        assert!(
+            said.contains("linerate.toml:9:") && !said.contains("hush"),
+            "{said}"
+        );
     }
     let state = tempfile::tempdir().expect("a temporary folder");
-    let said =
-        refused(&mut serving("disk=delay:5ms:[iscsi://joe%hush-hush-hush@san1/iqn.x/0]", state.path()));
-    assert!(said.contains("iscsi://joe%****") && !said.contains("hush"), "{said}");
+    let said = refused(&mut serving(
+        "disk=delay:5ms:[iscsi://joe%hush-hush-hush@san1/iqn.x/0]",
+        state.path(),
+    ));
+    assert!(
+        said.contains("iscsi://joe%****") && !said.contains("hush"),
+        "{said}"
+    );
 }

@@ -20,7 +20,10 @@ const TARGET: &str = "iqn.2026-01.com.example:t";
 
 fn reload(server: &Server, options: &[&str]) -> Ended {
     let control = server.state().join("control").display().to_string();
-    run(LINERATE, &[&["server", "reload", "--control", &control], options].concat())
+    run(
+        LINERATE,
+        &[&["server", "reload", "--control", &control], options].concat(),
+    )
 }
 
 fn url(port: u16, lun: u16) -> String {
@@ -29,12 +32,21 @@ fn url(port: u16, lun: u16) -> String {
 
 /// The sense key and code with which TEST UNIT READY is rejected, if it is.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
-    let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-    answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))
+    let answer = lun
+        .command(cdb::test_unit_ready(), Transfer::None)
+        .await
+        .expect("an answer");
+    answer
+        .sense
+        .map(|sense| (sense.key, sense.code, sense.qualifier))
 }
 
 async fn numbers(lun: &RemoteLun) -> Vec<u64> {
-    let luns = lun.unit().report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
+    let luns = lun
+        .unit()
+        .report_luns(LunSelection::Ordinary)
+        .await
+        .expect("REPORT LUNS");
     luns.iter().map(|lun| lun.0 >> 48).collect()
 }
 
@@ -60,7 +72,9 @@ fn served(change: impl FnOnce(String) -> String) -> Option<Server> {
 
 #[test]
 fn a_lun_that_is_added_is_seen_without_another_login() {
-    let Some(mut server) = Server::configured(BASE) else { return };
+    let Some(mut server) = Server::configured(BASE) else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
@@ -71,10 +85,18 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
         server.reconfigure(&format!("{text}[volume.c]\nspec = \"ram:1MiB\"\n"));
         let said = reload(&server, &[]).expect_success();
         assert!(said.contains("+ volume c = ram:1MiB"), "{said}");
-        assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        assert_eq!(
+            attention(&lun).await,
+            Some((6, 0x3f, 0x0e)),
+            "REPORTED LUNS DATA HAS CHANGED"
+        );
         assert_eq!(attention(&lun).await, None, "it is reported once");
         assert_eq!(numbers(&lun).await, [0, 1, 0x4000 + 300]);
-        assert_eq!(attention(&other).await, None, "REPORT LUNS at any LUN settles it for all");
+        assert_eq!(
+            attention(&other).await,
+            None,
+            "REPORT LUNS at any LUN settles it for all"
+        );
         drop(other);
         let new = lun.target().lun(300).await.expect("the new LUN");
         assert_eq!(new.geometry().blocks, Blocks(2048));
@@ -86,16 +108,28 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
 
 #[test]
 fn what_is_in_use_is_taken_away_by_force_alone() {
-    let Some(mut server) = served(|text| text.replace(", { lun = 1, volume = \"b\" }]", "]")) else { return };
+    let Some(mut server) = served(|text| text.replace(", { lun = 1, volume = \"b\" }]", "]"))
+    else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         let refused = reload(&server, &[]);
         assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-        assert!(refused.said.contains("uses LUN 1 of iqn.2026-01.com.example:t"), "{}", refused.said);
+        assert!(
+            refused
+                .said
+                .contains("uses LUN 1 of iqn.2026-01.com.example:t"),
+            "{}",
+            refused.said
+        );
         assert_eq!(attention(&lun).await, None, "nothing has changed");
         assert_eq!(numbers(&lun).await, [0, 1]);
         let told = reload(&server, &["--dry-run"]).expect_success();
-        assert!(told.contains("- volume b") && told.contains("in use:"), "{told}");
+        assert!(
+            told.contains("- volume b") && told.contains("in use:"),
+            "{told}"
+        );
         reload(&server, &["--force"]).expect_success();
         assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)));
         assert_eq!(numbers(&lun).await, [0]);
@@ -109,13 +143,27 @@ fn what_is_in_use_is_taken_away_by_force_alone() {
 #[test]
 fn a_lun_whose_device_hangs_can_be_taken_away() {
     let text = BASE.replace("ram:4MiB", "fault:[ram:4MiB]");
-    let Some(mut server) = Server::configured(&text) else { return };
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
-        let (lun, hung) = (attached(&url(server.port(), 0)).await, attached(&url(server.port(), 1)).await);
-        run(LINERATE, &["server", "fault", "b", "hang", "--control", &control]).expect_success();
+        let (lun, hung) = (
+            attached(&url(server.port(), 0)).await,
+            attached(&url(server.port(), 1)).await,
+        );
+        run(
+            LINERATE,
+            &["server", "fault", "b", "hang", "--control", &control],
+        )
+        .expect_success();
         let write = reactor::spawn(async move {
-            let answer = hung.command(cdb::read_16(0, 8), Transfer::into_all_of(Buffer::zeroed(4096))).await;
+            let answer = hung
+                .command(
+                    cdb::read_16(0, 8),
+                    Transfer::into_all_of(Buffer::zeroed(4096)),
+                )
+                .await;
             (hung, answer.expect("an answer").status)
         });
         while in_flight(&control) == 0 {
@@ -129,8 +177,15 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
         assert!(said.contains("- volume b"), "{said}");
         let (hung, status) = write.await;
         assert_eq!(status, 0x40, "TASK ABORTED");
-        let gone = hung.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-        assert_eq!(gone.sense.map(|sense| (sense.key, sense.code)), Some((5, 0x25)), "no such LUN");
+        let gone = hung
+            .command(cdb::test_unit_ready(), Transfer::None)
+            .await
+            .expect("an answer");
+        assert_eq!(
+            gone.sense.map(|sense| (sense.key, sense.code)),
+            Some((5, 0x25)),
+            "no such LUN"
+        );
         assert_eq!(numbers(&lun).await, [0]);
         lun.close().await;
     });
@@ -143,22 +198,34 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
 #[test]
 fn a_volume_is_replaced_while_logins_are_in_progress() {
     let nbd = free_port();
-    let text = format!("{BASE}[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[[nbd.export]]\nvolume = \"b\"\n");
-    let Some(mut server) = Server::configured(&text) else { return };
+    let text =
+        format!("{BASE}[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[[nbd.export]]\nvolume = \"b\"\n");
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let mut client = TcpStream::connect(("127.0.0.1", nbd)).expect("a listener");
-    client.read_exact(&mut [0; 18]).expect("the greeting of NBD");
+    client
+        .read_exact(&mut [0; 18])
+        .expect("the greeting of NBD");
     let mut initiator = TcpStream::connect(("127.0.0.1", server.port())).expect("a listener");
-    let mut keys =
-        format!("InitiatorName=iqn.2000-01.com.example:i\0TargetName={TARGET}\0SessionType=Normal\0")
-            .into_bytes();
+    let mut keys = format!(
+        "InitiatorName=iqn.2000-01.com.example:i\0TargetName={TARGET}\0SessionType=Normal\0"
+    )
+    .into_bytes();
     let mut header = [0; 48];
     header[0] = 0x43; // a login request in the security stage, which it does not ask to leave
     header[5..8].copy_from_slice(&(keys.len() as u32).to_be_bytes()[1..]);
     header[8] = 0x80; // an ISID
     keys.resize(keys.len().next_multiple_of(4), 0);
-    initiator.write_all(&[&header[..], &keys].concat()).expect("sent");
+    initiator
+        .write_all(&[&header[..], &keys].concat())
+        .expect("sent");
     initiator.read_exact(&mut header).expect("a login response");
-    assert_eq!((header[0] & 0x3f, header[36]), (0x23, 0), "a login that continues: {header:02x?}");
+    assert_eq!(
+        (header[0] & 0x3f, header[36]),
+        (0x23, 0),
+        "a login that continues: {header:02x?}"
+    );
     let text = text.replace("{port}", &server.port().to_string());
     server.reconfigure(&text.replace("ram:4MiB", "ram:1MiB"));
     let said = reload(&server, &[]).expect_success();
@@ -174,14 +241,27 @@ fn a_volume_is_replaced_while_logins_are_in_progress() {
 /// A volume has two LUNs. When one is removed, the commands of the other continue.
 #[test]
 fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
-    let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]").replace("volume = \"b\"", "volume = \"a\"");
-    let Some(mut server) = Server::configured(&text) else { return };
+    let text = BASE
+        .replace("ram:8MiB", "fault:[ram:8MiB]")
+        .replace("volume = \"b\"", "volume = \"a\"");
+    let Some(mut server) = Server::configured(&text) else {
+        return;
+    };
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
-        run(LINERATE, &["server", "fault", "a", "hang", "--control", &control]).expect_success();
+        run(
+            LINERATE,
+            &["server", "fault", "a", "hang", "--control", &control],
+        )
+        .expect_success();
         let read = reactor::spawn(async move {
-            let answer = lun.command(cdb::read_16(0, 8), Transfer::into_all_of(Buffer::zeroed(4096))).await;
+            let answer = lun
+                .command(
+                    cdb::read_16(0, 8),
+                    Transfer::into_all_of(Buffer::zeroed(4096)),
+                )
+                .await;
             (lun, answer.expect("an answer").status)
         });
         while in_flight(&control) == 0 {
@@ -191,7 +271,11 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
         server.reconfigure(&text.replace(", { lun = 1, volume = \"a\" }]", "]"));
         let said = reload(&server, &["--force"]).expect_success();
         assert!(said.contains("LUN 1 = a"), "{said}");
-        run(LINERATE, &["server", "fault", "a", "pass", "--control", &control]).expect_success();
+        run(
+            LINERATE,
+            &["server", "fault", "a", "pass", "--control", &control],
+        )
+        .expect_success();
         let (lun, status) = read.await;
         assert_eq!(status, 0, "GOOD");
         assert_eq!(numbers(&lun).await, [0]);
@@ -201,41 +285,72 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
 }
 
 fn in_flight(control: &str) -> u64 {
-    let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
+    let said = run(
+        LINERATE,
+        &["server", "sessions", "--json", "--control", control],
+    )
+    .expect_success();
     let sessions = listed("sessions", &said);
-    sessions.iter().filter_map(|session| session["in_flight"].as_u64()).sum()
+    sessions
+        .iter()
+        .filter_map(|session| session["in_flight"].as_u64())
+        .sum()
 }
 
 #[test]
 fn a_target_that_is_gone_asks_its_initiators_to_log_out() {
-    let Some(server) = served(|text| text.replace("com.example:t", "com.example:other")) else { return };
+    let Some(server) = served(|text| text.replace("com.example:t", "com.example:other")) else {
+        return;
+    };
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         assert_eq!(reload(&server, &[]).status.code(), Some(2), "it is in use");
         reload(&server, &["--force"]).expect_success();
         let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await;
-        assert!(!answer.is_ok_and(|answer| answer.status == 0), "there is no such LUN any more");
+        assert!(
+            !answer.is_ok_and(|answer| answer.status == 0),
+            "there is no such LUN any more"
+        );
         drop(lun);
     });
-    until("a log line about the logout", || server.log().is_empty() || sessions_of(&server) == 0);
+    until("a log line about the logout", || {
+        server.log().is_empty() || sessions_of(&server) == 0
+    });
 }
 
 fn sessions_of(server: &Server) -> usize {
     let control = server.state().join("control").display().to_string();
-    let said = run(LINERATE, &["server", "sessions", "--json", "--control", &control]).expect_success();
+    let said = run(
+        LINERATE,
+        &["server", "sessions", "--json", "--control", &control],
+    )
+    .expect_success();
     listed("sessions", &said).len()
 }
 
 #[test]
 fn a_mistake_changes_nothing_and_is_shown_at_its_place() {
-    let Some(mut server) = served(|text| text.replace("ram:4MiB", "ram:4MyB")) else { return };
+    let Some(mut server) = served(|text| text.replace("ram:4MiB", "ram:4MyB")) else {
+        return;
+    };
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(refused.said.contains("linerate.toml:7:13: unknown unit `MyB`"), "{}", refused.said);
+    assert!(
+        refused
+            .said
+            .contains("linerate.toml:7:13: unknown unit `MyB`"),
+        "{}",
+        refused.said
+    );
     // A volume that cannot be opened and an address in use are also detected before anything changes.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let text = BASE.replace("{port}", &server.port().to_string()).replace("lun = 1", "lun = 2");
-    let portal = format!("[[portal]]\nlisten = \"{}\"\n", taken.local_addr().expect("its address"));
+    let text = BASE
+        .replace("{port}", &server.port().to_string())
+        .replace("lun = 1", "lun = 2");
+    let portal = format!(
+        "[[portal]]\nlisten = \"{}\"\n",
+        taken.local_addr().expect("its address")
+    );
     for (text, says) in [
         (
             text.replace("ram:4MiB", "file:/nowhere/b")
@@ -262,7 +377,9 @@ fn a_mistake_changes_nothing_and_is_shown_at_its_place() {
 fn a_hangup_has_the_configuration_read_again() {
     // Nothing is removed: initiators, below, are logged in at the same time, and resources in use stay.
     let more = "volume = \"b\" }, { lun = 2, volume = \"b\" }]";
-    let Some(mut server) = served(|text| text.replace("volume = \"b\" }]", more)) else { return };
+    let Some(mut server) = served(|text| text.replace("volume = \"b\" }]", more)) else {
+        return;
+    };
     server.signal("HUP");
     in_a_world(async {
         let mut is_there = false;
@@ -279,12 +396,17 @@ fn a_hangup_has_the_configuration_read_again() {
 /// reason.
 #[test]
 fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
-    let Some(mut server) = Server::configured(BASE) else { return };
+    let Some(mut server) = Server::configured(BASE) else {
+        return;
+    };
     let base = BASE.replace("{port}", &server.port().to_string());
     let with = |keys: &str| base.replace("ram:4MiB\"", &format!("ram:4MiB\"\n{keys}"));
     let slow = |text: String| text.replace("ram:4MiB", "delay:0ms:[ram:4MiB]");
     in_a_world(async {
-        let luns = [attached(&url(server.port(), 1)).await, attached(&url(server.port(), 1)).await];
+        let luns = [
+            attached(&url(server.port(), 1)).await,
+            attached(&url(server.port(), 1)).await,
+        ];
         for (text, is_changed) in [
             (with("product = \"other\""), true),
             (with("serial = \"B12\""), true),
@@ -297,7 +419,11 @@ fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
             for lun in &luns {
                 let told = attentions(lun).await;
                 assert!(told.contains(&(0x29, 0x00)), "POWER ON: {told:x?}");
-                assert_eq!(told.contains(&(0x3f, 0x03)), is_changed, "{told:x?} after {text}");
+                assert_eq!(
+                    told.contains(&(0x3f, 0x03)),
+                    is_changed,
+                    "{told:x?} after {text}"
+                );
             }
         }
         for lun in luns {
@@ -311,8 +437,13 @@ fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
 async fn attentions(lun: &RemoteLun) -> Vec<(u8, u8)> {
     let mut told = Vec::new();
     loop {
-        let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-        let Some(sense) = answer.sense else { return told };
+        let answer = lun
+            .command(cdb::test_unit_ready(), Transfer::None)
+            .await
+            .expect("an answer");
+        let Some(sense) = answer.sense else {
+            return told;
+        };
         assert!(sense.is_unit_attention(), "{sense:x?}");
         told.push((sense.code, sense.qualifier));
     }
@@ -328,8 +459,14 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
         return;
     };
     let identity = |server: &Server| {
-        let said = run("iscsi-inq", &["-e", "1", "-c", "131", &url(server.port(), 1)]).expect_success();
-        said.lines().filter(|line| line.contains("Designator:")).collect::<String>()
+        let said = run(
+            "iscsi-inq",
+            &["-e", "1", "-c", "131", &url(server.port(), 1)],
+        )
+        .expect_success();
+        said.lines()
+            .filter(|line| line.contains("Designator:"))
+            .collect::<String>()
     };
     if !installed(&["iscsi-inq"]) {
         return;
@@ -338,7 +475,10 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     let said = reload(&server, &[]).expect_success();
     assert!(said.contains("~ volume b is renamed to c"), "{said}");
     assert_eq!(identity(&server), before);
-    assert!(server.state().join("volumes/c/uuid").exists() && !server.state().join("volumes/b").exists());
+    assert!(
+        server.state().join("volumes/c/uuid").exists()
+            && !server.state().join("volumes/b").exists()
+    );
     server.stop();
     server.restart();
     assert_eq!(identity(&server), before);
@@ -357,7 +497,11 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     std::fs::create_dir(server.state().join("volumes/c")).expect("a folder");
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("volume b cannot be renamed to c"), "{}", refused.said);
+    assert!(
+        refused.said.contains("volume b cannot be renamed to c"),
+        "{}",
+        refused.said
+    );
     in_a_world(async {
         let lun = attached(&url(server.port(), 1)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
@@ -369,13 +513,19 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
 /// A volume that cannot be changed keeps its old configuration, and the next reload retries the change.
 #[test]
 fn what_cannot_be_opened_again_stays_what_it_was() {
-    let Some(mut server) = Server::configured(BASE) else { return };
+    let Some(mut server) = Server::configured(BASE) else {
+        return;
+    };
     let state = server.state().to_owned();
     let text = BASE.replace("{port}", &server.port().to_string());
     server.reconfigure(&text.replace("ram:4MiB", &format!("file:{}/late", state.display())));
     let failed = reload(&server, &[]);
     assert_eq!(failed.status.code(), Some(1), "{}", failed.said);
-    assert!(failed.said.contains("the volume is unchanged"), "{}", failed.said);
+    assert!(
+        failed.said.contains("the volume is unchanged"),
+        "{}",
+        failed.said
+    );
     let blocks = |server: &Server| {
         in_a_world(async {
             let lun = attached(&url(server.port(), 1)).await;
@@ -398,8 +548,12 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     let file = |name: &str| format!("file:{}?size=64MiB", folder.path().join(name).display());
     let set = format!("raid1:[{},{}]", file("one"), file("two"));
     run(LINERATE, &["raid", "create", &set, "--yes"]).expect_success();
-    let base = BASE.replace("ram:8MiB", &set).replace("ram:4MiB", &file("disk"));
-    let Some(mut server) = Server::configured(&base) else { return };
+    let base = BASE
+        .replace("ram:8MiB", &set)
+        .replace("ram:4MiB", &file("disk"));
+    let Some(mut server) = Server::configured(&base) else {
+        return;
+    };
     let text = base.replace("{port}", &server.port().to_string());
     server.reconfigure(&text.replace("/disk?size=64MiB", "/disk?size=64MiB&direct=off"));
     reload(&server, &[]).expect_success();
@@ -415,13 +569,19 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
 /// renamed volume must still be the same volume.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuration_next() {
-    let Some(mut server) = Server::configured(BASE) else { return };
+    let Some(mut server) = Server::configured(BASE) else {
+        return;
+    };
     let base = BASE.replace("{port}", &server.port().to_string());
     let text = |round: u64| {
         let (name, previous) = (format!("n{round}"), format!("n{}", round.wrapping_sub(1)));
-        let renamed =
-            format!("[volume.{name}]\nprevious-name = \"{}\"", if round == 0 { "b" } else { &previous });
-        let text = base.replace("[volume.b]", &renamed).replace("\"b\" }", &format!("\"{name}\" }}"));
+        let renamed = format!(
+            "[volume.{name}]\nprevious-name = \"{}\"",
+            if round == 0 { "b" } else { &previous }
+        );
+        let text = base
+            .replace("[volume.b]", &renamed)
+            .replace("\"b\" }", &format!("\"{name}\" }}"));
         text.replace("lun = 1,", &format!("lun = {},", 1 + round % 2))
     };
     let uuid = std::fs::read_to_string(server.state().join("volumes/b/uuid")).expect("an identity");
@@ -430,7 +590,9 @@ fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuratio
         let control = server.state().join("control").display().to_string();
         let mut asking = Command::new(LINERATE);
         asking.args(["server", "reload", "--force", "--control", &control]);
-        asking.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        asking
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null());
         let mut asking = asking.spawn().expect("the linerate binary");
         thread::sleep(Duration::from_millis(7 * round)); // before, during or after the reload
         server.kill();
@@ -442,7 +604,11 @@ fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuratio
             lun.close().await;
         });
         let path = server.state().join(format!("volumes/n{round}/uuid"));
-        assert_eq!(std::fs::read_to_string(path).expect("an identity"), uuid, "round {round}");
+        assert_eq!(
+            std::fs::read_to_string(path).expect("an identity"),
+            uuid,
+            "round {round}"
+        );
     }
     server.stop();
 }

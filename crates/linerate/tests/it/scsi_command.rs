@@ -6,7 +6,11 @@ use crate::program::{Ended, run_command};
 use crate::server::Server;
 
 fn scsi(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).arg("scsi").args(arguments))
+    run_command(
+        Command::new(env!("CARGO_BIN_EXE_linerate"))
+            .arg("scsi")
+            .args(arguments),
+    )
 }
 
 /// The output of a verb with `--json`.
@@ -22,7 +26,11 @@ fn a_disk_tells_what_it_is() {
         return;
     }
     let url = server.url("disk");
-    assert!(scsi(&["inquiry", &url]).expect_success().contains("vendor         LINERATE"));
+    assert!(
+        scsi(&["inquiry", &url])
+            .expect_success()
+            .contains("vendor         LINERATE")
+    );
     assert_eq!(json(&["capacity", &url])["blocks"], 256);
     assert_eq!(json(&["vpd", &url, "b2"])["fields"]["LBPU"], 1);
     assert_eq!(json(&["modes", &url, "08"])["pages"][0]["fields"]["RCD"], 0);
@@ -66,13 +74,22 @@ fn what_is_written_over_is_named_first() {
     std::fs::write(&sector, boot_sector()).expect("a temporary file");
     let sector = sector.display().to_string();
     scsi(&["write-same", &url, "0", "1", "--block", &sector]).expect_success();
-    for verb in [&["unmap", &url, "0", "8"][..], &["sanitize", &url, "--block-erase"]] {
+    for verb in [
+        &["unmap", &url, "0", "8"][..],
+        &["sanitize", &url, "--block-erase"],
+    ] {
         let Ended { status, said } = scsi(verb);
         assert_eq!(status.code(), Some(2), "{said}");
-        assert!(said.contains("partition table") && said.contains("--yes"), "{said}");
+        assert!(
+            said.contains("partition table") && said.contains("--yes"),
+            "{said}"
+        );
     }
     scsi(&["unmap", &url, "0", "2048", "--yes"]).expect_success();
-    assert_eq!(json(&["lba-status", &url])["extents"][0]["status"], "deallocated");
+    assert_eq!(
+        json(&["lba-status", &url])["extents"][0]["status"],
+        "deallocated"
+    );
 }
 
 /// A partition table with one Linux partition.
@@ -99,7 +116,17 @@ fn blocks_are_replaced_only_if_they_are_what_they_should_be() {
     };
     let (zeros, ones) = (file("zeros", 0), file("ones", 1));
     let url = server.url("disk");
-    let replace = || scsi(&["compare-and-write", &url, "7", "--expect", &zeros, "--write", &ones]);
+    let replace = || {
+        scsi(&[
+            "compare-and-write",
+            &url,
+            "7",
+            "--expect",
+            &zeros,
+            "--write",
+            &ones,
+        ])
+    };
     replace().expect_success();
     let Ended { status, said } = replace();
     assert_eq!(status.code(), Some(10), "{said}");
@@ -121,10 +148,19 @@ fn one_command_releases_what_another_reserved() {
     let held = json(&["registrations", &theirs]);
     assert_eq!(held["reservation"]["type"], "write-exclusive");
     assert_eq!(held["registrations"].as_array().map(Vec::len), Some(2));
-    assert_eq!(scsi(&["clear", &theirs, "--key", "def"]).status.code(), Some(1), "a wrong key");
+    assert_eq!(
+        scsi(&["clear", &theirs, "--key", "def"]).status.code(),
+        Some(1),
+        "a wrong key"
+    );
     scsi(&["release", &ours, "--key", "abc"]).expect_success();
     scsi(&["clear", &theirs, "--key", "abc"]).expect_success();
-    assert_eq!(json(&["registrations", &ours])["registrations"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        json(&["registrations", &ours])["registrations"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
 }
 
 #[test]
@@ -134,8 +170,9 @@ fn a_mode_field_is_set_by_its_name() {
         return;
     }
     let url = server.url("disk");
-    let wce =
-        |more: &[&str]| json(&[&["modes", &url, "08"], more].concat())["pages"][0]["fields"]["WCE"].clone();
+    let wce = |more: &[&str]| {
+        json(&[&["modes", &url, "08"], more].concat())["pages"][0]["fields"]["WCE"].clone()
+    };
     assert_eq!(wce(&[]), 1);
     assert_eq!(wce(&["--set", "WCE=0"]), 0);
     assert_eq!(wce(&[]), 0);
@@ -147,7 +184,12 @@ fn a_mode_field_is_set_by_its_name() {
 fn functions_end_commands_and_resets_are_told() {
     let server = Server::serving(&["disk=ram:1MiB"]);
     let url = server.url("disk");
-    for function in ["abort-task-set", "clear-task-set", "reset-lun", "reset-target"] {
+    for function in [
+        "abort-task-set",
+        "clear-task-set",
+        "reset-lun",
+        "reset-target",
+    ] {
         scsi(&[function, &url]).expect_success();
     }
 }
@@ -160,11 +202,21 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
     }
     let url = server.url("disk");
     let said = scsi(&["raw", &url, "--cdb", "12 00 00 00 24 00", "--in", "36"]).expect_success();
-    assert!(said.starts_with("good, 36 bytes\n") && said.contains("LINERATE"), "{said}");
+    assert!(
+        said.starts_with("good, 36 bytes\n") && said.contains("LINERATE"),
+        "{said}"
+    );
     let synchronize = ["raw", &url, "--cdb", "35 00 00 00 00 00 00 00 00 00"];
     assert_eq!(scsi(&synchronize).status.code(), Some(2));
     // SANITIZE transfers no data, and a buffer for a response does not make it a query.
-    let Ended { status, said } = scsi(&["raw", &url, "--cdb", "48 82 00 00 00 00 00 00 00 00", "--in", "1"]);
+    let Ended { status, said } = scsi(&[
+        "raw",
+        &url,
+        "--cdb",
+        "48 82 00 00 00 00 00 00 00 00",
+        "--in",
+        "1",
+    ]);
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("--yes"), "{said}");
     scsi(&[&synchronize[..], &["--yes"]].concat()).expect_success();
@@ -177,10 +229,18 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
 fn a_command_that_only_looks_like_a_question_wants_to_be_meant() {
     let server = Server::serving(&["disk=ram:1MiB"]);
     let url = server.url("disk");
-    let raw = |cdb: &str| scsi(&["raw", &url, "--cdb", cdb, "--in", "32"]).status.code();
+    let raw = |cdb: &str| {
+        scsi(&["raw", &url, "--cdb", cdb, "--in", "32"])
+            .status
+            .code()
+    };
     for action in ["14", "15", "18", "19"] {
         assert_eq!(raw(&format!("9e {action} {:028}", 0)), Some(2), "{action}");
     }
     assert_eq!(raw(&format!("51 {:018}", 0)), Some(2));
-    assert_eq!(raw(&format!("9e 10 {:022} 20 00 00", 0)), Some(0), "READ CAPACITY(16)");
+    assert_eq!(
+        raw(&format!("9e 10 {:022} 20 00 00", 0)),
+        Some(0),
+        "READ CAPACITY(16)"
+    );
 }

@@ -52,7 +52,13 @@ impl Server {
             .collect();
         let kind = kind();
         let child = start(kind, port, &volumes, state.path());
-        Server { kind, child, port, volumes, state }
+        Server {
+            kind,
+            child,
+            port,
+            volumes,
+            state,
+        }
     }
 
     /// Serves the content of a configuration file, with `{port}` for a portal's port and `{state}` for the
@@ -67,7 +73,13 @@ impl Server {
         let text = text.replace("{state}", &state.path().display().to_string());
         write_configuration(&text, state.path());
         let child = start_linerate(port, &[], state.path());
-        Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
+        Some(Server {
+            kind: Kind::Linerate,
+            child,
+            port,
+            volumes: Vec::new(),
+            state,
+        })
     }
 
     /// The server's log so far; empty if it is not Linerate.
@@ -101,7 +113,11 @@ impl Server {
     /// The URL of a volume's logical unit, in the syntax of libiscsi and QEMU.
     pub(crate) fn url(&self, volume: &str) -> String {
         let lun = if self.is_ours() { 0 } else { 1 }; // tgt keeps LUN 0 for its controller
-        format!("iscsi://{}/{}/{lun}", self.portal(), self.target_name(volume))
+        format!(
+            "iscsi://{}/{}/{lun}",
+            self.portal(),
+            self.target_name(volume)
+        )
     }
 
     /// The directory of the server's persistent state.
@@ -138,7 +154,10 @@ impl Server {
 
     /// Kills the server (SIGKILL).
     pub(crate) fn kill(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .expect("a running server");
     }
 
     /// Replaces the server's configuration, for the next start or reload.
@@ -162,8 +181,12 @@ impl Drop for Server {
         let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();
         if self.kind == Kind::Tgt {
-            let _ = std::fs::remove_file(format!("/var/run/tgtd/socket.{}", control_port(self.port)));
-            let _ = std::fs::remove_file(format!("/var/run/tgtd/socket.{}.lock", control_port(self.port)));
+            let _ =
+                std::fs::remove_file(format!("/var/run/tgtd/socket.{}", control_port(self.port)));
+            let _ = std::fs::remove_file(format!(
+                "/var/run/tgtd/socket.{}.lock",
+                control_port(self.port)
+            ));
         }
     }
 }
@@ -171,12 +194,20 @@ impl Drop for Server {
 /// The binary under test with the arguments of a server.
 pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
     let configuration = std::fs::read_to_string(state.join(CONFIGURATION)).ok();
-    let has = |section: &str| configuration.as_ref().is_some_and(|text| text.contains(section));
+    let has = |section: &str| {
+        configuration
+            .as_ref()
+            .is_some_and(|text| text.contains(section))
+    };
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     if !has("[log]") {
         command.args(["--log", "warn"]);
     }
-    command.args(["serve", "--state"]).arg(state).arg("--control").arg(state.join("control"));
+    command
+        .args(["serve", "--state"])
+        .arg(state)
+        .arg("--control")
+        .arg(state.join("control"));
     // Addresses on the command line would replace those of the file.
     if !has("[[portal]]") {
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
@@ -204,7 +235,8 @@ pub(crate) fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(7919);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let numbers = PORTS.map(|_| first.wrapping_add(GIVEN.fetch_add(1, Relaxed)) % PORTS.len() as u32);
+    let numbers =
+        PORTS.map(|_| first.wrapping_add(GIVEN.fetch_add(1, Relaxed)) % PORTS.len() as u32);
     let mut ports = numbers.map(|number| (PORTS.start + number) as u16);
     ports.find(is_free).expect("a free port")
 }
@@ -236,15 +268,29 @@ fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
 /// Writes the configuration file. Only its owner can read it, because it may contain secrets.
 fn write_configuration(text: &str, state: &Path) {
     let path = state.join(CONFIGURATION);
-    let private = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
-    private.and_then(|mut file| file.write_all(text.as_bytes())).expect("a temporary file");
+    let private = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path);
+    private
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .expect("a temporary file");
 }
 
 /// Starts a server. Returns `None` if it ended before it was ready.
 fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
-    let log = File::options().create(true).append(true).open(state.join(LOG)).expect("a temporary file");
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(state.join(LOG))
+        .expect("a temporary file");
     let mut command = serve(port, volumes, state);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
     let mut child = command.spawn().expect("the linerate binary");
     if becomes_ready(child.stdout.take().expect("a pipe")) {
         return Some(child);
@@ -297,18 +343,37 @@ fn start_tgt(port: u16, state: &Path) -> Child {
     let child = command.spawn().expect("tgtd");
     let administer = |arguments: &[&str]| {
         run_command(
-            Command::new("tgtadm").args(["--control-port", &control, "--lld", "iscsi"]).args(arguments),
+            Command::new("tgtadm")
+                .args(["--control-port", &control, "--lld", "iscsi"])
+                .args(arguments),
         )
     };
-    let answers = || administer(&["--op", "show", "--mode", "sys"]).status.success();
+    let answers = || {
+        administer(&["--op", "show", "--mode", "sys"])
+            .status
+            .success()
+    };
     until("an answer of tgtd", answers);
     let image = image.display().to_string();
     let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
-    administer(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TGT_NAME]).expect_success();
+    administer(&[
+        "--op", "new", "--mode", "target", "--tid", "1", "-T", TGT_NAME,
+    ])
+    .expect_success();
     administer(&[&["--op", "new"], &unit[..], &["-b", &image]].concat()).expect_success();
-    administer(&[&["--op", "update"], &unit[..], &["--params", "thin_provisioning=1"]].concat())
-        .expect_success();
-    administer(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]).expect_success();
+    administer(
+        &[
+            &["--op", "update"],
+            &unit[..],
+            &["--params", "thin_provisioning=1"],
+        ]
+        .concat(),
+    )
+    .expect_success();
+    administer(&[
+        "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
+    ])
+    .expect_success();
     child
 }
 

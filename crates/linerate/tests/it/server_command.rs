@@ -31,7 +31,10 @@ lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both
 
 fn server(server: &Server, words: &[&str]) -> Ended {
     let control = server.state().join("control").display().to_string();
-    run(LINERATE, &[&["server", "--control", &control], words].concat())
+    run(
+        LINERATE,
+        &[&["server", "--control", &control], words].concat(),
+    )
 }
 
 fn reload(server: &Server) -> Ended {
@@ -52,29 +55,63 @@ fn url(server: &Server, lun: u16) -> String {
 }
 
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
-    let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-    answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))
+    let answer = lun
+        .command(cdb::test_unit_ready(), Transfer::None)
+        .await
+        .expect("an answer");
+    answer
+        .sense
+        .map(|sense| (sense.key, sense.code, sense.qualifier))
 }
 
 #[test]
 fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() {
-    let Some(mut served) = Server::configured(BASE) else { return };
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
     let before = text(&served);
     let image = served.state().join("g.img").display().to_string();
     in_a_world(async {
         let first = attached(&url(&served, 0)).await;
-        let said = server(&served, &["add", &format!("g=file:{image}?size=2MiB"), "--target", TARGET]);
+        let said = server(
+            &served,
+            &[
+                "add",
+                &format!("g=file:{image}?size=2MiB"),
+                "--target",
+                TARGET,
+            ],
+        );
         let said = said.expect_success();
-        assert!(said.contains("+ volume g = file:") && said.contains("LUN 2 = g"), "{said}");
-        assert_eq!(attention(&first).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        assert!(
+            said.contains("+ volume g = file:") && said.contains("LUN 2 = g"),
+            "{said}"
+        );
+        assert_eq!(
+            attention(&first).await,
+            Some((6, 0x3f, 0x0e)),
+            "REPORTED LUNS DATA HAS CHANGED"
+        );
         let lun = first.target().lun(2).await.expect("the new LUN");
         assert_eq!(lun.geometry().blocks, Blocks(4096));
-        assert!(text(&served).contains("[volume.g]\nspec = \"file:"), "{}", text(&served));
+        assert!(
+            text(&served).contains("[volume.g]\nspec = \"file:"),
+            "{}",
+            text(&served)
+        );
 
         server(&served, &["resize", "g", "3MiB"]).expect_success();
-        assert_eq!(attention(&lun).await, Some((6, 0x2a, 0x09)), "CAPACITY DATA HAS CHANGED");
+        assert_eq!(
+            attention(&lun).await,
+            Some((6, 0x2a, 0x09)),
+            "CAPACITY DATA HAS CHANGED"
+        );
         assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20);
-        assert!(text(&served).contains("g.img?size=3MiB"), "{}", text(&served));
+        assert!(
+            text(&served).contains("g.img?size=3MiB"),
+            "{}",
+            text(&served)
+        );
         assert_eq!(reload(&served).expect_success(), "no changes\n");
 
         let in_use = server(&served, &["remove", "g"]);
@@ -82,14 +119,25 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
         assert!(in_use.said.contains("uses LUN 2 of"), "{}", in_use.said);
         assert!(text(&served).contains("[volume.g]"), "nothing has changed");
         let dry = server(&served, &["remove", "g", "--dry-run"]).expect_success();
-        assert!(dry.contains("- volume g") && text(&served).contains("[volume.g]"), "{dry}");
+        assert!(
+            dry.contains("- volume g") && text(&served).contains("[volume.g]"),
+            "{dry}"
+        );
         server(&served, &["remove", "g", "--force"]).expect_success();
-        assert_eq!(attention(&first).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        assert_eq!(
+            attention(&first).await,
+            Some((6, 0x3f, 0x0e)),
+            "REPORTED LUNS DATA HAS CHANGED"
+        );
         drop(lun);
         first.close().await;
     });
     assert_eq!(text(&served), before, "what came is gone, and nothing else");
-    assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20, "what is on it stays");
+    assert_eq!(
+        std::fs::metadata(&image).expect("the image").len(),
+        3 << 20,
+        "what is on it stays"
+    );
     served.kill();
     served.restart();
     assert_eq!(reload(&served).expect_success(), "no changes\n");
@@ -107,24 +155,40 @@ fn who_may_not_use_a_target_may_not_use_its_next_volume() {
          [[nbd.export]]\nvolume = \"a\"\nnetworks = [\"192.0.2.0/24\"]\n"
     );
     let luns = "lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both";
-    let Some(mut served) = Server::configured(&BASE.replace(luns, &access)) else { return };
+    let Some(mut served) = Server::configured(&BASE.replace(luns, &access)) else {
+        return;
+    };
     let stranger = |served: &Server| {
         let url = Url::parse(&url(served, 0)).expect("a URL");
         let outcome = in_a_world(async { iscsi_client::open(&url, random).await.map(drop) });
-        let over_nbd = run(LINERATE, &["info", &format!("nbd://127.0.0.1:{nbd}/a")]).expect_failure();
+        let over_nbd =
+            run(LINERATE, &["info", &format!("nbd://127.0.0.1:{nbd}/a")]).expect_failure();
         (outcome.expect_err("a stranger").to_string(), over_nbd)
     };
     let before = stranger(&served);
     let removed = server(&served, &["remove", "a"]).expect_success();
-    assert!(removed.contains("has no LUN left, and stays for listed initiators"), "{removed}");
+    assert!(
+        removed.contains("has no LUN left, and stays for listed initiators"),
+        "{removed}"
+    );
     let added = server(&served, &["add", "b=ram:4MiB", "--target", TARGET]).expect_success();
     assert!(added.contains("LUN 0 = b for listed initiators"), "{added}");
-    let again = server(&served, &["add", "c=ram:4MiB", "--front-end", "nbd", "--target", "a"]);
+    let again = server(
+        &served,
+        &["add", "c=ram:4MiB", "--front-end", "nbd", "--target", "a"],
+    );
     let again = again.expect_success();
-    assert!(again.contains("NBD export a = c for listed networks"), "{again}");
+    assert!(
+        again.contains("NBD export a = c for listed networks"),
+        "{again}"
+    );
     assert_eq!(stranger(&served), before);
     in_a_world(async {
-        let host = attached(&format!("{}?initiator=iqn.2026-01.com.example:host", url(&served, 0))).await;
+        let host = attached(&format!(
+            "{}?initiator=iqn.2026-01.com.example:host",
+            url(&served, 0)
+        ))
+        .await;
         assert_eq!(host.geometry().blocks, Blocks(8192));
         host.close().await;
     });
@@ -136,18 +200,38 @@ fn others_initiators_find_a_volume_that_is_added() {
     if !installed(&["iscsi-ls", "iscsi-readcapacity16"]) {
         return;
     }
-    let Some(mut served) = Server::configured(BASE) else { return };
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
     server(&served, &["add", "new=ram:16MiB"]).expect_success();
-    let found = run("iscsi-ls", &["-s", &format!("iscsi://127.0.0.1:{}", served.port())]).expect_success();
+    let found = run(
+        "iscsi-ls",
+        &["-s", &format!("iscsi://127.0.0.1:{}", served.port())],
+    )
+    .expect_success();
     assert!(found.contains("iqn.2026-01.io.linerate:new"), "{found}");
-    let url = format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:new/0", served.port());
+    let url = format!(
+        "iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:new/0",
+        served.port()
+    );
     let capacity = run("iscsi-readcapacity16", &[url]).expect_success();
-    assert!(capacity.contains("32767"), "16 MiB of 512 bytes: {capacity}");
+    assert!(
+        capacity.contains("32767"),
+        "16 MiB of 512 bytes: {capacity}"
+    );
     let listed = server(&served, &["list"]).expect_success();
-    assert!(listed.lines().any(|line| line.starts_with("new") && line.contains("16MiB")), "{listed}");
+    assert!(
+        listed
+            .lines()
+            .any(|line| line.starts_with("new") && line.contains("16MiB")),
+        "{listed}"
+    );
     let json = server(&served, &["list", "--json"]).expect_success();
     let volumes = crate::sessions::listed("volumes", &json);
-    assert_eq!(volumes[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new", "{json}");
+    assert_eq!(
+        volumes[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new",
+        "{json}"
+    );
     assert_eq!(volumes[2]["bytes"], 16 << 20);
     served.stop();
 }
@@ -156,7 +240,9 @@ fn others_initiators_find_a_volume_that_is_added() {
 #[test]
 fn events_are_told_as_they_happen() {
     let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]");
-    let Some(mut served) = Server::configured(&text) else { return };
+    let Some(mut served) = Server::configured(&text) else {
+        return;
+    };
     let mut events = Events::of(&served);
     in_a_world(async {
         let lun = attached(&url(&served, 0)).await;
@@ -169,26 +255,51 @@ fn events_are_told_as_they_happen() {
         assert_eq!(applied["changes"][0], "+ volume g = ram:2MiB");
         server(&served, &["resize", "f", "2MiB"]).expect_success();
         assert_eq!(events.next("volume-grown")["bytes"], 2 << 20);
-        let renamed = self::text(&served).replace("[volume.f]", "[volume.f2]\nprevious-name = \"f\"");
+        let renamed =
+            self::text(&served).replace("[volume.f]", "[volume.f2]\nprevious-name = \"f\"");
         let renamed = renamed.replace("volume = \"f\"", "volume = \"f2\"");
         std::fs::write(configuration(&served), &renamed).expect("written");
         reload(&served).expect_success();
         assert_eq!(events.next("volume-renamed")["volume"], "f2");
-        std::fs::write(configuration(&served), renamed.replace("ram:2MiB", "rom:2MiB")).expect("written");
+        std::fs::write(
+            configuration(&served),
+            renamed.replace("ram:2MiB", "rom:2MiB"),
+        )
+        .expect("written");
         assert_eq!(reload(&served).status.code(), Some(2));
         let refused = events.next("reload-refused");
-        assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("rom")), "{refused}");
+        assert!(
+            refused["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains("rom")),
+            "{refused}"
+        );
         std::fs::write(configuration(&served), renamed).expect("written");
 
         let control = served.state().join("control").display().to_string();
-        let fault =
-            |mode| run(LINERATE, &["server", "fault", "a", mode, "--control", &control]).expect_success();
+        let fault = |mode| {
+            run(
+                LINERATE,
+                &["server", "fault", "a", mode, "--control", &control],
+            )
+            .expect_success()
+        };
         fault("fail");
-        let read = lun.command(cdb::read_16(0, 1), Transfer::into_all_of(block::Buffer::zeroed(512))).await;
+        let read = lun
+            .command(
+                cdb::read_16(0, 1),
+                Transfer::into_all_of(block::Buffer::zeroed(512)),
+            )
+            .await;
         assert_ne!(read.expect("an answer").status, 0);
         assert_eq!(events.next("volume-failed")["volume"], "a");
         fault("pass");
-        let read = lun.command(cdb::read_16(0, 1), Transfer::into_all_of(block::Buffer::zeroed(512))).await;
+        let read = lun
+            .command(
+                cdb::read_16(0, 1),
+                Transfer::into_all_of(block::Buffer::zeroed(512)),
+            )
+            .await;
         assert_eq!(read.expect("an answer").status, 0);
         assert_eq!(events.next("volume-recovered")["volume"], "a");
         server(&served, &["remove", "g"]).expect_success();
@@ -211,7 +322,9 @@ impl Events {
     fn of(server: &Server) -> Events {
         let control = server.state().join("control").display().to_string();
         let mut command = Command::new(LINERATE);
-        command.args(["server", "events", "--control", &control]).stdout(Stdio::piped());
+        command
+            .args(["server", "events", "--control", &control])
+            .stdout(Stdio::piped());
         let mut child = command.spawn().expect("the linerate binary");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         // The command receives no events until it has subscribed. Each of these requests is rejected, which
@@ -235,9 +348,13 @@ impl Events {
 
     /// Returns the next event of a kind, and skips others before it.
     fn next(&mut self, event: &str) -> serde_json::Value {
-        let mut lines =
-            self.lines.by_ref().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
-        lines.find(|line: &serde_json::Value| line["event"] == event).unwrap_or_else(|| panic!("no {event}"))
+        let mut lines = self
+            .lines
+            .by_ref()
+            .map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
+        lines
+            .find(|line: &serde_json::Value| line["event"] == event)
+            .unwrap_or_else(|| panic!("no {event}"))
     }
 }
 
@@ -255,41 +372,88 @@ fn a_server_without_a_file_says_that_it_will_not_last() {
         return;
     }
     let added = server(&served, &["add", "two=ram:2MiB"]);
-    assert!(added.status.success() && added.said.contains("is lost at a restart"), "{added:?}");
+    assert!(
+        added.status.success() && added.said.contains("is lost at a restart"),
+        "{added:?}"
+    );
     server(&served, &["remove", "one"]).expect_success();
     let last = server(&served, &["remove", "two"]);
-    assert!(!last.status.success() && last.said.contains("is the last volume"), "{}", last.said);
-    let masked = server(&served, &["add", "three=ram:2MiB", "--initiator", "iqn.2026-01.com.example:i"]);
-    assert!(masked.said.contains("no configuration file"), "{}", masked.said);
+    assert!(
+        !last.status.success() && last.said.contains("is the last volume"),
+        "{}",
+        last.said
+    );
+    let masked = server(
+        &served,
+        &[
+            "add",
+            "three=ram:2MiB",
+            "--initiator",
+            "iqn.2026-01.com.example:i",
+        ],
+    );
+    assert!(
+        masked.said.contains("no configuration file"),
+        "{}",
+        masked.said
+    );
     served.signal("HUP");
     let listed = server(&served, &["list"]).expect_success();
-    assert!(listed.contains("two") && !listed.contains("one "), "{listed}");
+    assert!(
+        listed.contains("two") && !listed.contains("one "),
+        "{listed}"
+    );
     served.stop();
 }
 
 #[test]
 fn a_mistake_changes_neither_what_is_served_nor_the_file() {
-    let Some(mut served) = Server::configured(BASE) else { return };
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
     let before = (text(&served), server(&served, &["list"]).expect_success());
     for (words, says) in [
         (&["add", "a=ram:1MiB"][..], "volume a already exists"),
         (&["add", "x=file:x.img?size=1MiB"], "use an absolute path"),
-        (&["add", "x=file:/nonexistent/x.img?size=1MiB"], "/nonexistent/x.img"),
+        (
+            &["add", "x=file:/nonexistent/x.img?size=1MiB"],
+            "/nonexistent/x.img",
+        ),
         (&["add", "x=rom:1MiB"], "did you mean"),
-        (&["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"], "LUN 2 is free"),
+        (
+            &["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"],
+            "LUN 2 is free",
+        ),
         (&["add", "x=ram:1MiB", "--target", "disk one"], "disk one"),
-        (&["add", "x=ram:1MiB", "--initiator", "a b*"], "is not the start of an iSCSI name"),
+        (
+            &["add", "x=ram:1MiB", "--initiator", "a b*"],
+            "is not the start of an iSCSI name",
+        ),
         (&["remove", "x"], "volume x does not exist"),
         (&["resize", "x", "1GiB"], "volume x does not exist"),
         (&["resize", "a", "1GiB"], "has no size="),
-        (&["resize", "f", "512KiB"], "only file volumes can be resized"),
-        (&["resize", "f", "1048577"], "linerate: 1048577B is not a whole number of 512-byte blocks; 1MiB is"),
+        (
+            &["resize", "f", "512KiB"],
+            "only file volumes can be resized",
+        ),
+        (
+            &["resize", "f", "1048577"],
+            "linerate: 1048577B is not a whole number of 512-byte blocks; 1MiB is",
+        ),
     ] {
         let refused = server(&served, words);
-        assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", refused.said);
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "{words:?}: {}",
+            refused.said
+        );
         assert!(refused.said.contains(says), "{words:?}: {}", refused.said);
     }
-    assert_eq!((text(&served), server(&served, &["list"]).expect_success()), before);
+    assert_eq!(
+        (text(&served), server(&served, &["list"]).expect_success()),
+        before
+    );
 
     std::fs::write(configuration(&served), format!("{}x = = 3\n", before.0)).expect("written");
     let file = configuration(&served).display().to_string();
@@ -299,7 +463,10 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
             server(&served, words).expect_failure(),
             run(LINERATE, &[&["server", "--config", &file], words].concat()).expect_failure(),
         ] {
-            assert!(said.contains(&format!("{file}:{line}:5: invalid TOML")), "{said}");
+            assert!(
+                said.contains(&format!("{file}:{line}:5: invalid TOML")),
+                "{said}"
+            );
         }
     }
     std::fs::write(configuration(&served), &before.0).expect("written");
@@ -307,8 +474,16 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let edited = before.0.replace("ram:8MiB", "ram:16MiB");
     std::fs::write(configuration(&served), &edited).expect("written");
     let unserved = server(&served, &["add", "x=ram:1MiB"]);
-    assert!(unserved.said.contains("`linerate server reload` first"), "{}", unserved.said);
-    assert!(unserved.said.contains("~ volume a = ram:16MiB"), "{}", unserved.said);
+    assert!(
+        unserved.said.contains("`linerate server reload` first"),
+        "{}",
+        unserved.said
+    );
+    assert!(
+        unserved.said.contains("~ volume a = ram:16MiB"),
+        "{}",
+        unserved.said
+    );
     assert_eq!(text(&served), edited);
     served.stop();
 }
@@ -316,7 +491,9 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
 /// A change that cannot be written to the file is still applied, and reported.
 #[test]
 fn a_file_that_cannot_be_written_is_told() {
-    let Some(mut served) = Server::configured(BASE) else { return };
+    let Some(mut served) = Server::configured(BASE) else {
+        return;
+    };
     let elsewhere = tempfile::tempdir().expect("a folder");
     let real = elsewhere.path().join("gone");
     let told = {
@@ -333,24 +510,41 @@ fn a_file_that_cannot_be_written_is_told() {
     };
     assert_eq!(told.status.code(), Some(1), "{}", told.said);
     assert!(told.said.contains("could not be written"), "{}", told.said);
-    assert!(server(&served, &["list"]).expect_success().contains("iqn.2026-01.io.linerate:x"));
+    assert!(
+        server(&served, &["list"])
+            .expect_success()
+            .contains("iqn.2026-01.io.linerate:x")
+    );
     served.stop();
 }
 
 #[test]
 fn what_to_type_on_a_host_is_told_and_works() {
-    let Some(served) = Server::configured(BASE) else { return };
+    let Some(served) = Server::configured(BASE) else {
+        return;
+    };
     // As parsed by a shell: a line with this ending continues on the next one.
     let usage = || {
         let told = server(&served, &["usage"]);
         assert_eq!(told.status.code(), Some(0), "{told:?}");
-        told.said.split(" \\\n").map(str::trim_start).collect::<Vec<_>>().join(" ")
+        told.said
+            .split(" \\\n")
+            .map(str::trim_start)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let told = usage();
-    let command = |program| told.lines().find_map(|line| line.split(program).nth(1)).expect(program);
+    let command = |program| {
+        told.lines()
+            .find_map(|line| line.split(program).nth(1))
+            .expect(program)
+    };
     let portal = served.portal();
     assert_eq!(command("iscsiadm -m discovery -t sendtargets -p "), portal);
-    assert_eq!(command("esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a "), portal);
+    assert_eq!(
+        command("esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a "),
+        portal
+    );
     if !installed(&["iscsi-ls", "iscsi-inq"]) {
         return;
     }
@@ -359,6 +553,9 @@ fn what_to_type_on_a_host_is_told_and_works() {
     let inquiry = run("iscsi-inq", &[command("iscsi-inq ").trim_matches('\'')]);
     assert!(inquiry.said.contains("LINERATE"), "{inquiry:?}");
     // A target added later is included.
-    assert_eq!(server(&served, &["add", "late=ram:1MiB"]).status.code(), Some(0));
+    assert_eq!(
+        server(&served, &["add", "late=ram:1MiB"]).status.code(),
+        Some(0)
+    );
     assert!(usage().contains("iqn.2026-01.io.linerate:late --login\n"));
 }

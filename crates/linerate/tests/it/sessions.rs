@@ -39,7 +39,9 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
 /// Like [`sessions`], for the server with this control socket.
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let command = command.args(["server", "sessions", "--json", "--control"]).arg(control);
+    let command = command
+        .args(["server", "sessions", "--json", "--control"])
+        .arg(control);
     listed("sessions", &run_command(command).expect_success())
 }
 
@@ -53,83 +55,132 @@ pub(crate) fn listed(name: &str, json: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn the_same_isid_replaces_a_session_and_another_begins_one() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut first = Peer::attach(&server, "disk", 1);
     let mut other = Peer::attach(&server, "disk", 2);
     assert_eq!(sessions(&server).len(), 2);
     let mut again = Peer::attach(&server, "disk", 1);
     assert_eq!(sessions(&server).len(), 2, "section 6.3.5: reinstated");
-    assert!(first.hear_the_end(PATIENCE), "the session that was replaced is closed");
+    assert!(
+        first.hear_the_end(PATIENCE),
+        "the session that was replaced is closed"
+    );
     other.write(0, &[1; BLOCK]);
     assert_eq!(again.read(0, 1), [1; BLOCK]);
     again.log_out();
     other.log_out();
-    until("a server without a session after the logouts", || sessions(&server).is_empty());
+    until("a server without a session after the logouts", || {
+        sessions(&server).is_empty()
+    });
 }
 
 #[test]
 fn the_same_cid_replaces_a_connection() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
-    peer.join(&server, 1).expect("section 6.3.4: the same again");
+    peer.join(&server, 1)
+        .expect("section 6.3.4: the same again");
     peer.write(0, &[7; BLOCK]);
     let newest = peer.connections() - 1;
     let read = peer.begin(newest, &read_10(0, 1), Moves::In(BLOCK as u32));
     assert_eq!(peer.answer(read).data, [7; BLOCK]);
     let seen = sessions(&server);
-    assert_eq!(seen[0]["connections"].as_array().map(Vec::len), Some(2), "{seen:?}");
+    assert_eq!(
+        seen[0]["connections"].as_array().map(Vec::len),
+        Some(2),
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn the_connections_of_a_session_keep_the_order_of_its_commands() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     (1..4).for_each(|cid| peer.join(&server, cid).expect("a connection"));
     let seen = sessions(&server);
-    assert_eq!((seen.len(), seen[0]["connections"].as_array().map(Vec::len)), (1, Some(4)), "{seen:?}");
+    assert_eq!(
+        (seen.len(), seen[0]["connections"].as_array().map(Vec::len)),
+        (1, Some(4)),
+        "{seen:?}"
+    );
     for round in 0..20 {
         let line = round % 4;
         peer.hold(line);
         let first = peer.begin(line, &[0; 6], Moves::Nothing);
         let second = peer.begin((line + 1) % 4, &[0; 6], Moves::Nothing);
-        assert_eq!(peer.end_within(second, Duration::from_millis(20)), None, "its turn has not come");
+        assert_eq!(
+            peer.end_within(second, Duration::from_millis(20)),
+            None,
+            "its turn has not come"
+        );
         peer.release(line);
         assert!(peer.answer(first).is_good() && peer.answer(second).is_good());
     }
     for round in 0..200 {
         let data = vec![round as u8; 8 * BLOCK];
-        let write =
-            peer.begin(round % 4, &write_10(8 * round as u32, data.len(), false), Moves::Out(data.clone()));
+        let write = peer.begin(
+            round % 4,
+            &write_10(8 * round as u32, data.len(), false),
+            Moves::Out(data.clone()),
+        );
         peer.answer(write).expect_good();
-        let read = peer.begin((round + 1) % 4, &read_10(8 * round as u32, 8), Moves::In(data.len() as u32));
-        assert_eq!(peer.answer(read).data, data, "what one connection wrote the next one reads");
+        let read = peer.begin(
+            (round + 1) % 4,
+            &read_10(8 * round as u32, 8),
+            Moves::In(data.len() as u32),
+        );
+        assert_eq!(
+            peer.answer(read).data,
+            data,
+            "what one connection wrote the next one reads"
+        );
     }
 }
 
 #[test]
 fn further_connections_come_only_to_sessions_that_have_room() {
-    let Some(server) = configured("[limits]\nconnections-per-session = 2", "") else { return };
+    let Some(server) = configured("[limits]\nconnections-per-session = 2", "") else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
-    assert_eq!(refusal(peer.join(&server, 2)), LoginStatus::TooManyConnections);
+    assert_eq!(
+        refusal(peer.join(&server, 2)),
+        LoginStatus::TooManyConnections
+    );
     let stranger = InitiatorConfig {
         tsih: Tsih(peer.attached.tsih.0 ^ 0x0f0f),
         cid: Cid(5),
         session: Some(peer.attached.parameters.clone()),
         ..to_disk(&server, 1)
     };
-    assert_eq!(refusal(Peer::log_in(&server, stranger)), LoginStatus::SessionDoesNotExist);
+    assert_eq!(
+        refusal(Peer::log_in(&server, stranger)),
+        LoginStatus::SessionDoesNotExist
+    );
     peer.write(0, &[1; BLOCK]);
 }
 
 #[test]
 fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
     peer.hold(1); // a write whose data never arrives
-    let lost = peer.begin(1, &write_10(0, 256 * BLOCK, false), Moves::Out(vec![1; 256 * BLOCK]));
+    let lost = peer.begin(
+        1,
+        &write_10(0, 256 * BLOCK, false),
+        Moves::Out(vec![1; 256 * BLOCK]),
+    );
     peer.cut(1);
     assert!(matches!(peer.end(lost), Ended::Without(_)));
     peer.write(0, &[2; BLOCK]);
@@ -138,7 +189,9 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
 
 #[test]
 fn digests_and_their_keys_from_end_to_end() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut config = to_disk(&server, 1);
     config.offers = Offers {
         header_digest: vec![DigestKind::Crc32c, DigestKind::None],
@@ -155,30 +208,48 @@ fn digests_and_their_keys_from_end_to_end() {
     }
     let seen = sessions(&server);
     let keys = &seen[0]["parameters"];
-    for (key, value) in [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C"), ("InitialR2T", "Yes")] {
+    for (key, value) in [
+        ("HeaderDigest", "CRC32C"),
+        ("DataDigest", "CRC32C"),
+        ("InitialR2T", "Yes"),
+    ] {
         assert_eq!(keys[key], value, "{key} in {keys}");
     }
     assert!(keys["MaxBurstLength"].is_u64(), "{keys}");
     assert_eq!(seen[0]["initiator"], "iqn.2026-01.com.example:peer");
     let mut table = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let said =
-        run_command(table.args(["server", "sessions", "--control"]).arg(server.state().join("control")))
-            .expect_success();
-    assert!(said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"), "{said}");
+    let said = run_command(
+        table
+            .args(["server", "sessions", "--control"])
+            .arg(server.state().join("control")),
+    )
+    .expect_success();
+    assert!(
+        said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"),
+        "{said}"
+    );
 }
 
 /// A reader would close its connection if the digest did not match the received bytes.
 #[test]
 fn blocks_that_are_overwritten_while_they_are_read_come_with_their_digest() {
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let mut config = to_disk(&server, 1);
     config.offers.data_digest = vec![DigestKind::Crc32c];
     let mut reader = Peer::log_in(&server, config).expect("a session").ready();
-    let mut writer = Peer::log_in(&server, to_disk(&server, 2)).expect("a session").ready();
+    let mut writer = Peer::log_in(&server, to_disk(&server, 2))
+        .expect("a session")
+        .ready();
     let is_done = &AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(move || {
-            for pattern in (0..=u8::MAX).cycle().take(5000).take_while(|_| !is_done.load(Relaxed)) {
+            for pattern in (0..=u8::MAX)
+                .cycle()
+                .take(5000)
+                .take_while(|_| !is_done.load(Relaxed))
+            {
                 writer.write(0, &[pattern; 256 * BLOCK]);
             }
         });
@@ -202,44 +273,92 @@ secret = "staple-of-the-target"
 
 #[test]
 fn chap_one_way_and_mutual_by_every_algorithm() {
-    let Some(server) = configured("", LOCK) else { return };
-    let account =
-        |name: &str, secret: &str| Credentials { name: name.into(), secret: Secret::new(secret.as_bytes()) };
+    let Some(server) = configured("", LOCK) else {
+        return;
+    };
+    let account = |name: &str, secret: &str| Credentials {
+        name: name.into(),
+        secret: Secret::new(secret.as_bytes()),
+    };
     let with = |algorithm, secret, target: Option<&str>| {
-        let challenge = Challenge { identifier: 9, bytes: vec![0x3c; 32] };
+        let challenge = Challenge {
+            identifier: 9,
+            bytes: vec![0x3c; 32],
+        };
         let target = target.map(|secret| (account("disk", secret), challenge));
-        let chap = ChapClaim { algorithms: vec![algorithm], initiator: account("alice", secret), target };
-        Peer::log_in(&server, InitiatorConfig { chap: Some(chap), ..to_disk(&server, 1) })
+        let chap = ChapClaim {
+            algorithms: vec![algorithm],
+            initiator: account("alice", secret),
+            target,
+        };
+        Peer::log_in(
+            &server,
+            InitiatorConfig {
+                chap: Some(chap),
+                ..to_disk(&server, 1)
+            },
+        )
     };
     for algorithm in Algorithm::ALL {
         with(algorithm, "correct-horse-battery", None).expect("one-way");
-        with(algorithm, "correct-horse-battery", Some("staple-of-the-target")).expect("mutual");
+        with(
+            algorithm,
+            "correct-horse-battery",
+            Some("staple-of-the-target"),
+        )
+        .expect("mutual");
         let wrong = with(algorithm, "wrong-horse-battery", None);
-        assert_eq!(refusal(wrong), LoginStatus::AuthenticationFailure, "{algorithm:?}");
-        let impostor = with(algorithm, "correct-horse-battery", Some("what-the-target-is-not"));
-        assert!(impostor.is_err(), "a target that proves nothing is none, by {algorithm:?}");
+        assert_eq!(
+            refusal(wrong),
+            LoginStatus::AuthenticationFailure,
+            "{algorithm:?}"
+        );
+        let impostor = with(
+            algorithm,
+            "correct-horse-battery",
+            Some("what-the-target-is-not"),
+        );
+        assert!(
+            impostor.is_err(),
+            "a target that proves nothing is none, by {algorithm:?}"
+        );
     }
-    assert_eq!(refusal(Peer::log_in(&server, to_disk(&server, 1))), LoginStatus::AuthenticationFailure);
+    assert_eq!(
+        refusal(Peer::log_in(&server, to_disk(&server, 1))),
+        LoginStatus::AuthenticationFailure
+    );
 }
 
 #[test]
 fn a_target_that_has_moved_says_where_to() {
     for permanent in [false, true] {
-        let redirect = format!("[target.redirect]\naddress = \"192.0.2.9:3260\"\npermanent = {permanent}");
-        let Some(server) = configured("", &redirect) else { return };
+        let redirect =
+            format!("[target.redirect]\naddress = \"192.0.2.9:3260\"\npermanent = {permanent}");
+        let Some(server) = configured("", &redirect) else {
+            return;
+        };
         let Err(NoLogin::Told(event)) = Peer::log_in(&server, to_disk(&server, 1)) else {
             panic!("no redirection")
         };
-        let expected = InitiatorEvent::Redirected { address: "192.0.2.9:3260".into(), permanent };
+        let expected = InitiatorEvent::Redirected {
+            address: "192.0.2.9:3260".into(),
+            permanent,
+        };
         assert_eq!(*event, expected);
     }
 }
 
 #[test]
 fn discovery_shows_to_each_what_it_may_use() {
-    let Some(server) = configured("", "initiators = [\"iqn.2026-01.com.example:peer\"]") else { return };
+    let Some(server) = configured("", "initiators = [\"iqn.2026-01.com.example:peer\"]") else {
+        return;
+    };
     let mut friend = Peer::log_in(&server, initiator(None, 1)).expect("a discovery session");
-    assert!(friend.targets("All").contains("TargetName=iqn.2026-01.io.linerate:disk\0"));
+    assert!(
+        friend
+            .targets("All")
+            .contains("TargetName=iqn.2026-01.io.linerate:disk\0")
+    );
     let stranger = InitiatorConfig {
         initiator_name: iscsi::name::Name::new("iqn.2026-01.com.example:eve").expect("a name"),
         ..initiator(None, 1)
@@ -254,15 +373,24 @@ fn discovery_shows_to_each_what_it_may_use() {
 fn a_normal_session_is_told_of_its_own_target_alone() {
     let other = "[[target]]\nname = \"iqn.2026-01.io.linerate:other\"\n\
                  lun = [{ lun = 0, volume = \"disk\" }]";
-    let Some(server) = configured("", other) else { return };
+    let Some(server) = configured("", other) else {
+        return;
+    };
     let mut peer = Peer::log_in(&server, to_disk(&server, 1)).expect("a session");
     let own = peer.targets("");
-    assert!(own.starts_with("TargetName=iqn.2026-01.io.linerate:disk\0") && !own.contains(":other"), "{own}");
+    assert!(
+        own.starts_with("TargetName=iqn.2026-01.io.linerate:disk\0") && !own.contains(":other"),
+        "{own}"
+    );
     assert_eq!(peer.targets("iqn.2026-01.io.linerate:disk"), own);
     assert_eq!(peer.targets("iqn.2026-01.io.linerate:other"), "");
     assert_eq!(peer.targets("All"), "SendTargets=Reject\0");
     let mut discovery = Peer::log_in(&server, initiator(None, 2)).expect("a discovery session");
-    assert!(discovery.targets("iqn.2026-01.io.linerate:other").contains(":other\0"));
+    assert!(
+        discovery
+            .targets("iqn.2026-01.io.linerate:other")
+            .contains(":other\0")
+    );
 }
 
 #[test]
@@ -276,18 +404,32 @@ fn three_hundred_luns() {
     for number in 0..COUNT {
         text += &format!("[[target.lun]]\nlun = {number}\nvolume = \"v{number}\"\n");
     }
-    let Some(server) = Server::configured(&text) else { return };
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     let mut peer = Peer::attach(&server, "disk", 1);
-    let list = peer.run(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], Moves::In(4096)).expect_good(); // REPORT LUNS
+    let list = peer
+        .run(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], Moves::In(4096))
+        .expect_good(); // REPORT LUNS
     let length = u32::from_be_bytes(list[..4].try_into().expect("four bytes")) as usize;
     assert_eq!((length, list.len()), (8 * COUNT, 8 + 8 * COUNT));
-    let luns: Vec<u64> =
-        list[8..].chunks(8).map(|lun| u64::from_be_bytes(lun.try_into().expect("eight bytes"))).collect();
+    let luns: Vec<u64> = list[8..]
+        .chunks(8)
+        .map(|lun| u64::from_be_bytes(lun.try_into().expect("eight bytes")))
+        .collect();
     assert_eq!(luns[255], 255 << 48, "peripheral addressing, SAM-5 4.7.7.2");
-    assert_eq!(luns[299], (0x4000 | 299) << 48, "flat space addressing, SAM-5 4.7.7.3");
+    assert_eq!(
+        luns[299],
+        (0x4000 | 299) << 48,
+        "flat space addressing, SAM-5 4.7.7.3"
+    );
     for lun in [luns[0], luns[255], luns[256], luns[299]] {
         let inquiry = peer.begin_at(0, Lun(lun), &[0x12, 0, 0, 0, 36, 0], Moves::In(36));
-        assert_eq!(peer.answer(inquiry).expect_good()[0], 0, "LUN {lun:016x} is a disk");
+        assert_eq!(
+            peer.answer(inquiry).expect_good()[0],
+            0,
+            "LUN {lun:016x} is a disk"
+        );
     }
     // Peripheral device addressing with a bus, as libiscsi, QEMU and LIO write it.
     let mut identity = |lun| {
@@ -297,7 +439,11 @@ fn three_hundred_luns() {
     assert_eq!(identity(0x0100 << 48), identity(luns[256]));
     assert_eq!(identity(0x012b << 48), identity(luns[299]));
     if installed(&["iscsi-readcapacity16"]) {
-        let url = format!("iscsi://{}/{}/256", server.portal(), server.target_name("disk"));
+        let url = format!(
+            "iscsi://{}/{}/256",
+            server.portal(),
+            server.target_name("disk")
+        );
         run("iscsi-readcapacity16", &[url]).expect_success();
     }
 }
@@ -307,25 +453,42 @@ fn sessions_come_by_ipv6_too() {
     if !has_ipv6() {
         return eprintln!("skipped: the loopback has no IPv6 address");
     }
-    let Some(server) = configured("", "") else { return };
+    let Some(server) = configured("", "") else {
+        return;
+    };
     let portal = format!("[::1]:{}", server.port());
-    let mut peer = Peer::log_in_at(&portal, to_disk(&server, 1)).expect("a session").ready();
+    let mut peer = Peer::log_in_at(&portal, to_disk(&server, 1))
+        .expect("a session")
+        .ready();
     peer.write(0, &[6; BLOCK]);
     assert_eq!(peer.read(0, 1), [6; BLOCK]);
-    let discovered =
-        Peer::log_in_at(&portal, initiator(None, 2)).expect("a discovery session").targets("All");
-    assert!(discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())), "{discovered}");
+    let discovered = Peer::log_in_at(&portal, initiator(None, 2))
+        .expect("a discovery session")
+        .targets("All");
+    assert!(
+        discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())),
+        "{discovered}"
+    );
 }
 
 #[test]
 fn a_command_on_the_heels_of_a_function_is_carried_out() {
     let text = "[volume.slow]\nspec = \"delay:100ms:[ram:64MiB]\"\n[[target]]\n\
                 name = \"iqn.2026-01.io.linerate:slow\"\nlun = [{ lun = 0, volume = \"slow\" }]\n";
-    let Some(server) = Server::configured(text) else { return };
-    for function in [TaskManagementFunction::AbortTaskSet, TaskManagementFunction::ClearTaskSet] {
+    let Some(server) = Server::configured(text) else {
+        return;
+    };
+    for function in [
+        TaskManagementFunction::AbortTaskSet,
+        TaskManagementFunction::ClearTaskSet,
+    ] {
         let mut peer = Peer::attach(&server, "slow", 1);
-        let (result, read) = peer.manage_and_begin(function, &read_10(0, 1), Moves::In(BLOCK as u32));
+        let (result, read) =
+            peer.manage_and_begin(function, &read_10(0, 1), Moves::In(BLOCK as u32));
         assert_eq!(result, TaskManagementResult::FunctionComplete);
-        assert!(peer.end_within(read, PATIENCE).is_some(), "{function:?} took what came behind it");
+        assert!(
+            peer.end_within(read, PATIENCE).is_some(),
+            "{function:?} took what came behind it"
+        );
     }
 }

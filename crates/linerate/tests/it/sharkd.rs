@@ -44,14 +44,28 @@ impl Sharkd {
             std::fs::write(profile.path().join(name), text).expect("a temporary file");
         };
         write("preferences", "iscsi.target_ports: 1-65535\n".to_owned());
-        write("heuristic_protos", guessers().iter().map(|guesser| format!("{guesser},0\n")).collect());
+        write(
+            "heuristic_protos",
+            guessers()
+                .iter()
+                .map(|guesser| format!("{guesser},0\n"))
+                .collect(),
+        );
         let mut command = Command::new("sharkd");
         command.arg("-").env("WIRESHARK_CONFIG_DIR", profile.path());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut process = command.spawn().expect("sharkd");
         let requests = process.stdin.take().expect("a pipe");
         let answers = BufReader::new(process.stdout.take().expect("a pipe"));
-        Sharkd { process, requests, answers, _profile: profile }
+        Sharkd {
+            process,
+            requests,
+            answers,
+            _profile: profile,
+        }
     }
 
     /// The result of a request; see the JSON-RPC of sharkd.

@@ -26,11 +26,19 @@ fn supervised(watchdog: Option<Duration>) -> Supervised {
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     let mut command = serve(free_port(), &["a=ram:1MiB".to_owned()], folder.path());
-    command.env("NOTIFY_SOCKET", &path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     if let Some(watchdog) = watchdog {
         command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
     }
-    Supervised { child: command.spawn().expect("the linerate binary"), socket, folder }
+    Supervised {
+        child: command.spawn().expect("the linerate binary"),
+        socket,
+        folder,
+    }
 }
 
 impl Supervised {
@@ -39,8 +47,10 @@ impl Supervised {
         let mut heard = Vec::new();
         loop {
             let mut bytes = [0; 4096];
-            let length =
-                self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{error} after {heard:?}"));
+            let length = self
+                .socket
+                .recv(&mut bytes)
+                .unwrap_or_else(|error| panic!("{error} after {heard:?}"));
             let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
             if text.starts_with(beginning) {
                 return text;
@@ -60,14 +70,31 @@ impl Drop for Supervised {
 #[test]
 fn the_service_manager_hears_of_the_beginning_reloads_and_the_end() {
     let mut supervised = supervised(None);
-    assert_eq!(supervised.hear("READY=1"), "READY=1\nSTATUS=serves 1 target(s), 1 volume(s)");
-    let control = supervised.folder.path().join("control").display().to_string();
-    run(LINERATE, &["server", "add", "b=ram:1MiB", "--control", &control]).expect_success();
+    assert_eq!(
+        supervised.hear("READY=1"),
+        "READY=1\nSTATUS=serves 1 target(s), 1 volume(s)"
+    );
+    let control = supervised
+        .folder
+        .path()
+        .join("control")
+        .display()
+        .to_string();
+    run(
+        LINERATE,
+        &["server", "add", "b=ram:1MiB", "--control", &control],
+    )
+    .expect_success();
     let reloading = supervised.hear("RELOADING=1\n");
-    let time = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+    let time = reloading
+        .lines()
+        .find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
     let time: u128 = time.and_then(|time| time.parse().ok()).expect("a time");
     assert!(time > 0 && time <= host::monotonic().as_micros());
-    assert_eq!(supervised.hear("READY=1"), "READY=1\nSTATUS=serves 2 target(s), 2 volume(s)");
+    assert_eq!(
+        supervised.hear("READY=1"),
+        "READY=1\nSTATUS=serves 2 target(s), 2 volume(s)"
+    );
     signal(&supervised.child, "HUP");
     supervised.hear("RELOADING=1\n");
     supervised.hear("READY=1");
@@ -108,8 +135,16 @@ fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
     let said = run("systemd-analyze", &["verify", "--man=no", &unit]).expect_success();
     assert!(!said.contains("linerate.service"), "{said}");
     // This requires a version of systemd-analyze that can rate units without a running systemd.
-    let rated =
-        run("systemd-analyze", &["security", "--offline=true", "--threshold=20", "--no-pager", &unit]);
+    let rated = run(
+        "systemd-analyze",
+        &[
+            "security",
+            "--offline=true",
+            "--threshold=20",
+            "--no-pager",
+            &unit,
+        ],
+    );
     if rated.said.contains("unrecognized option") {
         eprintln!("skipped: this systemd-analyze cannot rate a unit offline");
         return;
@@ -120,9 +155,10 @@ fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
 /// The program accepts the commands of its unit.
 #[test]
 fn the_unit_starts_what_there_is() {
-    for line in
-        UNIT.lines().filter_map(|line| line.strip_prefix("ExecStart=").or(line.strip_prefix("ExecReload=")))
-    {
+    for line in UNIT.lines().filter_map(|line| {
+        line.strip_prefix("ExecStart=")
+            .or(line.strip_prefix("ExecReload="))
+    }) {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
         let help = run_help(words[0]);
         for option in words.iter().filter(|word| word.starts_with("--")) {

@@ -81,11 +81,17 @@ impl Scene {
     #[track_caller]
     fn landed(&mut self) -> usize {
         let found = self.witness.read(0, BLOCKS + 8);
-        let new = found.chunks(BLOCK).take_while(|block| block[0] == NEW).count();
+        let new = found
+            .chunks(BLOCK)
+            .take_while(|block| block[0] == NEW)
+            .count();
         for (index, block) in found.chunks(BLOCK).enumerate() {
             let byte = if index < new { NEW } else { OLD };
             let differing = block.iter().filter(|&&found| found != byte).count();
-            assert_eq!(differing, 0, "block {index} of {new} new ones: that many bytes are not {byte:#04x}");
+            assert_eq!(
+                differing, 0,
+                "block {index} of {new} new ones: that many bytes are not {byte:#04x}"
+            );
         }
         new
     }
@@ -102,7 +108,11 @@ struct Writer {
 
 impl Writer {
     /// Sends the command and, if permitted, the immediate data.
-    fn begin(server: &Server, offers: impl FnOnce(Offers) -> Offers, immediate_bytes: usize) -> Writer {
+    fn begin(
+        server: &Server,
+        offers: impl FnOnce(Offers) -> Offers,
+        immediate_bytes: usize,
+    ) -> Writer {
         let mut writer = Writer::log_in(server, offers);
         writer.send_command(BLOCKS * BLOCK, immediate_bytes, true);
         writer
@@ -118,7 +128,15 @@ impl Writer {
         let command = ScsiCommand::simple(Lun(0), tag, attached.exp_cmd_sn, [0; 16]);
         wire.send(&command.emit(), &[]).expect("a connection"); // the unit attention of a new session
         assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
-        Writer { wire, tag, command: ScsiCommand { cmd_sn: command.cmd_sn.next(), ..command }, sent: 0 }
+        Writer {
+            wire,
+            tag,
+            command: ScsiCommand {
+                cmd_sn: command.cmd_sn.next(),
+                ..command
+            },
+            sent: 0,
+        }
     }
 
     /// Sends the header of the command, followed by this number of bytes of its data. If these are not the
@@ -155,7 +173,9 @@ impl Writer {
 
     /// The status of the command.
     fn status(&mut self) -> u8 {
-        let Heard::Pdu(response, _) = self.wire.hear(PATIENCE) else { panic!("no response") };
+        let Heard::Pdu(response, _) = self.wire.hear(PATIENCE) else {
+            panic!("no response")
+        };
         assert_eq!(response.opcode(), Some(Opcode::ScsiResponse));
         ScsiResponse::parse(&response).expect("a response").status
     }
@@ -163,13 +183,18 @@ impl Writer {
     /// Starts a write with all its data in one PDU.
     fn in_one_pdu(server: &Server) -> Writer {
         let bytes = (BLOCKS * BLOCK) as u32;
-        let all_at_once = |offers: Offers| Offers { first_burst_length: bytes, ..offers };
+        let all_at_once = |offers: Offers| Offers {
+            first_burst_length: bytes,
+            ..offers
+        };
         Writer::begin(server, all_at_once, bytes as usize)
     }
 
     /// Sends more of the data, up to this byte.
     fn send_up_to(&mut self, end: usize) {
-        self.wire.send_bytes(&vec![NEW; end - self.sent]).expect("a connection");
+        self.wire
+            .send_bytes(&vec![NEW; end - self.sent])
+            .expect("a connection");
         self.sent = end;
     }
 
@@ -185,7 +210,9 @@ impl Writer {
             data_segment_length: 0,
         };
         self.wire.send(&ping.emit(), &[]).expect("a connection");
-        let Heard::Pdu(pong, _) = self.wire.hear(PATIENCE) else { panic!("no answer") };
+        let Heard::Pdu(pong, _) = self.wire.hear(PATIENCE) else {
+            panic!("no answer")
+        };
         assert_eq!(pong.opcode(), Some(Opcode::NopIn));
     }
 }
@@ -194,7 +221,11 @@ impl Writer {
 fn a_write_that_is_cut_in_the_middle_of_a_block_leaves_whole_blocks() {
     // The first piece contains little more than the header, so that the next is received in place; the ends
     // are in the middle of a block, one byte after its start, and one before its end.
-    for (first, last) in [(1000, 100_000), (700, 40 * BLOCK + 1), (BLOCK, 3 * BLOCK - 1)] {
+    for (first, last) in [
+        (1000, 100_000),
+        (700, 40 * BLOCK + 1),
+        (BLOCK, 3 * BLOCK - 1),
+    ] {
         let mut scene = Scene::begin();
         let mut writer = Writer::in_one_pdu(&scene.server);
         writer.send_up_to(first);
@@ -212,16 +243,29 @@ fn a_write_that_is_cut_in_the_middle_of_a_block_leaves_whole_blocks() {
 #[test]
 fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
     let mut scene = Scene::begin();
-    let solicited = |offers: Offers| Offers { initial_r2t: true, immediate_data: false, ..offers };
+    let solicited = |offers: Offers| Offers {
+        initial_r2t: true,
+        immediate_data: false,
+        ..offers
+    };
     let mut writer = Writer::begin(&scene.server, solicited, 0);
-    let Heard::Pdu(r2t, _) = writer.wire.hear(PATIENCE) else { panic!("no R2T") };
+    let Heard::Pdu(r2t, _) = writer.wire.hear(PATIENCE) else {
+        panic!("no R2T")
+    };
     let r2t = R2t::parse(&r2t).expect("an R2T");
-    for (data_sn, end) in [(0, 2 * BLOCK), (1, 5 * BLOCK - 1), (2, 5 * BLOCK), (3, 7 * BLOCK + 100)] {
+    for (data_sn, end) in [
+        (0, 2 * BLOCK),
+        (1, 5 * BLOCK - 1),
+        (2, 5 * BLOCK),
+        (3, 7 * BLOCK + 100),
+    ] {
         writer.send_data_out(Some(r2t.ttt), data_sn, end, false);
         writer.ping();
         scene.expect_landed(end / BLOCK);
     }
-    let result = scene.witness.manage(TaskManagementFunction::LogicalUnitReset);
+    let result = scene
+        .witness
+        .manage(TaskManagementFunction::LogicalUnitReset);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
     scene.witness = scene.witness.ready();
     scene.expect_landed(7);
@@ -233,7 +277,9 @@ fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
 fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_part() {
     const BYTES: usize = 64 * BLOCK;
     for ends in [&[1000, BYTES][..], &[1, 600, 5000, BYTES]] {
-        let Some(mut scene) = Scene::with_file() else { return };
+        let Some(mut scene) = Scene::with_file() else {
+            return;
+        };
         let mut hog = Peer::attach(&scene.server, "file", 3);
         let before = commands(&scene.server, &hog);
         let bytes = 32_767 * BLOCK; // all memory
@@ -243,7 +289,10 @@ fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_p
         writer.wire.hold(); // all of it arrives in one read
         writer.send_command(BYTES, ends[0], false);
         writer.send_up_to(ends[0]);
-        writer.wire.send_bytes(&vec![0; ends[0].next_multiple_of(4) - ends[0]]).expect("a connection"); // padding
+        writer
+            .wire
+            .send_bytes(&vec![0; ends[0].next_multiple_of(4) - ends[0]])
+            .expect("a connection"); // padding
         for (data_sn, end) in (0..).zip(&ends[1..]) {
             writer.send_data_out(None, data_sn, *end, *end == BYTES);
         }
@@ -263,14 +312,26 @@ fn blocks_that_are_written_beside_an_unmap_are_allocated() {
     let mut writer = Writer::in_one_pdu(&scene.server);
     writer.send_up_to(BLOCK);
     scene.await_landed(1);
-    scene.witness.run(&unmap(), Moves::Out(unmap_list(0, BLOCKS as u32))).expect_good();
+    scene
+        .witness
+        .run(&unmap(), Moves::Out(unmap_list(0, BLOCKS as u32)))
+        .expect_good();
     writer.send_up_to(BLOCKS * BLOCK);
     assert_eq!(writer.status(), GOOD);
-    assert_eq!(scene.witness.read(8, BLOCKS - 8), vec![NEW; (BLOCKS - 8) * BLOCK]);
-    let status = scene.witness.run(&get_lba_status(8), Moves::In(24)).expect_good();
+    assert_eq!(
+        scene.witness.read(8, BLOCKS - 8),
+        vec![NEW; (BLOCKS - 8) * BLOCK]
+    );
+    let status = scene
+        .witness
+        .run(&get_lba_status(8), Moves::In(24))
+        .expect_good();
     assert_eq!(status[20] & 0x0f, 0, "PROVISIONING STATUS: mapped");
     // A single block is too short to be deallocated, but must still read as zeros.
-    scene.witness.run(&unmap(), Moves::Out(unmap_list(9, 1))).expect_good();
+    scene
+        .witness
+        .run(&unmap(), Moves::Out(unmap_list(9, 1)))
+        .expect_good();
     assert_eq!(scene.witness.read(9, 1), [0; BLOCK]);
 }
 

@@ -2,8 +2,9 @@
 
 use block::{BlockDevice, Buffer, Durability, Extent};
 use iscsi_client::verbs::{
-    AccessState, CommandSupport, Compared, LbaStatus, LunAddress, LunSelection, ModeFieldError, ModeValues,
-    PersistentReserve, ReservationType, Sanitize, SanitizeManner, TransportId, WriteSame, extended_copy,
+    AccessState, CommandSupport, Compared, LbaStatus, LunAddress, LunSelection, ModeFieldError,
+    ModeValues, PersistentReserve, ReservationType, Sanitize, SanitizeManner, TransportId,
+    WriteSame, extended_copy,
 };
 use iscsi_client::{Management, RemoteLun, TaskManagementResult, Unit};
 
@@ -18,10 +19,15 @@ fn with_two_luns(scene: impl AsyncFnOnce(RemoteLun, Unit)) {
         "[volume.one]\nspec = \"ram:16MiB\"\n[volume.two]\nspec = \"ram:16MiB\"\n[[target]]\nname = \"{TARGET}\"\n\
          lun = [{{ lun = 0, volume = \"one\" }}, {{ lun = 1, volume = \"two\" }}]\n"
     );
-    let Some(server) = Server::configured(&text) else { return };
+    let Some(server) = Server::configured(&text) else {
+        return;
+    };
     in_a_world(async {
-        let lun =
-            attached(&format!("iscsi://{}/{TARGET}/0?initiator=iqn.2026-01.io:us", server.portal())).await;
+        let lun = attached(&format!(
+            "iscsi://{}/{TARGET}/0?initiator=iqn.2026-01.io:us",
+            server.portal()
+        ))
+        .await;
         let unit = lun.unit();
         scene(lun, unit).await;
     });
@@ -34,7 +40,10 @@ fn filled(byte: u8, blocks: usize) -> Buffer {
 }
 
 async fn first_byte(device: &RemoteLun, lba: u64) -> u8 {
-    let read = device.read(Extent::new(lba, 1), Buffer::zeroed(512)).await.expect("it reads");
+    let read = device
+        .read(Extent::new(lba, 1), Buffer::zeroed(512))
+        .await
+        .expect("it reads");
     read[0]
 }
 
@@ -48,31 +57,56 @@ fn every_page_on_the_list_is_taken_apart() {
         let other = lun.target().unit(1).identity().await.expect("an identity");
         assert_ne!(unit.identity().await, Ok(other));
         let capacity = unit.read_capacity().await.expect("READ CAPACITY");
-        assert_eq!((capacity.bytes(), capacity.thin, capacity.read_zeros), (16 << 20, true, true));
+        assert_eq!(
+            (capacity.bytes(), capacity.thin, capacity.read_zeros),
+            (16 << 20, true, true)
+        );
     });
 }
 
 #[test]
 fn luns_ports_and_commands_are_listed() {
     with_two_luns(async |_, unit| {
-        let luns = unit.report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
-        let luns: Vec<_> = luns.into_iter().map(|lun| LunAddress::parse(lun.0)).collect();
+        let luns = unit
+            .report_luns(LunSelection::Ordinary)
+            .await
+            .expect("REPORT LUNS");
+        let luns: Vec<_> = luns
+            .into_iter()
+            .map(|lun| LunAddress::parse(lun.0))
+            .collect();
         assert_eq!(luns, [LunAddress::Number(0), LunAddress::Number(1)]);
-        let groups = unit.target_port_groups().await.expect("REPORT TARGET PORT GROUPS");
+        let groups = unit
+            .target_port_groups()
+            .await
+            .expect("REPORT TARGET PORT GROUPS");
         assert_eq!(
             groups.iter().map(|group| group.state).collect::<Vec<_>>(),
             [AccessState::ActiveOptimized]
         );
         let commands = unit.supported_commands().await.expect("the commands");
-        let nameless: Vec<_> =
-            commands.iter().map(ToString::to_string).filter(|name| name.contains("operation")).collect();
+        let nameless: Vec<_> = commands
+            .iter()
+            .map(ToString::to_string)
+            .filter(|name| name.contains("operation"))
+            .collect();
         assert!(nameless.is_empty(), "{nameless:?}");
         let read = unit.command_support(0x88, None).await.expect("READ(16)");
         assert!(
-            matches!(read, CommandSupport::Yes { as_in_the_standard: true, timeouts: Some(_), .. }),
+            matches!(
+                read,
+                CommandSupport::Yes {
+                    as_in_the_standard: true,
+                    timeouts: Some(_),
+                    ..
+                }
+            ),
             "{read:?}"
         );
-        assert_eq!(unit.command_support(0xff, None).await, Ok(CommandSupport::No));
+        assert_eq!(
+            unit.command_support(0xff, None).await,
+            Ok(CommandSupport::No)
+        );
     });
 }
 
@@ -80,10 +114,20 @@ fn luns_ports_and_commands_are_listed() {
 fn blocks_that_are_given_back_are_not_allocated() {
     with_two_luns(async |lun, unit| {
         let data = filled(0xa5, 4096).share();
-        lun.write(Extent::new(0, 4096), data, Durability::Cached).await.expect("written");
-        unit.unmap(&[Extent::new(1024, 1024)], false).await.expect("UNMAP");
-        let runs = unit.lba_status(Extent::new(0, 32_768), 1000).await.expect("GET LBA STATUS");
-        let told: Vec<_> = runs.iter().map(|run| (run.extent.lba.0, run.status)).collect();
+        lun.write(Extent::new(0, 4096), data, Durability::Cached)
+            .await
+            .expect("written");
+        unit.unmap(&[Extent::new(1024, 1024)], false)
+            .await
+            .expect("UNMAP");
+        let runs = unit
+            .lba_status(Extent::new(0, 32_768), 1000)
+            .await
+            .expect("GET LBA STATUS");
+        let told: Vec<_> = runs
+            .iter()
+            .map(|run| (run.extent.lba.0, run.status))
+            .collect();
         let expected = [
             (0, LbaStatus::Mapped),
             (1024, LbaStatus::Deallocated),
@@ -91,11 +135,19 @@ fn blocks_that_are_given_back_are_not_allocated() {
             (4096, LbaStatus::Deallocated),
         ];
         assert_eq!(told, expected);
-        let few = unit.lba_status(Extent::new(0, 32_768), 2).await.expect("GET LBA STATUS");
+        let few = unit
+            .lba_status(Extent::new(0, 32_768), 2)
+            .await
+            .expect("GET LBA STATUS");
         assert_eq!(few.len(), 2);
-        let beyond = unit.unmap(&[Extent::new(32_768, 1)], false).await.expect_err("there is no such block");
+        let beyond = unit
+            .unmap(&[Extent::new(32_768, 1)], false)
+            .await
+            .expect_err("there is no such block");
         assert!(
-            beyond.to_string().contains("the LBA is beyond the end of the medium (05/21/00)"),
+            beyond
+                .to_string()
+                .contains("the LBA is beyond the end of the medium (05/21/00)"),
             "{beyond}"
         );
     });
@@ -104,20 +156,45 @@ fn blocks_that_are_given_back_are_not_allocated() {
 #[test]
 fn blocks_are_filled_and_changed_if_they_are_what_they_should_be() {
     with_two_luns(async |lun, unit| {
-        let fill = WriteSame { block: Some(filled(7, 1).share()), ..WriteSame::default() };
-        unit.write_same(Extent::new(0, 20_000), &fill).await.expect("WRITE SAME");
-        assert_eq!((first_byte(&lun, 0).await, first_byte(&lun, 19_999).await), (7, 7));
-        let zeros = WriteSame { unmap: true, ..WriteSame::default() };
-        unit.write_same(Extent::new(8, 8), &zeros).await.expect("WRITE SAME with NDOB");
-        assert_eq!((first_byte(&lun, 8).await, first_byte(&lun, 16).await), (0, 7));
+        let fill = WriteSame {
+            block: Some(filled(7, 1).share()),
+            ..WriteSame::default()
+        };
+        unit.write_same(Extent::new(0, 20_000), &fill)
+            .await
+            .expect("WRITE SAME");
+        assert_eq!(
+            (first_byte(&lun, 0).await, first_byte(&lun, 19_999).await),
+            (7, 7)
+        );
+        let zeros = WriteSame {
+            unmap: true,
+            ..WriteSame::default()
+        };
+        unit.write_same(Extent::new(8, 8), &zeros)
+            .await
+            .expect("WRITE SAME with NDOB");
+        assert_eq!(
+            (first_byte(&lun, 8).await, first_byte(&lun, 16).await),
+            (0, 7)
+        );
 
         let swap = async |expected, new| {
-            unit.compare_and_write(0, 1, &filled(expected, 1), &filled(new, 1)).await.expect("an answer")
+            unit.compare_and_write(0, 1, &filled(expected, 1), &filled(new, 1))
+                .await
+                .expect("an answer")
         };
         assert_eq!(swap(7, 8).await, Compared::Written);
-        assert_eq!(swap(7, 9).await, Compared::Differs { offset_bytes: Some(0) });
+        assert_eq!(
+            swap(7, 9).await,
+            Compared::Differs {
+                offset_bytes: Some(0)
+            }
+        );
         assert_eq!(first_byte(&lun, 0).await, 8);
-        unit.write_atomic(4, 1, filled(3, 1).share()).await.expect("WRITE ATOMIC");
+        unit.write_atomic(4, 1, filled(3, 1).share())
+            .await
+            .expect("WRITE ATOMIC");
         assert_eq!(first_byte(&lun, 4).await, 3);
         unit.verify(0, 8).await.expect("VERIFY");
     });
@@ -127,14 +204,25 @@ fn blocks_are_filled_and_changed_if_they_are_what_they_should_be() {
 fn a_target_copies_between_its_luns_by_itself() {
     with_two_luns(async |lun, source| {
         let destination = lun.target().lun(1).await.expect("the other LUN");
-        lun.write(Extent::new(100, 4096), filled(0x5a, 4096).share(), Durability::Cached)
+        lun.write(
+            Extent::new(100, 4096),
+            filled(0x5a, 4096).share(),
+            Durability::Cached,
+        )
+        .await
+        .expect("written");
+        extended_copy(&source, &destination.unit(), 100, 1000, 4096)
             .await
-            .expect("written");
-        extended_copy(&source, &destination.unit(), 100, 1000, 4096).await.expect("EXTENDED COPY");
-        let (before, behind) = (first_byte(&destination, 999).await, first_byte(&destination, 5096).await);
+            .expect("EXTENDED COPY");
+        let (before, behind) = (
+            first_byte(&destination, 999).await,
+            first_byte(&destination, 5096).await,
+        );
         assert_eq!((before, behind), (0, 0));
-        let all =
-            destination.read(Extent::new(1000, 4096), Buffer::zeroed(4096 * 512)).await.expect("it reads");
+        let all = destination
+            .read(Extent::new(1000, 4096), Buffer::zeroed(4096 * 512))
+            .await
+            .expect("it reads");
         assert!(all.iter().all(|byte| *byte == 0x5a));
         let beyond = extended_copy(&source, &destination.unit(), 100, 32_760, 100).await;
         assert!(beyond.is_err(), "there is no room");
@@ -144,14 +232,26 @@ fn a_target_copies_between_its_luns_by_itself() {
 #[test]
 fn mode_fields_are_read_and_set_by_name() {
     with_two_luns(async |lun, unit| {
-        unit.set_mode_field("SWP", 1, false).await.expect("MODE SELECT");
+        unit.set_mode_field("SWP", 1, false)
+            .await
+            .expect("MODE SELECT");
         let modes = unit.modes(ModeValues::Current).await.expect("MODE SENSE");
         assert!(modes.write_protected, "{modes:?}");
-        let refused = lun.write(Extent::new(0, 1), filled(1, 1).share(), Durability::Cached).await;
+        let refused = lun
+            .write(Extent::new(0, 1), filled(1, 1).share(), Durability::Cached)
+            .await;
         assert_eq!(refused, Err(block::DeviceError::ReadOnly));
-        unit.set_mode_field("SWP", 0, false).await.expect("MODE SELECT");
-        assert_eq!(unit.set_mode_field("AWRE", 0, false).await, Err(ModeFieldError::Fixed));
-        assert_eq!(unit.set_mode_field("NONSENSE", 0, false).await, Err(ModeFieldError::Unknown));
+        unit.set_mode_field("SWP", 0, false)
+            .await
+            .expect("MODE SELECT");
+        assert_eq!(
+            unit.set_mode_field("AWRE", 0, false).await,
+            Err(ModeFieldError::Fixed)
+        );
+        assert_eq!(
+            unit.set_mode_field("NONSENSE", 0, false).await,
+            Err(ModeFieldError::Unknown)
+        );
     });
 }
 
@@ -159,16 +259,32 @@ fn mode_fields_are_read_and_set_by_name() {
 fn a_reservation_names_its_holder() {
     with_two_luns(async |_, unit| {
         let kind = ReservationType::ExclusiveAccessRegistrantsOnly;
-        let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: 7, persist: false };
+        let register = PersistentReserve::RegisterAndIgnoreExistingKey {
+            new_key: 7,
+            persist: false,
+        };
         unit.persistent_reserve(register).await.expect("registered");
-        unit.persistent_reserve(PersistentReserve::Reserve { key: 7, kind }).await.expect("reserved");
+        unit.persistent_reserve(PersistentReserve::Reserve { key: 7, kind })
+            .await
+            .expect("reserved");
         let all = unit.registrations().await.expect("READ FULL STATUS");
         assert_eq!((all.len(), all[0].key, all[0].holds), (1, 7, Some(kind)));
-        let Some(TransportId::Iscsi { name, isid: Some(_) }) = &all[0].initiator else { panic!("{all:?}") };
+        let Some(TransportId::Iscsi {
+            name,
+            isid: Some(_),
+        }) = &all[0].initiator
+        else {
+            panic!("{all:?}")
+        };
         assert_eq!(name, "iqn.2026-01.io:us");
-        let capabilities = unit.reservation_capabilities().await.expect("REPORT CAPABILITIES");
+        let capabilities = unit
+            .reservation_capabilities()
+            .await
+            .expect("REPORT CAPABILITIES");
         assert_eq!(capabilities.types(), ReservationType::ALL);
-        unit.persistent_reserve(PersistentReserve::Release { key: 7, kind }).await.expect("released");
+        unit.persistent_reserve(PersistentReserve::Release { key: 7, kind })
+            .await
+            .expect("released");
         assert_eq!(unit.reservation().await, Ok(None));
         assert_eq!(unit.registered_keys().await.expect("keys").keys, [7]);
     });
@@ -177,9 +293,18 @@ fn a_reservation_names_its_holder() {
 #[test]
 fn sanitizing_leaves_nothing_and_says_how_far_it_is() {
     with_two_luns(async |lun, unit| {
-        lun.write(Extent::new(0, 8), filled(1, 8).share(), Durability::Cached).await.expect("written");
-        let overwrite = Sanitize::Overwrite { pattern: vec![0xee], passes: 1, invert: false };
-        let manner = SanitizeManner { immediate: true, ..SanitizeManner::default() };
+        lun.write(Extent::new(0, 8), filled(1, 8).share(), Durability::Cached)
+            .await
+            .expect("written");
+        let overwrite = Sanitize::Overwrite {
+            pattern: vec![0xee],
+            passes: 1,
+            invert: false,
+        };
+        let manner = SanitizeManner {
+            immediate: true,
+            ..SanitizeManner::default()
+        };
         unit.sanitize(&overwrite, manner).await.expect("SANITIZE");
         let mut asked = 0;
         while let Some(sense) = unit.request_sense().await.expect("REQUEST SENSE")
@@ -196,10 +321,17 @@ fn sanitizing_leaves_nothing_and_says_how_far_it_is() {
 #[test]
 fn functions_are_answered_in_words() {
     with_two_luns(async |_, unit| {
-        let reset = unit.target().manage(Management::LogicalUnitReset(unit.lun())).await;
+        let reset = unit
+            .target()
+            .manage(Management::LogicalUnitReset(unit.lun()))
+            .await;
         assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
         let nobody = unit.target().unit(9).lun();
-        let answer = unit.target().manage(Management::LogicalUnitReset(nobody)).await.expect("an answer");
+        let answer = unit
+            .target()
+            .manage(Management::LogicalUnitReset(nobody))
+            .await
+            .expect("an answer");
         assert_eq!(answer.to_string(), "there is no such LUN");
     });
 }
@@ -214,7 +346,13 @@ fn questions_are_asked_again_when_the_session_is_lost() {
         server.kill();
         server.restart();
         assert_eq!(unit.inquiry().await, Ok(before));
-        assert!(!unit.supported_commands().await.expect("the commands").is_empty());
+        assert!(
+            !unit
+                .supported_commands()
+                .await
+                .expect("the commands")
+                .is_empty()
+        );
         lun.close().await;
     });
 }

@@ -11,8 +11,7 @@ fn no_line_of_a_table_is_wider_than_the_terminal() {
     if !installed(&["script", "stty"]) {
         return;
     }
-    let long =
-        "iqn.2026-01.com.example:a-target-whose-name-is-as-long-as-they-are-on-machines-that-make-them-up";
+    let long = "iqn.2026-01.com.example:a-target-whose-name-is-as-long-as-they-are-on-machines-that-make-them-up";
     let served = Server::configured(&format!(
         "[[portal]]\nlisten = \"127.0.0.1:{{port}}\"\n[volume.a]\nspec = \"delay:1ms:[ram:8MiB]\"\n\
          [[target]]\nname = \"{long}\"\nlun = [{{ lun = 0, volume = \"a\" }}]\n"
@@ -37,13 +36,17 @@ fn no_line_of_a_table_is_wider_than_the_terminal() {
         let lun = attached(&url).await;
         for columns in [80, 120] {
             for command in &commands {
-                let shell =
-                    format!("stty cols {columns} rows 50 && exec env NO_COLOR=1 {LINERATE} {command}");
+                let shell = format!(
+                    "stty cols {columns} rows 50 && exec env NO_COLOR=1 {LINERATE} {command}"
+                );
                 let said = run("script", &["-qec", &shell, "/dev/null"]).expect_success();
                 assert!(said.lines().count() > 1, "{command}: {said}");
                 for line in said.lines() {
                     let line = line.trim_end();
-                    assert!(line.chars().count() <= columns, "{command}, {columns} columns:\n{line}");
+                    assert!(
+                        line.chars().count() <= columns,
+                        "{command}, {columns} columns:\n{line}"
+                    );
                 }
             }
         }

@@ -47,8 +47,15 @@ impl Wire {
     pub(crate) fn connect(portal: &str) -> Wire {
         let stream = TcpStream::connect(portal).expect("a server that listens");
         stream.set_nodelay(true).expect("a socket option");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
-        Wire { stream, framing: Framing::default(), received: Vec::new(), held: None }
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        Wire {
+            stream,
+            framing: Framing::default(),
+            received: Vec::new(),
+            held: None,
+        }
     }
 
     /// Logs in; digests begin with the end of the login.
@@ -56,7 +63,8 @@ impl Wire {
         let mut login = InitiatorLogin::new(config);
         loop {
             while let Some(pdu) = login.poll_transmit() {
-                self.send(&pdu.bhs, &pdu.data).map_err(|_| NoLogin::Closed)?;
+                self.send(&pdu.bhs, &pdu.data)
+                    .map_err(|_| NoLogin::Closed)?;
             }
             match login.poll_event() {
                 Some(InitiatorEvent::LoggedIn(attached)) => {
@@ -85,7 +93,9 @@ impl Wire {
 
     /// Sets the timeout of a send.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
-        self.stream.set_write_timeout(Some(patience)).expect("a socket option");
+        self.stream
+            .set_write_timeout(Some(patience))
+            .expect("a socket option");
     }
 
     /// Holds back everything sent from now on, like a slow path.
@@ -101,7 +111,9 @@ impl Wire {
 
     /// Sends the first of the held bytes, and keeps the others; returns whether there were enough.
     pub(crate) fn release_some(&mut self, bytes: usize) -> bool {
-        let Some(held) = self.held.as_mut().filter(|held| held.len() >= bytes) else { return false };
+        let Some(held) = self.held.as_mut().filter(|held| held.len() >= bytes) else {
+            return false;
+        };
         let first: Vec<u8> = held.drain(..bytes).collect();
         self.stream.write_all(&first).is_ok()
     }
@@ -167,15 +179,24 @@ impl Wire {
             return Ok(None);
         }
         let bhs = Bhs(std::array::from_fn(|at| self.received[at]));
-        let (header, segment) = (self.framing.header_bytes(&bhs), self.framing.segment_bytes(&bhs));
+        let (header, segment) = (
+            self.framing.header_bytes(&bhs),
+            self.framing.segment_bytes(&bhs),
+        );
         if !self.fill(header + segment, until)? {
             return Ok(None);
         }
         let length = bhs.data_segment_length() as usize;
         let (head, rest) = self.received.split_at(header);
         let (data, trailer) = rest[..segment].split_at(length);
-        assert!(self.framing.header_intact(head), "a header digest that does not match");
-        assert!(self.framing.data_intact(data, trailer), "a data digest that does not match");
+        assert!(
+            self.framing.header_intact(head),
+            "a header digest that does not match"
+        );
+        assert!(
+            self.framing.data_intact(data, trailer),
+            "a data digest that does not match"
+        );
         let data = data.to_vec();
         self.received.drain(..header + segment);
         Ok(Some((bhs, data)))
@@ -185,12 +206,16 @@ impl Wire {
     fn fill(&mut self, bytes: usize, until: Instant) -> io::Result<bool> {
         let mut piece = [0; 65_536];
         while self.received.len() < bytes {
-            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let left = until
+                .saturating_duration_since(Instant::now())
+                .max(Duration::from_millis(1));
             self.stream.set_read_timeout(Some(left))?;
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.received.extend_from_slice(&piece[..read]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
                     return Ok(false);
                 }
                 Err(error) => return Err(error),

@@ -17,7 +17,9 @@ use reactor::{JoinHandle, Listener, Receiver, Sender, Stream, StreamOptions, mai
 
 use crate::wire::handshake::{Greeted, Greeting, Keys, Refusal};
 use crate::wire::message::{self, BREATH, Notification};
-use crate::wire::{FRAME_BYTES_MAX, Forged, Frames, STRANGER_BYTES_MAX, Seal, Secret, TooLong, framed};
+use crate::wire::{
+    FRAME_BYTES_MAX, Forged, Frames, STRANGER_BYTES_MAX, Seal, Secret, TooLong, framed,
+};
 
 /// The timeout of the connection attempt and of the handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -74,7 +76,11 @@ impl Channel {
     ///
     /// # Errors
     /// Returns the reason if there is no connection.
-    pub async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
+    pub async fn connect(
+        to: SocketAddr,
+        secret: &Secret,
+        alive: Vec<u8>,
+    ) -> Result<Channel, Broken> {
         let known = reactor::timeout(HANDSHAKE, async {
             let stream = connect(to).await.map_err(Broken::Io)?;
             let mut frames = Incoming::new(Rc::clone(&stream));
@@ -88,7 +94,11 @@ impl Channel {
     ///
     /// # Errors
     /// Returns the reason if there is no connection.
-    pub async fn accept(stream: Box<dyn Stream>, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
+    pub async fn accept(
+        stream: Box<dyn Stream>,
+        secret: &Secret,
+        alive: Vec<u8>,
+    ) -> Result<Channel, Broken> {
         let mut frames = Incoming::new(stream.into());
         let known = reactor::timeout(HANDSHAKE, async {
             let keys = welcome(&mut frames, secret).await?;
@@ -103,8 +113,15 @@ impl Channel {
         let stream = Rc::clone(&frames.stream);
         let task = reactor::spawn(speak(Rc::clone(&stream), said, keys.ours, alive));
         Channel {
-            receiver: MessageReceiver { frames, seal: keys.theirs },
-            sender: MessageSender { messages, task, stream },
+            receiver: MessageReceiver {
+                frames,
+                seal: keys.theirs,
+            },
+            sender: MessageSender {
+                messages,
+                task,
+                stream,
+            },
         }
     }
 
@@ -135,7 +152,11 @@ impl MessageSender {
 
     /// Sends the queued messages, and closes the connection.
     pub async fn close(self) {
-        let MessageSender { messages, task, stream } = self;
+        let MessageSender {
+            messages,
+            task,
+            stream,
+        } = self;
         drop(messages);
         let _ = reactor::timeout(HANDSHAKE, task).await;
         stream.shutdown();
@@ -150,7 +171,10 @@ struct Incoming {
 
 impl Incoming {
     fn new(stream: Rc<dyn Stream>) -> Incoming {
-        Incoming { stream, frames: Frames::new(STRANGER_BYTES_MAX) }
+        Incoming {
+            stream,
+            frames: Frames::new(STRANGER_BYTES_MAX),
+        }
     }
 
     async fn next(&mut self) -> Result<Vec<u8>, Broken> {
@@ -159,7 +183,12 @@ impl Incoming {
             if let Some(frame) = self.frames.take().map_err(Broken::TooLong)? {
                 return Ok(frame);
             }
-            match self.stream.read_some(&mut piece).await.map_err(Broken::Io)? {
+            match self
+                .stream
+                .read_some(&mut piece)
+                .await
+                .map_err(Broken::Io)?
+            {
                 0 => return Err(Broken::Closed),
                 bytes => self.frames.push(&piece[..bytes]),
             }
@@ -174,8 +203,14 @@ const PIECE: usize = 16 * 1024;
 async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     let greeting = Greeting::new(secret);
     send(&*frames.stream, greeting.message()).await?;
-    let (confirmation, keys) = greeting.answered(&frames.next().await?).map_err(Broken::Refused)?;
-    frames.stream.write_all(&confirmation).await.map_err(Broken::Io)?;
+    let (confirmation, keys) = greeting
+        .answered(&frames.next().await?)
+        .map_err(Broken::Refused)?;
+    frames
+        .stream
+        .write_all(&confirmation)
+        .await
+        .map_err(Broken::Io)?;
     Ok(keys)
 }
 
@@ -187,17 +222,26 @@ async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken>
         send(&*frames.stream, &answer).await?;
     }
     let greeted = greeted.map_err(Broken::Refused)?;
-    greeted.confirmed(&frames.next().await?).map_err(Broken::Refused)
+    greeted
+        .confirmed(&frames.next().await?)
+        .map_err(Broken::Refused)
 }
 
-async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal: Seal, alive: Vec<u8>) {
+async fn speak(
+    stream: Rc<dyn Stream>,
+    mut messages: Receiver<Vec<u8>>,
+    mut seal: Seal,
+    alive: Vec<u8>,
+) {
     loop {
         let message = match reactor::timeout(BREATH, messages.recv()).await {
             Ok(Some(message)) => message,
             Ok(None) => return,
             Err(reactor::Elapsed) => alive.clone(),
         };
-        let Ok(frame) = seal.close(&message) else { break };
+        let Ok(frame) = seal.close(&message) else {
+            break;
+        };
         let sent = reactor::timeout(message::PATIENCE, stream.write_all(&frame)).await;
         if !matches!(sent, Ok(Ok(()))) {
             break;
@@ -252,7 +296,11 @@ pub async fn keep(
     secret: Secret,
     work: impl Fn(Channel) -> Work + 'static,
 ) -> Infallible {
-    let door = Rc::new(Door { secret, work: Box::new(work), coordinator: Cell::new(None) });
+    let door = Rc::new(Door {
+        secret,
+        work: Box::new(work),
+        coordinator: Cell::new(None),
+    });
     let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
@@ -266,7 +314,10 @@ pub async fn keep(
         };
         strangers.retain(|stranger| !stranger.is_finished());
         if strangers.len() >= STRANGERS_MAX {
-            strangers.pop_front().into_iter().for_each(JoinHandle::abort);
+            strangers
+                .pop_front()
+                .into_iter()
+                .for_each(JoinHandle::abort);
         }
         strangers.push_back(reactor::spawn(open(Rc::clone(&door), stream)));
     }
@@ -276,7 +327,9 @@ async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
     let peer = stream.peer();
     match Channel::accept(stream, &door.secret, Notification::Alive.text()).await {
         Ok(channel) => drop(reactor::spawn(let_in(door, channel))),
-        Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was refused: {why}"),
+        Err(why @ Broken::Refused(Refusal::WrongSecret)) => {
+            tracing::warn!("{peer} was refused: {why}")
+        }
         Err(why) => tracing::debug!("{peer} was refused: {why}"),
     }
 }
@@ -285,7 +338,12 @@ async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
 async fn let_in(door: Rc<Door>, channel: Channel) {
     let peer = channel.peer();
     if let Some(coordinator) = door.coordinator.get() {
-        channel.sender.send(Notification::Busy { coordinator: coordinator.to_string() }.text());
+        channel.sender.send(
+            Notification::Busy {
+                coordinator: coordinator.to_string(),
+            }
+            .text(),
+        );
         return channel.sender.close().await;
     }
     door.coordinator.set(Some(peer));

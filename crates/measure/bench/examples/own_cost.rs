@@ -16,30 +16,71 @@ fn main() {
     let reads = Workload::simple(4096, 32, Percent::ALL, Percent::ALL);
     let half = Percent::new(50).expect("a share");
     let mixed = Workload::simple(4096, 32, half, Percent::ALL);
-    show("reads of 512 B", &Workload::simple(512, 32, Percent::ALL, Percent::ALL));
+    show(
+        "reads of 512 B",
+        &Workload::simple(512, 32, Percent::ALL, Percent::ALL),
+    );
     show("reads", &reads);
-    show("reads, one after the other", &Workload::simple(4096, 1, Percent::ALL, Percent::NONE));
-    show("reads, zipf 0.99", &Workload { distribution: Distribution::Zipf { theta: 0.99 }, ..reads.clone() });
-    show("reads, pareto 0.2", &Workload { distribution: Distribution::Pareto { h: 0.2 }, ..reads.clone() });
+    show(
+        "reads, one after the other",
+        &Workload::simple(4096, 1, Percent::ALL, Percent::NONE),
+    );
+    show(
+        "reads, zipf 0.99",
+        &Workload {
+            distribution: Distribution::Zipf { theta: 0.99 },
+            ..reads.clone()
+        },
+    );
+    show(
+        "reads, pareto 0.2",
+        &Workload {
+            distribution: Distribution::Pareto { h: 0.2 },
+            ..reads.clone()
+        },
+    );
     let pace = Pace::Poisson { per_second: 5e6 };
     show("reads, open loop, overloaded", &Workload { pace, ..reads });
     show("writes of half, random data", &mixed);
-    show("writes of half, zeros", &Workload { data: Data::Zeros, ..mixed.clone() });
+    show(
+        "writes of half, zeros",
+        &Workload {
+            data: Data::Zeros,
+            ..mixed.clone()
+        },
+    );
     let written = Workload::simple(4096, 32, Percent::NONE, Percent::ALL);
-    show("writes, stamped", &Workload { data: Data::Stamped, span: span(), ..written });
+    show(
+        "writes, stamped",
+        &Workload {
+            data: Data::Stamped,
+            span: span(),
+            ..written
+        },
+    );
 }
 
 /// Returns the longest span that verification supports.
 fn span() -> bench::plan::Span {
-    bench::plan::Span { start_bytes: 0, bytes: Some(1 << 30) }
+    bench::plan::Span {
+        start_bytes: 0,
+        bytes: Some(1 << 30),
+    }
 }
 
 fn show(name: &str, workload: &Workload) {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 31), physical_exponent: 3 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(1 << 31),
+        physical_exponent: 3,
+    };
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Null::new(geometry))];
     let orders = Orders::for_time(Duration::from_secs(2));
     let before = cpu_s();
-    let run = block_on(Alone::real_time(), bench::run(&devices, workload, &orders, &mut |_| Go::On));
+    let run = block_on(
+        Alone::real_time(),
+        bench::run(&devices, workload, &orders, &mut |_| Go::On),
+    );
     let run = run.expect("the workload fits");
     let spent = cpu_s() - before;
     println!(
@@ -47,8 +88,14 @@ fn show(name: &str, workload: &Workload) {
         run.iops() / 1e6,
         run.ios() as f64 / spent / 1e6,
         spent * 1e9 / run.ios() as f64,
-        run.reads.service.merged(&run.writes.service).quantile_ns(0.5),
-        run.reads.service.merged(&run.writes.service).quantile_ns(0.999),
+        run.reads
+            .service
+            .merged(&run.writes.service)
+            .quantile_ns(0.5),
+        run.reads
+            .service
+            .merged(&run.writes.service)
+            .quantile_ns(0.999),
     );
 }
 

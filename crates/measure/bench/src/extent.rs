@@ -19,15 +19,27 @@ impl FromStr for Extent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Extent, String> {
-        let bytes =
-            |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|why| why.to_string());
-        let optional = |text: &str| if text.trim().is_empty() { Ok(None) } else { bytes(text).map(Some) };
+        let bytes = |text: &str| {
+            text.trim()
+                .parse::<Bytes>()
+                .map(|bytes| bytes.0)
+                .map_err(|why| why.to_string())
+        };
+        let optional = |text: &str| {
+            if text.trim().is_empty() {
+                Ok(None)
+            } else {
+                bytes(text).map(Some)
+            }
+        };
         let (start, end) = match text.split_once("..") {
             Some((start, end)) => (optional(start)?.unwrap_or(0), optional(end)?),
             None => (0, Some(bytes(text)?)),
         };
         if end.is_some_and(|end| end <= start) {
-            return Err(format!("the range `{text}` is empty; its end must be after its start"));
+            return Err(format!(
+                "the range `{text}` is empty; its end must be after its start"
+            ));
         }
         Ok(Extent { start, end })
     }
@@ -35,12 +47,20 @@ impl FromStr for Extent {
 
 impl Extent {
     /// The whole storage.
-    pub const ALL: Extent = Extent { start: 0, end: None };
+    pub const ALL: Extent = Extent {
+        start: 0,
+        end: None,
+    };
 
     /// Returns the part that a span covers on a device of `device_bytes`.
     pub fn of(span: Span, device_bytes: u64) -> Extent {
-        let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes.saturating_add(bytes));
-        Extent { start: span.start_bytes, end: Some(end) }
+        let end = span
+            .bytes
+            .map_or(device_bytes, |bytes| span.start_bytes.saturating_add(bytes));
+        Extent {
+            start: span.start_bytes,
+            end: Some(end),
+        }
     }
 
     /// Returns the intersection, or `None` if it is empty.
@@ -50,13 +70,17 @@ impl Extent {
             (one, two) => one.or(two),
         };
         let start = self.start.max(other.start);
-        end.is_none_or(|end| start < end).then_some(Extent { start, end })
+        end.is_none_or(|end| start < end)
+            .then_some(Extent { start, end })
     }
 
     /// Returns the smallest extent that contains both.
     pub fn around(self, other: Extent) -> Extent {
         let end = self.end.zip(other.end).map(|(one, two)| one.max(two));
-        Extent { start: self.start.min(other.start), end }
+        Extent {
+            start: self.start.min(other.start),
+            end,
+        }
     }
 
     /// Returns whether the extent reaches past `device_bytes`.
@@ -66,7 +90,10 @@ impl Extent {
 
     /// Converts the extent to a span.
     pub fn span(self) -> Span {
-        Span { start_bytes: self.start, bytes: self.end.map(|end| end - self.start) }
+        Span {
+            start_bytes: self.start,
+            bytes: self.end.map(|end| end - self.start),
+        }
     }
 }
 
@@ -97,15 +124,36 @@ mod tests {
 
     #[test]
     fn a_part_is_a_length_or_two_ends() {
-        assert_eq!(extent("1MiB").span(), Span { start_bytes: 0, bytes: Some(1 << 20) });
-        assert_eq!(extent("4KiB..12KiB").span(), Span { start_bytes: 4096, bytes: Some(8192) });
-        assert_eq!(extent("4KiB..").span(), Span { start_bytes: 4096, bytes: None });
+        assert_eq!(
+            extent("1MiB").span(),
+            Span {
+                start_bytes: 0,
+                bytes: Some(1 << 20)
+            }
+        );
+        assert_eq!(
+            extent("4KiB..12KiB").span(),
+            Span {
+                start_bytes: 4096,
+                bytes: Some(8192)
+            }
+        );
+        assert_eq!(
+            extent("4KiB..").span(),
+            Span {
+                start_bytes: 4096,
+                bytes: None
+            }
+        );
         assert_eq!(extent(".."), Extent::ALL);
     }
 
     #[test]
     fn parts_meet_or_do_not() {
-        assert_eq!(extent("1MiB").within(extent("512KiB..2MiB")), Some(extent("512KiB..1MiB")));
+        assert_eq!(
+            extent("1MiB").within(extent("512KiB..2MiB")),
+            Some(extent("512KiB..1MiB"))
+        );
         assert_eq!(extent("1MiB").within(extent("1MiB..2MiB")), None);
         assert_eq!(extent("1MiB").around(extent("4MiB..5MiB")), extent("5MiB"));
     }

@@ -49,15 +49,29 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Device(error) => error.fmt(f),
-            Failure::NotOurs { lba } => write!(f, "block {} does not contain the data written to it", lba.0),
+            Failure::NotOurs { lba } => {
+                write!(f, "block {} does not contain the data written to it", lba.0)
+            }
             Failure::Damaged { lba } => write!(f, "block {} was read back corrupted", lba.0),
             Failure::WrongBlock { lba, found } => {
-                write!(f, "block {} was read back with the data of block {}", lba.0, found.0)
+                write!(
+                    f,
+                    "block {} was read back with the data of block {}",
+                    lba.0, found.0
+                )
             }
-            Failure::WrongGeneration { lba, expected, found } => {
+            Failure::WrongGeneration {
+                lba,
+                expected,
+                found,
+            } => {
                 // The upper half identifies the run; the message only says whether it differs.
                 let (expected_in, found_in) = (expected >> 32, found >> 32);
-                let other = if found_in == expected_in { "" } else { " of another run" };
+                let other = if found_in == expected_in {
+                    ""
+                } else {
+                    " of another run"
+                };
                 let (lba, expected, found) = (lba.0, *expected as u32, *found as u32);
                 write!(
                     f,

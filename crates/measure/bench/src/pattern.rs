@@ -45,7 +45,10 @@ pub fn generation(block: &[u8], lba: Lba) -> Result<u64, Failure> {
         return Err(Failure::Damaged { lba });
     }
     if word(block, 1) != lba.0 {
-        return Err(Failure::WrongBlock { lba, found: Lba(word(block, 1)) });
+        return Err(Failure::WrongBlock {
+            lba,
+            found: Lba(word(block, 1)),
+        });
     }
     Ok(word(block, 2))
 }
@@ -66,7 +69,11 @@ fn stamp_block(block: &mut [u8], lba: u64, generation: u64) {
 fn check_block(block: &[u8], lba: Lba, generation: u64) -> Result<(), Failure> {
     match self::generation(block, lba)? {
         found if found == generation => Ok(()),
-        found => Err(Failure::WrongGeneration { lba, expected: generation, found }),
+        found => Err(Failure::WrongGeneration {
+            lba,
+            expected: generation,
+            found,
+        }),
     }
 }
 
@@ -123,13 +130,21 @@ impl Granules {
 impl Generations {
     pub(crate) fn new(granules: u64) -> Generations {
         let granules = usize::try_from(granules).unwrap_or(usize::MAX);
-        Generations { of: vec![UNKNOWN; granules], busy: vec![false; granules] }
+        Generations {
+            of: vec![UNKNOWN; granules],
+            busy: vec![false; granules],
+        }
     }
 
     /// Creates the table from the known generations; `None` is an unknown generation.
     pub(crate) fn known(known: impl Iterator<Item = Option<u32>>) -> Generations {
-        let of: Vec<u32> = known.map(|generation| generation.unwrap_or(UNKNOWN)).collect();
-        Generations { busy: vec![false; of.len()], of }
+        let of: Vec<u32> = known
+            .map(|generation| generation.unwrap_or(UNKNOWN))
+            .collect();
+        Generations {
+            busy: vec![false; of.len()],
+            of,
+        }
     }
 
     /// Reserves the wanted granules. If one of them is in use, reserves the next free range that starts at a
@@ -148,14 +163,18 @@ impl Generations {
 
     /// Returns the generations that a read must return, or `None` where the content is unknown.
     pub(crate) fn expected(&self, granules: Granules) -> impl Iterator<Item = Option<u32>> {
-        self.of[granules.range()].iter().map(|&generation| (generation != UNKNOWN).then_some(generation))
+        self.of[granules.range()]
+            .iter()
+            .map(|&generation| (generation != UNKNOWN).then_some(generation))
     }
 
     /// Returns the generation for the next write of these granules, higher than all of their current
     /// generations.
     pub(crate) fn next(&self, granules: Granules) -> u32 {
         let latest = self.of[granules.range()].iter().max();
-        latest.and_then(|latest| latest.checked_add(1)).unwrap_or(UNKNOWN + 1)
+        latest
+            .and_then(|latest| latest.checked_add(1))
+            .unwrap_or(UNKNOWN + 1)
     }
 
     /// Records the generation of a successful write.
@@ -194,9 +213,16 @@ mod tests {
 
     #[test]
     fn an_old_generation_is_told_from_another_block() {
-        let old = Failure::WrongGeneration { lba: Lba(8), expected: 4, found: 3 };
+        let old = Failure::WrongGeneration {
+            lba: Lba(8),
+            expected: 4,
+            found: 3,
+        };
         assert_eq!(check(&stamped(8, 3), Lba(8), 512, 4), Err(old));
-        let elsewhere = Failure::WrongBlock { lba: Lba(16), found: Lba(8) };
+        let elsewhere = Failure::WrongBlock {
+            lba: Lba(16),
+            found: Lba(8),
+        };
         assert_eq!(check(&stamped(8, 3), Lba(16), 512, 3), Err(elsewhere));
     }
 
@@ -205,7 +231,11 @@ mod tests {
         for at in (512 + 24..1024).step_by(13) {
             let mut data = stamped(8, 3);
             data[at] ^= 0x10;
-            assert_eq!(check(&data, Lba(8), 512, 3), Err(Failure::Damaged { lba: Lba(9) }), "{at}");
+            assert_eq!(
+                check(&data, Lba(8), 512, 3),
+                Err(Failure::Damaged { lba: Lba(9) }),
+                "{at}"
+            );
         }
     }
 
@@ -213,12 +243,18 @@ mod tests {
     fn two_words_that_changed_places_are_found() {
         let mut data = stamped(0, 1);
         data[40..56].rotate_left(8);
-        assert_eq!(check(&data, Lba(0), 512, 1), Err(Failure::Damaged { lba: Lba(0) }));
+        assert_eq!(
+            check(&data, Lba(0), 512, 1),
+            Err(Failure::Damaged { lba: Lba(0) })
+        );
     }
 
     #[test]
     fn blocks_that_were_never_written_are_not_ours() {
-        assert_eq!(check(&[0; 512], Lba(7), 512, 1), Err(Failure::NotOurs { lba: Lba(7) }));
+        assert_eq!(
+            check(&[0; 512], Lba(7), 512, 1),
+            Err(Failure::NotOurs { lba: Lba(7) })
+        );
     }
 
     fn at(first: u64, count: u64) -> Granules {
@@ -228,7 +264,10 @@ mod tests {
     #[test]
     fn granules_that_are_taken_give_way_to_the_next_free_ones() {
         let mut generations = Generations::new(4);
-        assert_eq!([3, 3, 0].map(|first| generations.take(at(first, 1), 1).first), [3, 0, 1]);
+        assert_eq!(
+            [3, 3, 0].map(|first| generations.take(at(first, 1), 1).first),
+            [3, 0, 1]
+        );
         generations.release(at(3, 1));
         assert_eq!(generations.take(at(3, 1), 1), at(3, 1));
     }

@@ -263,8 +263,18 @@ impl CellRun {
     /// Returns the sum of a value over all clients, for each sample that all clients have. The clients start
     /// together and use the same interval.
     pub fn sample_by_sample(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
-        let shortest = self.clients.iter().map(|client| client.run.samples.len()).min().unwrap_or(0);
-        let at = |index| self.clients.iter().map(|client| of(&client.run.samples[index])).sum();
+        let shortest = self
+            .clients
+            .iter()
+            .map(|client| client.run.samples.len())
+            .min()
+            .unwrap_or(0);
+        let at = |index| {
+            self.clients
+                .iter()
+                .map(|client| of(&client.run.samples[index]))
+                .sum()
+        };
         (0..shortest).map(at).collect()
     }
 }
@@ -309,12 +319,19 @@ impl Sample {
 
     /// Returns bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
-        rate(self.read_bytes.saturating_add(self.written_bytes), self.seconds)
+        rate(
+            self.read_bytes.saturating_add(self.written_bytes),
+            self.seconds,
+        )
     }
 }
 
 fn rate(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    if seconds > 0.0 {
+        count as f64 / seconds
+    } else {
+        0.0
+    }
 }
 
 /// Requests in one direction.
@@ -370,12 +387,20 @@ pub enum Group {
 impl Facts {
     /// Adds a fact without a recommendation.
     pub fn add(&mut self, group: Group, name: impl Into<String>, value: impl Into<String>) {
-        self.0.push(Fact { group, name: name.into(), value: value.into(), better: None });
+        self.0.push(Fact {
+            group,
+            name: name.into(),
+            value: value.into(),
+            better: None,
+        });
     }
 
     /// Returns the value of a fact, if known.
     pub fn value(&self, group: Group, name: &str) -> Option<&str> {
-        let fact = self.0.iter().find(|fact| fact.group == group && fact.name == name);
+        let fact = self
+            .0
+            .iter()
+            .find(|fact| fact.group == group && fact.name == name);
         fact.map(|fact| fact.value.as_str())
     }
 }

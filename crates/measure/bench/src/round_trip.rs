@@ -43,7 +43,11 @@ enum Direction {
     Read,
 }
 
-async fn pass(device: &Arc<dyn BlockDevice>, trip: RoundTrip, direction: Direction) -> Result<(), Failure> {
+async fn pass(
+    device: &Arc<dyn BlockDevice>,
+    trip: RoundTrip,
+    direction: Direction,
+) -> Result<(), Failure> {
     let done = Rc::new(Cell::new(Blocks(0)));
     let slots: Vec<_> = (0..trip.depth.max(1))
         .map(|_| reactor::spawn(slot(Arc::clone(device), trip, direction, Rc::clone(&done))))
@@ -74,7 +78,12 @@ async fn slot(
 /// Takes the next part of the extent that no slot has taken.
 fn take(trip: &RoundTrip, done: &Cell<Blocks>) -> Option<Extent> {
     let before = done.get().0;
-    let left = trip.extent.blocks.0.checked_sub(before).filter(|left| *left > 0)?;
+    let left = trip
+        .extent
+        .blocks
+        .0
+        .checked_sub(before)
+        .filter(|left| *left > 0)?;
     let blocks = trip.request.0.max(1).min(left);
     done.set(Blocks(before + blocks));
     Some(Extent::new(trip.extent.lba.0 + before, blocks))
@@ -83,15 +92,28 @@ fn take(trip: &RoundTrip, done: &Cell<Blocks>) -> Option<Extent> {
 async fn write(device: &dyn BlockDevice, piece: Extent, generation: u64) -> Result<(), Failure> {
     let geometry = device.geometry();
     let mut data = Buffer::recycled(geometry.length(piece) as usize);
-    pattern::stamp(&mut data, piece.lba, geometry.block_size.bytes() as usize, generation);
-    device.write(piece, data.share(), Durability::Cached).await.map_err(Failure::Device)
+    pattern::stamp(
+        &mut data,
+        piece.lba,
+        geometry.block_size.bytes() as usize,
+        generation,
+    );
+    device
+        .write(piece, data.share(), Durability::Cached)
+        .await
+        .map_err(Failure::Device)
 }
 
 async fn read(device: &dyn BlockDevice, piece: Extent, generation: u64) -> Result<(), Failure> {
     let geometry = device.geometry();
     let buffer = Buffer::recycled(geometry.length(piece) as usize);
     let data = device.read(piece, buffer).await.map_err(Failure::Device)?;
-    pattern::check(&data, piece.lba, geometry.block_size.bytes() as usize, generation)
+    pattern::check(
+        &data,
+        piece.lba,
+        geometry.block_size.bytes() as usize,
+        generation,
+    )
 }
 
 #[cfg(test)]
@@ -104,11 +126,16 @@ mod tests {
 
     fn trip(disk: Disk, trip: RoundTrip) -> Result<(), Failure> {
         let device: Arc<dyn BlockDevice> = Arc::new(disk);
-        block_on(Alone::virtual_time(), async move { round_trip(&device, trip).await })
+        block_on(Alone::virtual_time(), async move {
+            round_trip(&device, trip).await
+        })
     }
 
     const ALL: RoundTrip = RoundTrip {
-        extent: Extent { lba: Lba(0), blocks: Blocks(Disk::BLOCKS) },
+        extent: Extent {
+            lba: Lba(0),
+            blocks: Blocks(Disk::BLOCKS),
+        },
         request: Blocks(7),
         depth: 4,
         generation: 9,
@@ -129,6 +156,16 @@ mod tests {
     #[test]
     fn every_block_of_a_sound_device_comes_back() {
         assert_eq!(trip(Disk::new(), ALL), Ok(()));
-        assert_eq!(trip(Disk::new(), RoundTrip { request: Blocks(1000), depth: 1, ..ALL }), Ok(()));
+        assert_eq!(
+            trip(
+                Disk::new(),
+                RoundTrip {
+                    request: Blocks(1000),
+                    depth: 1,
+                    ..ALL
+                }
+            ),
+            Ok(())
+        );
     }
 }

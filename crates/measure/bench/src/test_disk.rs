@@ -44,12 +44,21 @@ impl Disk {
         let disk = TestDisk::new(BlockSize::B512, Disk::BLOCKS).with_profile(|profile| {
             (profile.thin, profile.volatile_cache, profile.durable) = (false, false, false);
         });
-        Disk { disk, fault, writes: AtomicU64::new(0), begun: OnceLock::new(), free: Mutex::new(None) }
+        Disk {
+            disk,
+            fault,
+            writes: AtomicU64::new(0),
+            begun: OnceLock::new(),
+            free: Mutex::new(None),
+        }
     }
 
     pub(crate) fn read_only() -> Disk {
         let disk = Disk::new();
-        Disk { disk: disk.disk.with_profile(|profile| profile.read_only = true), ..disk }
+        Disk {
+            disk: disk.disk.with_profile(|profile| profile.read_only = true),
+            ..disk
+        }
     }
 
     /// Returns the number of completed writes.

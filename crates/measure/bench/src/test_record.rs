@@ -13,7 +13,11 @@ pub const SAMPLES: u32 = 20;
 
 /// Creates a cell with one client that reads blocks of this length.
 pub fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
-    clients(name, 1, &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE))
+    clients(
+        name,
+        1,
+        &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE),
+    )
 }
 
 /// Creates a cell with several clients that have the same workload.
@@ -24,18 +28,32 @@ pub fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
 
 /// Creates a step that measures these cells for [`SECONDS`].
 pub fn measure(order: Order, cells: Vec<Cell>) -> Step {
-    Step::Measure { stop: Stop::after(SECONDS), order, cells }
+    Step::Measure {
+        stop: Stop::after(SECONDS),
+        order,
+        cells,
+    }
 }
 
 /// Creates a suite of these steps.
 pub fn suite(steps: Vec<Step>) -> Suite {
     let (name, title) = ("test".to_owned(), "Test".to_owned());
-    Suite { name, title, about: String::new(), document: None, assumed: vec![], steps }
+    Suite {
+        name,
+        title,
+        about: String::new(),
+        document: None,
+        assumed: vec![],
+        steps,
+    }
 }
 
 /// Creates a record of these runs, in one step that repeats its cells.
 pub fn record(cells: Vec<Cell>, runs: Vec<CellRun>) -> Record {
-    let order = Order::Interleaved { repeats_min: 1, repeats_max: 1 };
+    let order = Order::Interleaved {
+        repeats_min: 1,
+        repeats_max: 1,
+    };
     record_of(suite(vec![measure(order, cells)]), runs)
 }
 
@@ -65,7 +83,12 @@ pub fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
 
 /// Creates a run of a cell in which each client has the given rate.
 pub fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
-    let clients = cell.roles.iter().zip(iops).map(|(role, iops)| client(role, *iops)).collect();
+    let clients = cell
+        .roles
+        .iter()
+        .zip(iops)
+        .map(|(role, iops)| client(role, *iops))
+        .collect();
     CellRun {
         cell: cell.name.clone(),
         round,
@@ -93,7 +116,12 @@ fn client(role: &Role, iops: f64) -> ClientRun {
     let run = Run {
         seconds: SECONDS,
         under_way_mean: f64::from(role.workload.depth),
-        reads: Flow { ios, bytes: ios * block_bytes, service, response: Histogram::default() },
+        reads: Flow {
+            ios,
+            bytes: ios * block_bytes,
+            service,
+            response: Histogram::default(),
+        },
         writes: Flow::default(),
         backlog_max: 0,
         errors: 0,
@@ -101,7 +129,13 @@ fn client(role: &Role, iops: f64) -> ClientRun {
         first_failure: None,
         samples: (0..SAMPLES).map(sample).collect(),
     };
-    let cpu = Cpu { seconds: 1.0, busiest_thread_s: 1.0, looked_in_vain_s: 0.0, machine_s: None, cpus: 4 };
+    let cpu = Cpu {
+        seconds: 1.0,
+        busiest_thread_s: 1.0,
+        looked_in_vain_s: 0.0,
+        machine_s: None,
+        cpus: 4,
+    };
     ClientRun {
         role: role.name.clone(),
         client: role.name.clone(),

@@ -11,10 +11,17 @@ use block::Random;
 
 /// Runs fio and returns its output, or `None` if fio is not installed.
 fn fio(arguments: &[&str], text: &str) -> Option<String> {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:p}.fio", std::process::id(), text));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "{}-{:p}.fio",
+        std::process::id(),
+        text
+    ));
     std::fs::write(&path, text).expect("a file");
-    let output =
-        Command::new("fio").args(arguments).arg(&path).current_dir(env!("CARGO_TARGET_TMPDIR")).output();
+    let output = Command::new("fio")
+        .args(arguments)
+        .arg(&path)
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .output();
     let _ = std::fs::remove_file(&path);
     match output {
         Ok(output) => Some(format!(
@@ -49,7 +56,8 @@ impl Line {
     /// Returns whether the lines are equal, except for differences below one percent in the lengths.
     fn is_about(&self, other: &Line) -> bool {
         let near = |one: u64, other: u64| one.abs_diff(other) * 100 < one;
-        let near = |one: (u64, u64), other: (u64, u64)| near(one.0, other.0) && near(one.1, other.1);
+        let near =
+            |one: (u64, u64), other: (u64, u64)| near(one.0, other.0) && near(one.1, other.1);
         near(self.reads, other.reads)
             && near(self.writes, other.writes)
             && (&self.name, self.phase, &self.pattern, self.depth)
@@ -66,7 +74,10 @@ fn told(line: &str) -> Option<Line> {
     let (reads, rest) = rest.split_once(", (W) ")?;
     let (writes, rest) = rest.split_once(", (T) ")?;
     let (_, depth) = rest.split_once("iodepth=")?;
-    let range = |text: &str| text.split_once('-').map(|(least, most)| (bytes(least), bytes(most)));
+    let range = |text: &str| {
+        text.split_once('-')
+            .map(|(least, most)| (bytes(least), bytes(most)))
+    };
     Some(Line {
         name: name.to_owned(),
         phase: phase.parse().ok()?,
@@ -79,7 +90,9 @@ fn told(line: &str) -> Option<Line> {
 
 /// Parses a length such as `16.0KiB`. fio prints the lengths used in this test exactly.
 fn bytes(text: &str) -> u64 {
-    let end = text.find(|letter: char| letter.is_alphabetic()).expect(text);
+    let end = text
+        .find(|letter: char| letter.is_alphabetic())
+        .expect(text);
     let unit = match &text[end..] {
         "B" => 1.0,
         "KiB" => 1024.0,
@@ -94,17 +107,27 @@ fn bytes(text: &str) -> u64 {
 /// Describes our job in the same way. The lengths of a direction that the job does not use are copied from
 /// fio's line.
 fn ours(job: &Job, phase: usize, fios: &Line) -> Line {
-    let Workload { accesses, depth, .. } = &job.workload;
+    let Workload {
+        accesses, depth, ..
+    } = &job.workload;
     let range = |reads: bool, otherwise: (u64, u64)| {
         let of = |share: u8| if reads { share > 0 } else { share < 100 };
         let lengths = accesses
             .iter()
             .filter(|access| of(access.read.get()))
             .map(|access| u64::from(access.block_bytes));
-        lengths.clone().min().zip(lengths.max()).unwrap_or(otherwise)
+        lengths
+            .clone()
+            .min()
+            .zip(lengths.max())
+            .unwrap_or(otherwise)
     };
     let (reads, writes) = (job.workload.reads(), job.workload.writes());
-    let random = if accesses[0].random.get() > 0 { "rand" } else { "" };
+    let random = if accesses[0].random.get() > 0 {
+        "rand"
+    } else {
+        ""
+    };
     let direction = match (reads, writes) {
         (true, false) => "read",
         (false, _) => "write",
@@ -153,11 +176,25 @@ impl Model {
                 "bs=1m",
                 "bs=4k,,8k",
             ],
-            &["bsrange=4k-16k", "bsrange=8k-8k,4k-16k", "blocksize_range=1k-2k"],
-            &["bssplit=4k/70:64k/30", "bssplit=4k/50:8k/50,16k/100", "bssplit=4k:8k", "bssplit=,4k/10:16k"],
+            &[
+                "bsrange=4k-16k",
+                "bsrange=8k-8k,4k-16k",
+                "blocksize_range=1k-2k",
+            ],
+            &[
+                "bssplit=4k/70:64k/30",
+                "bssplit=4k/50:8k/50,16k/100",
+                "bssplit=4k:8k",
+                "bssplit=,4k/10:16k",
+            ],
             &["iodepth=1", "iodepth=32", "iodepth=0x10", "iodepth =1k"],
             &["rwmixread=70", "rwmixwrite=20", "rwmixread=40"],
-            &["stonewall", "wait_for_previous", "stonewall=0", "stonewall=1"],
+            &[
+                "stonewall",
+                "wait_for_previous",
+                "stonewall=0",
+                "stonewall=1",
+            ],
             &["numjobs=3", "numjobs=1"],
             &["runtime=30", "timeout=2m"],
             &["; a comment", "", "  # another", "\tthread ; behind"],
@@ -167,9 +204,14 @@ impl Model {
         let weights = [5, 5, 2, 2, 5, 3, 3, 2, 2, 3, 1];
         let mut options = String::new();
         // Lengths in a range whose ends are not powers of two have no common multiples.
-        let unused: &[&str] = if self.1 { &["bsrange"] } else { &["bssplit", "kb_base"] };
+        let unused: &[&str] = if self.1 {
+            &["bsrange"]
+        } else {
+            &["bssplit", "kb_base"]
+        };
         for (choices, weight) in CHOICES.iter().zip(weights) {
-            if self.0.below(10) < weight && !unused.iter().any(|name| choices[0].starts_with(name)) {
+            if self.0.below(10) < weight && !unused.iter().any(|name| choices[0].starts_with(name))
+            {
                 options.push_str(self.one(choices));
                 options.push('\n');
             }
@@ -186,7 +228,11 @@ impl Model {
                 text.push_str(self.one(&["[global]\n", "[global of the rest]\n"]));
                 text.push_str(&self.options());
             }
-            text.push_str(&format!("[job {number}]{}\n{}", self.one(&["", " ; named"]), self.options()));
+            text.push_str(&format!(
+                "[job {number}]{}\n{}",
+                self.one(&["", " ; named"]),
+                self.options()
+            ));
         }
         text
     }
@@ -194,7 +240,10 @@ impl Model {
 
 #[test]
 fn random_job_files_mean_what_they_mean_to_fio() {
-    let seed = std::env::var("FIO_JOBS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = std::env::var("FIO_JOBS_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
     let mut model = Model(Random::new(seed), false);
     for _ in 0..12 {
         let text = model.file();
@@ -211,31 +260,53 @@ fn random_job_files_mean_what_they_mean_to_fio() {
             let ours = ours(job, *phase, line);
             // fio rounds the lengths that it prints in units of 1,000.
             let rounded = line.is_about(&ours) && text.contains("kb_base=1000");
-            assert!(rounded || *line == ours, "seed {seed}\n{line:?}\n{ours:?}\n{text}\n{said}");
+            assert!(
+                rounded || *line == ours,
+                "seed {seed}\n{line:?}\n{ours:?}\n{text}\n{said}"
+            );
         }
         let clients: u32 = jobs.iter().map(|(_, job)| u32::from(job.clients)).sum();
         let word = if clients == 1 { "thread" } else { "threads" };
-        assert!(said.contains(&format!("Starting {clients} {word}\n")), "seed {seed}\n{text}\n{said}");
+        assert!(
+            said.contains(&format!("Starting {clients} {word}\n")),
+            "seed {seed}\n{text}\n{said}"
+        );
     }
 }
 
 #[test]
 fn sizes_and_times_are_what_they_are_to_fio() {
-    let sizes =
-        ["4096", "8k", "8K", "8kb", "8KB", "8ki", "8KiB", "1m", "3MiB", "2g", "1T", "1tib", "0x1000", "512b"];
-    let times = ["30", "2m", "1h", "1500ms", "2s", "1d", "3000000us", "90M", "4000msec"];
+    let sizes = [
+        "4096", "8k", "8K", "8kb", "8KB", "8ki", "8KiB", "1m", "3MiB", "2g", "1T", "1tib",
+        "0x1000", "512b",
+    ];
+    let times = [
+        "30",
+        "2m",
+        "1h",
+        "1500ms",
+        "2s",
+        "1d",
+        "3000000us",
+        "90M",
+        "4000msec",
+    ];
     let mut text = String::new();
     for base in ["1024", "1000"] {
         let section = |size| format!("[job]\nkb_base={base}\nsize={size}\n");
         text.extend(sizes.map(section));
     }
     text.extend(times.map(|time| format!("[job]\nruntime={time}\nsize=4k\n")));
-    let Some(said) = fio(&["--parse-only", "--debug=parse"], &text) else { return };
+    let Some(said) = fio(&["--parse-only", "--debug=parse"], &text) else {
+        return;
+    };
     let fios = |option: &str| -> Vec<u64> {
         let begins = format!("__handle_option={option},");
         let lines: Vec<&str> = said.lines().collect();
         let values = lines.windows(2).filter(|two| two[0].contains(&begins));
-        values.filter_map(|two| two[1].split_once("out=")?.1.trim().parse().ok()).collect()
+        values
+            .filter_map(|two| two[1].split_once("out=")?.1.trim().parse().ok())
+            .collect()
     };
     let jobs: Vec<Job> = parsed(&text).phases.concat();
     let ours: Vec<u64> = jobs
@@ -246,29 +317,51 @@ fn sizes_and_times_are_what_they_are_to_fio() {
         })
         .collect();
     assert_eq!(ours, fios("size"), "{said}");
-    let ours: Vec<u64> =
-        jobs.iter().filter_map(|job| job.runtime).map(|time| time.as_micros() as u64).collect();
+    let ours: Vec<u64> = jobs
+        .iter()
+        .filter_map(|job| job.runtime)
+        .map(|time| time.as_micros() as u64)
+        .collect();
     assert_eq!(ours, fios("runtime"), "{said}");
 }
 
 #[test]
 fn every_option_of_fio_is_known() {
-    let (Some(all), Some(engines)) = (help("--cmdhelp=all"), help("--enghelp")) else { return };
+    let (Some(all), Some(engines)) = (help("--cmdhelp=all"), help("--enghelp")) else {
+        return;
+    };
     let mut names: Vec<String> = all.lines().filter_map(name).collect();
-    for engine in engines.lines().skip(1).map(str::trim).filter(|engine| !engine.is_empty()) {
-        names.extend(help(&format!("--enghelp={engine}")).unwrap_or_default().lines().filter_map(name));
+    for engine in engines
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .filter(|engine| !engine.is_empty())
+    {
+        names.extend(
+            help(&format!("--enghelp={engine}"))
+                .unwrap_or_default()
+                .lines()
+                .filter_map(name),
+        );
     }
     assert!(names.len() > 200, "{all}");
     for name in names {
         let text = format!("[job]\n{name}=\n");
         let mistakes = fio_job::parse(&text, &[]).err().unwrap_or_default();
-        assert!(!mistakes.iter().any(|mistake| mistake.why.contains("fio has no option")), "{name}");
+        assert!(
+            !mistakes
+                .iter()
+                .any(|mistake| mistake.why.contains("fio has no option")),
+            "{name}"
+        );
     }
 }
 
 fn help(argument: &str) -> Option<String> {
     let output = Command::new("fio").arg(argument).output();
-    output.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    output
+        .ok()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Parses the name from a line such as `iodepth_low             : Low water mark for queuing depth`.

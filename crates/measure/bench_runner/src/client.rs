@@ -85,9 +85,18 @@ pub struct RoleResult {
 }
 
 enum Order {
-    Prepare { sessions: u16, done: Sender<Result<(), Failure>> },
-    LookAlive { done: Sender<Result<(), Failure>> },
-    Run { task: Box<Task>, index: usize, reports: Sender<(usize, Report)> },
+    Prepare {
+        sessions: u16,
+        done: Sender<Result<(), Failure>>,
+    },
+    LookAlive {
+        done: Sender<Result<(), Failure>>,
+    },
+    Run {
+        task: Box<Task>,
+        index: usize,
+        reports: Sender<(usize, Report)>,
+    },
 }
 
 impl Client {
@@ -107,9 +116,14 @@ impl Client {
             // The receiver may have been dropped.
             let _ = end.send(());
         });
-        started
-            .map_err(|error| Failure::failed(format_args!("cannot start a thread for {name}: {error}")))?;
-        Ok(Client { name, orders, ended })
+        started.map_err(|error| {
+            Failure::failed(format_args!("cannot start a thread for {name}: {error}"))
+        })?;
+        Ok(Client {
+            name,
+            orders,
+            ended,
+        })
     }
 
     /// Opens paths to the storage until there are at least `sessions`.
@@ -125,7 +139,11 @@ impl Client {
 
     /// Starts a prepared role. The client's reports carry `index`.
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
-        let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
+        let order = Order::Run {
+            task: Box::new(task),
+            index,
+            reports: reports.clone(),
+        };
         if self.orders.send(order).is_err() {
             // The receiver of the reports receives an error.
             let _ = reports.send((index, Report::Ended(Box::new(Err(self.gone())))));
@@ -134,12 +152,17 @@ impl Client {
 
     /// Logs out and ends the thread, or gives up after a few seconds.
     pub async fn close(self) {
-        let Client { orders, mut ended, .. } = self;
+        let Client {
+            orders, mut ended, ..
+        } = self;
         drop(orders);
         let _ = reactor::timeout(PATIENCE, ended.recv()).await;
     }
 
-    async fn ask(&self, order: impl FnOnce(Sender<Result<(), Failure>>) -> Order) -> Result<(), Failure> {
+    async fn ask(
+        &self,
+        order: impl FnOnce(Sender<Result<(), Failure>>) -> Order,
+    ) -> Result<(), Failure> {
         let (done, mut answer) = mailbox();
         let sent = self.orders.send(order(done)).is_ok();
         let answer = if sent { answer.recv().await } else { None };
@@ -168,7 +191,10 @@ impl StopFlag {
 
 /// Runs the client's thread.
 fn live(options: &ClientOptions, orders: Receiver<Order>) {
-    match Epoll::shared(EpollOptions { spin: options.spin, ..EpollOptions::default() }) {
+    match Epoll::shared(EpollOptions {
+        spin: options.spin,
+        ..EpollOptions::default()
+    }) {
         Ok(world) => reactor::block_on(world, obey(options, orders)),
         // Once the receiver of orders is dropped, sending an order fails.
         Err(error) => tracing::error!(%error, "a client has no epoll set"),
@@ -185,7 +211,11 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
             Order::LookAlive { done } => {
                 let _ = done.send(paths.look_alive().await);
             }
-            Order::Run { task, index, reports } => {
+            Order::Run {
+                task,
+                index,
+                reports,
+            } => {
                 let told = reports.clone();
                 let tell = move |report| drop(told.send((index, report)));
                 // All clients share the channels, so only the first client reports them.
@@ -216,7 +246,11 @@ async fn carry_out(
     let mut each = |sample: &Sample| {
         costs.note();
         tell(Report::Sample(*sample));
-        if task.end.is_asked() { Go::Stop } else { Go::On }
+        if task.end.is_asked() {
+            Go::Stop
+        } else {
+            Go::On
+        }
     };
     let workload = &task.role.workload;
     let run = match (&options.log, devices.first()) {
@@ -244,18 +278,55 @@ async fn began(start: Instant) -> Instant {
     Instant::now()
 }
 
-fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> RoleResult {
-    let Cost { cpu, statistics, channels, frames } = cost;
+fn part(
+    options: &ClientOptions,
+    role: &Role,
+    run: Run,
+    cost: Cost,
+    started: Instant,
+) -> RoleResult {
+    let Cost {
+        cpu,
+        statistics,
+        channels,
+        frames,
+    } = cost;
     let tables = statistics.iter().map(ToString::to_string);
     let tables = tables.chain(channels.iter().map(ToString::to_string));
-    let tables = tables.chain(frames.iter().map(ToString::to_string)).collect();
+    let tables = tables
+        .chain(frames.iter().map(ToString::to_string))
+        .collect();
     // Statistics consist of numbers and names, so they can always be written as JSON.
-    let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok());
-    let sessions = sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok()));
-    let sessions = sessions.chain(frames.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
+    let sessions = statistics
+        .iter()
+        .filter_map(|told| serde_json::to_value(told).ok());
+    let sessions = sessions.chain(
+        channels
+            .iter()
+            .filter_map(|told| serde_json::to_value(told).ok()),
+    );
+    let sessions = sessions
+        .chain(
+            frames
+                .iter()
+                .filter_map(|told| serde_json::to_value(told).ok()),
+        )
+        .collect();
     let (role, client) = (role.name.clone(), options.name.clone());
-    let run = ClientRun { role, client, run, cpu, late_us: 0.0, late_error_us: 0.0, sessions };
-    RoleResult { run, tables, started }
+    let run = ClientRun {
+        role,
+        client,
+        run,
+        cpu,
+        late_us: 0.0,
+        late_error_us: 0.0,
+        sessions,
+    };
+    RoleResult {
+        run,
+        tables,
+        started,
+    }
 }
 
 /// Returns the part of a stop condition that the client's loop evaluates. The receiver of all samples
@@ -305,7 +376,10 @@ impl Site {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         match self {
             Site::Here => Ok(work()),
-            Site::Host { lab, name } => lab.host(name).and_then(|host| host.run(work)).map_err(lab_failure),
+            Site::Host { lab, name } => lab
+                .host(name)
+                .and_then(|host| host.run(work))
+                .map_err(lab_failure),
         }
     }
 }

@@ -80,15 +80,24 @@ impl StoragePaths {
     pub async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
         let count = usize::from(role.sessions).min(self.devices.len());
         let straight = self.devices[..count].iter().map(Arc::clone);
-        let Some(bytes) = role.read_ahead_bytes else { return Ok(straight.collect()) };
-        if let Source::Local { cached: Some(cached), .. } = &self.source {
+        let Some(bytes) = role.read_ahead_bytes else {
+            return Ok(straight.collect());
+        };
+        if let Source::Local {
+            cached: Some(cached),
+            ..
+        } = &self.source
+        {
             settle(&**cached).await?;
             cached.inner().forget_cached().map_err(Failure::failed)?;
-            return Ok(straight.map(|_| Arc::clone(cached) as Arc<dyn BlockDevice>).collect());
+            return Ok(straight
+                .map(|_| Arc::clone(cached) as Arc<dyn BlockDevice>)
+                .collect());
         }
         let window = Window::new(u64::from(bytes));
-        let behind =
-            |device| Arc::new(Buffered::new(device, window, Arc::new(ReactorTasks))) as Arc<dyn BlockDevice>;
+        let behind = |device| {
+            Arc::new(Buffered::new(device, window, Arc::new(ReactorTasks))) as Arc<dyn BlockDevice>
+        };
         Ok(straight.map(behind).collect())
     }
 
@@ -99,7 +108,9 @@ impl StoragePaths {
     pub async fn look_alive(&self) -> Result<(), Failure> {
         for (index, device) in self.devices.iter().enumerate() {
             let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
-            let Err(error) = device.read(Extent::new(0, 1), buffer).await else { continue };
+            let Err(error) = device.read(Extent::new(0, 1), buffer).await else {
+                continue;
+            };
             if let (Source::Lun(url), Some(target)) = (&self.source, self.targets.get(index))
                 && let Some(lost) = remote::lost(&target.unit(url.lun)).await
             {
@@ -107,8 +118,13 @@ impl StoragePaths {
             }
             let failure = Failure::device("cannot read block 0", error);
             let lost = match &self.source {
-                Source::Local { export: Some(url), .. } => nbd::unreachable(url).await,
-                Source::Local { channels: Some(channels), .. } => peers::unreachable(&**channels).await,
+                Source::Local {
+                    export: Some(url), ..
+                } => nbd::unreachable(url).await,
+                Source::Local {
+                    channels: Some(channels),
+                    ..
+                } => peers::unreachable(&**channels).await,
                 Source::Local { .. } | Source::Lun(_) | Source::HyperScsi(_) => None,
             };
             return Err(match lost {
@@ -147,7 +163,10 @@ impl StoragePaths {
 
 /// Flushes the device's caches, which would otherwise be written back during the next measurement.
 pub async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
-    device.flush().await.map_err(|error| Failure::device("cannot flush the written data", error))
+    device
+        .flush()
+        .await
+        .map_err(|error| Failure::device("cannot flush the written data", error))
 }
 
 /// Returns the statistics of all sessions.

@@ -27,13 +27,22 @@ pub async fn conduct(
     server: Option<Serving>,
     asked: &dyn Fn() -> bool,
 ) -> (Result<Outcome, Failure>, Vec<String>) {
-    let mut conductor = Conductor { crew: &mut crew, keeper, view, asked, server, tables: Vec::new() };
+    let mut conductor = Conductor {
+        crew: &mut crew,
+        keeper,
+        view,
+        asked,
+        server,
+        tables: Vec::new(),
+    };
     let outcome = conductor.conduct(SEED).await;
     let Conductor { tables, server, .. } = conductor;
     if let Some(server) = server {
         server.close().await;
     }
-    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
+    crew.remarks()
+        .into_iter()
+        .for_each(|remark| keeper.note(remark));
     crew.close().await;
     if let Ok(Outcome::Complete) = outcome {
         keeper.complete();
@@ -74,15 +83,27 @@ impl<C: Crew> Conductor<'_, C> {
                 return Ok(Outcome::Interrupted);
             }
             let left = schedule.left();
-            let doing = |name, stop, roles| RunStart { name, number: number + 1, roles, stop, left };
+            let doing = |name, stop, roles| RunStart {
+                name,
+                number: number + 1,
+                roles,
+                stop,
+                left,
+            };
             match task.work {
                 Work::Purge => {
-                    self.view.begins(&doing("purge", Stop::after(0.0), Vec::new()));
+                    self.view
+                        .begins(&doing("purge", Stop::after(0.0), Vec::new()));
                     self.purge(whole(&suite)).await?;
                     schedule.prepared(task.step);
                 }
-                Work::Fill { block_bytes, depth, passes } => {
-                    let (cell, stop) = fill(whole(&suite), self.bytes(), block_bytes, depth, passes);
+                Work::Fill {
+                    block_bytes,
+                    depth,
+                    passes,
+                } => {
+                    let (cell, stop) =
+                        fill(whole(&suite), self.bytes(), block_bytes, depth, passes);
                     self.view.begins(&doing("fill", stop, names(&cell)));
                     let (_, lost) = self.run(&cell, stop, 0).await?;
                     lost.map_or(Ok(()), Err)?;
@@ -153,15 +174,29 @@ impl<C: Crew> Conductor<'_, C> {
             // The measurement is valid without the server's CPU time. The next run would fail in the same
             // way, so it is no longer requested.
             self.server = None;
-            self.view.note(&format!("the CPU load of the server is unknown: {failure}"));
+            self.view
+                .note(&format!("the CPU load of the server is unknown: {failure}"));
             None
         });
-        self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
-        let clients: Vec<ClientRun> = parts.into_iter().map(|RoleResult { run, .. }| run).collect();
+        self.tables = parts
+            .iter()
+            .flat_map(|part| part.tables.iter().cloned())
+            .collect();
+        let clients: Vec<ClientRun> = parts
+            .into_iter()
+            .map(|RoleResult { run, .. }| run)
+            .collect();
         let is_cut = lost.is_some() || (self.asked)();
         let ended = judge.ended(clients.iter().map(|client| &client.run), is_cut);
         let begun_s = self.keeper.seconds_at(counting);
-        let run = CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu };
+        let run = CellRun {
+            cell: cell.name.clone(),
+            round,
+            begun_s,
+            ended,
+            clients,
+            server_cpu,
+        };
         Ok((run, lost))
     }
 
@@ -171,7 +206,9 @@ impl<C: Crew> Conductor<'_, C> {
     async fn keep(&mut self, mut run: CellRun, mut lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
         if failed && lost.is_none() && !(self.asked)() {
-            lost = awaited(self.crew.look_alive(), |waited| self.view.waiting(waited)).await.err();
+            lost = awaited(self.crew.look_alive(), |waited| self.view.waiting(waited))
+                .await
+                .err();
         }
         if lost.is_some() {
             run.ended = Ended::Interrupted;
@@ -194,17 +231,29 @@ fn names(cell: &Cell) -> Vec<String> {
 
 /// Returns the smallest span that contains all spans of the suite.
 fn whole(suite: &bench::plan::Suite) -> Span {
-    let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
+    let workloads = suite
+        .cells()
+        .flat_map(|cell| &cell.roles)
+        .map(|role| role.workload.span);
     // Suites are adapted to the device before they run, so every span has an end.
     let extents = workloads.map(|span| Extent::of(span, u64::MAX));
-    extents.reduce(Extent::around).map_or_else(Span::default, Extent::span)
+    extents
+        .reduce(Extent::around)
+        .map_or_else(Span::default, Extent::span)
 }
 
 /// Returns a cell that writes the span `passes` times from start to end, with a stop after the last byte.
 fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32) -> (Cell, Stop) {
-    let bytes = span.bytes.unwrap_or(device_bytes).saturating_mul(u64::from(passes));
+    let bytes = span
+        .bytes
+        .unwrap_or(device_bytes)
+        .saturating_mul(u64::from(passes));
     let simple = Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE);
-    let workload = Workload { span, data: Data::Random, ..simple };
+    let workload = Workload {
+        span,
+        data: Data::Random,
+        ..simple
+    };
     let role = Role {
         name: "fill".to_owned(),
         client: 0,
@@ -217,7 +266,15 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
     // The time limit of a fill is one day. Longer fills are unlikely, and a hanging device is detected
     // earlier.
     const DAY_S: f64 = 86_400.0;
-    (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })
+    (
+        cell,
+        Stop {
+            warm_up_s: 0.0,
+            min_s: 0.0,
+            max_s: DAY_S,
+            rule: Rule::Bytes { bytes },
+        },
+    )
 }
 
 /// Decides from all samples when a run ends.
@@ -233,12 +290,19 @@ pub(crate) struct StopRule {
 impl StopRule {
     /// Creates the stop rule of a run with this number of roles.
     pub(crate) fn new(stop: Stop, roles: usize) -> StopRule {
-        StopRule { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
+        StopRule {
+            stop,
+            rates: vec![Vec::new(); roles],
+            judged: 0,
+            known: false,
+        }
     }
 
     /// Adds a sample of a role. Stops the run when the total rate is precise enough.
     pub(crate) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
-        let Rule::Confidence { percent } = self.stop.rule else { return Go::On };
+        let Rule::Confidence { percent } = self.stop.rule else {
+            return Go::On;
+        };
         if let Some(rates) = self.rates.get_mut(role) {
             rates.push(sample.iops());
         }
@@ -251,12 +315,22 @@ impl StopRule {
     }
 
     fn together(&self, intervals: usize) -> Vec<f64> {
-        (0..intervals).map(|at| self.rates.iter().map(|rates| rates[at]).sum()).collect()
+        (0..intervals)
+            .map(|at| self.rates.iter().map(|rates| rates[at]).sum())
+            .collect()
     }
 
     /// Returns the reason why a run with these results ended.
-    pub(crate) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
-        let failures = runs.clone().map(|run| run.errors + run.mismatches).max().unwrap_or(0);
+    pub(crate) fn ended<'a>(
+        &self,
+        runs: impl Iterator<Item = &'a Run> + Clone,
+        interrupted: bool,
+    ) -> Ended {
+        let failures = runs
+            .clone()
+            .map(|run| run.errors + run.mismatches)
+            .max()
+            .unwrap_or(0);
         let shortest = runs.map(|run| run.seconds).fold(f64::INFINITY, f64::min);
         // A loop that stops by its clock may stop slightly early or late.
         let is_short = shortest < self.stop.max_s * 0.99;
@@ -266,7 +340,9 @@ impl StopRule {
             Rule::Time => Ended::Time,
             Rule::Confidence { .. } if self.known => Ended::Confidence,
             Rule::Bytes { .. } | Rule::Requests { .. } if is_short => Ended::Work,
-            Rule::Confidence { .. } | Rule::Bytes { .. } | Rule::Requests { .. } => Ended::OutOfTime,
+            Rule::Confidence { .. } | Rule::Bytes { .. } | Rule::Requests { .. } => {
+                Ended::OutOfTime
+            }
         }
     }
 }
@@ -293,7 +369,9 @@ pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String
         let name = word.split_once('=').map_or(&word[..], |(name, _)| name);
         let is_with_value = KEPT.contains(&name);
         if is_with_value || KEPT_ALONE.contains(&name) {
-            let value = (is_with_value && name.len() == word.len()).then(|| line.next()).flatten();
+            let value = (is_with_value && name.len() == word.len())
+                .then(|| line.next())
+                .flatten();
             words.extend([word].into_iter().chain(value));
         }
     }
@@ -323,18 +401,26 @@ pub fn verdict(
     let then = kept.map(|folder| {
         let directory = folder.path().display().to_string();
         match record.subject.identity {
-            Some(_) => format!("to resume: linerate bench {again} --resume {}", shell_word(&directory)),
+            Some(_) => format!(
+                "to resume: linerate bench {again} --resume {}",
+                shell_word(&directory)
+            ),
             None => format!("the results are in {directory}"),
         }
     });
     match outcome {
         Err(failure) => Err(match then {
-            Some(then) if !record.runs.is_empty() => failure.and(format_args!("{done} completed; {then}")),
+            Some(then) if !record.runs.is_empty() => {
+                failure.and(format_args!("{done} completed; {then}"))
+            }
             _ => failure,
         }),
         Ok(Outcome::Interrupted) => {
             let then = then.map(|then| format!("; {then}")).unwrap_or_default();
-            Err(Failure::new(FailureKind::Interrupted, format_args!("interrupted after {done}{then}")))
+            Err(Failure::new(
+                FailureKind::Interrupted,
+                format_args!("interrupted after {done}{then}"),
+            ))
         }
         Ok(Outcome::Complete) => match lost.or_else(|| silent(&record.runs)) {
             Some(failure) => Err(failure),
@@ -354,7 +440,9 @@ fn silent(runs: &[CellRun]) -> Option<Failure> {
         "no request completed in {} of {} runs: {}",
         silent.len(),
         runs.len(),
-        why.unwrap_or("the storage did not respond during the run (to make runs longer, use --seconds)")
+        why.unwrap_or(
+            "the storage did not respond during the run (to make runs longer, use --seconds)"
+        )
     )))
 }
 
@@ -364,11 +452,24 @@ mod tests {
     use bench::record::{Cpu, Flow};
 
     fn judge(rule: Rule, roles: usize) -> StopRule {
-        StopRule::new(Stop { warm_up_s: 0.0, min_s: 1.0, max_s: 10.0, rule }, roles)
+        StopRule::new(
+            Stop {
+                warm_up_s: 0.0,
+                min_s: 1.0,
+                max_s: 10.0,
+                rule,
+            },
+            roles,
+        )
     }
 
     fn sample(index: usize, reads: u64) -> Sample {
-        Sample { at_s: (index + 1) as f64 / 10.0, seconds: 0.1, reads, ..Sample::default() }
+        Sample {
+            at_s: (index + 1) as f64 / 10.0,
+            seconds: 0.1,
+            reads,
+            ..Sample::default()
+        }
     }
 
     fn run(seconds: f64, errors: u64) -> Run {
@@ -402,9 +503,15 @@ mod tests {
         let mut judge = judge(Rule::Confidence { percent: 5.0 }, 1);
         let stopped = (0..100).find(|index| {
             let wobble = index % 3;
-            matches!(judge.heard(0, &sample(*index, 1000 + wobble as u64)), Go::Stop)
+            matches!(
+                judge.heard(0, &sample(*index, 1000 + wobble as u64)),
+                Go::Stop
+            )
         });
-        assert!(stopped.is_some_and(|index| (9..30).contains(&index)), "{stopped:?}");
+        assert!(
+            stopped.is_some_and(|index| (9..30).contains(&index)),
+            "{stopped:?}"
+        );
         assert_eq!(judge.ended([run(1.0, 0)].iter(), false), Ended::Confidence);
     }
 
@@ -441,10 +548,22 @@ mod tests {
             clients: runs.into_iter().map(client).collect(),
             server_cpu: None,
         };
-        let working = || Run { reads: Flow { ios: 1, ..Flow::default() }, ..run(1.0, 0) };
-        let failing = || Run { first_failure: Some("the device is gone".to_owned()), ..run(1.0, 7) };
+        let working = || Run {
+            reads: Flow {
+                ios: 1,
+                ..Flow::default()
+            },
+            ..run(1.0, 0)
+        };
+        let failing = || Run {
+            first_failure: Some("the device is gone".to_owned()),
+            ..run(1.0, 7)
+        };
         let told = |cells: &[CellRun]| silent(cells).map(|failure| failure.to_string());
-        assert_eq!(told(&[cell(vec![working()]), cell(vec![run(1.0, 0), working()])]), None);
+        assert_eq!(
+            told(&[cell(vec![working()]), cell(vec![run(1.0, 0), working()])]),
+            None
+        );
         assert_eq!(
             told(&[cell(vec![working()]), cell(vec![run(1.0, 0), failing()])]).as_deref(),
             Some("no request completed in 1 of 2 runs: the device is gone")
@@ -458,9 +577,11 @@ mod tests {
     #[test]
     fn a_measurement_is_resumed_with_what_it_needs_again() {
         let line = "linerate bench U --bs 4k --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b --out d --seconds 5";
-        let again = again(&["iscsi://a/iqn.b/0?login-time=5"], line.split(' ').map(str::to_owned));
-        let expected =
-            "'iscsi://a/iqn.b/0?login-time=5' --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b";
+        let again = again(
+            &["iscsi://a/iqn.b/0?login-time=5"],
+            line.split(' ').map(str::to_owned),
+        );
+        let expected = "'iscsi://a/iqn.b/0?login-time=5' --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b";
         assert_eq!(again, expected);
     }
 }

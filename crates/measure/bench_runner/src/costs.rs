@@ -64,8 +64,11 @@ impl Costs {
         channels: Option<&Arc<dyn Channelled>>,
         say: impl FnOnce() + 'static,
     ) -> Costs {
-        let (targets, sessions, channels) =
-            (paths.targets().to_vec(), paths.sessions().to_vec(), channels.cloned());
+        let (targets, sessions, channels) = (
+            paths.targets().to_vec(),
+            paths.sessions().to_vec(),
+            channels.cloned(),
+        );
         let device = channels.clone();
         let before = reactor::spawn(async move {
             reactor::sleep_until(counting).await;
@@ -73,9 +76,19 @@ impl Costs {
             let clocks = Clocks::now();
             let channels = ChannelFigures::of(device.as_ref()).await;
             let frames = FrameFigures::of(&sessions).await;
-            Before { clocks, statistics: statistics_of(&targets).await, channels, frames }
+            Before {
+                clocks,
+                statistics: statistics_of(&targets).await,
+                channels,
+                frames,
+            }
         });
-        Costs { alone, before, last: Cell::new(None), channels }
+        Costs {
+            alone,
+            before,
+            last: Cell::new(None),
+            channels,
+        }
     }
 
     /// Records the clocks at the end of a sample.
@@ -88,8 +101,16 @@ impl Costs {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
             self.before.abort();
-            let cpu = Cpu { cpus: cpus(), ..Cpu::default() };
-            return Cost { cpu, statistics: Vec::new(), channels: None, frames: Vec::new() };
+            let cpu = Cpu {
+                cpus: cpus(),
+                ..Cpu::default()
+            };
+            return Cost {
+                cpu,
+                statistics: Vec::new(),
+                channels: None,
+                frames: Vec::new(),
+            };
         }
         let channels = ChannelFigures::of(self.channels.as_ref()).await;
         let statistics = statistics_of(paths.targets()).await;
@@ -97,10 +118,19 @@ impl Costs {
         let before = self.before.await;
         let since = statistics.iter().zip(&before.statistics);
         let statistics = since.map(|(after, before)| after.since(before)).collect();
-        let channels = channels.zip(before.channels).map(|(after, before)| after.since(&before));
+        let channels = channels
+            .zip(before.channels)
+            .map(|(after, before)| after.since(&before));
         let frames = frames.into_iter().zip(&before.frames);
-        let frames = frames.filter_map(|(after, before)| Some(after?.since(before.as_ref()?))).collect();
-        Cost { cpu: after.since(&before.clocks, self.alone), statistics, channels, frames }
+        let frames = frames
+            .filter_map(|(after, before)| Some(after?.since(before.as_ref()?)))
+            .collect();
+        Cost {
+            cpu: after.since(&before.clocks, self.alone),
+            statistics,
+            channels,
+            frames,
+        }
     }
 }
 
@@ -117,11 +147,17 @@ impl Clocks {
     fn since(&self, before: &Clocks, alone: bool) -> Cpu {
         let thread = self.thread.saturating_sub(before.thread).as_secs_f64();
         let process = self.process.saturating_sub(before.process).as_secs_f64();
-        let machine = self.machine.zip(before.machine).map(|(after, before)| after.saturating_sub(before));
+        let machine = self
+            .machine
+            .zip(before.machine)
+            .map(|(after, before)| after.saturating_sub(before));
         Cpu {
             seconds: if alone { process } else { thread },
             busiest_thread_s: thread,
-            looked_in_vain_s: self.looked_in_vain.saturating_sub(before.looked_in_vain).as_secs_f64(),
+            looked_in_vain_s: self
+                .looked_in_vain
+                .saturating_sub(before.looked_in_vain)
+                .as_secs_f64(),
             machine_s: machine.map(|machine| machine.as_secs_f64()),
             cpus: cpus(),
         }
@@ -143,13 +179,21 @@ pub(crate) struct ChannelFigures {
 impl ChannelFigures {
     /// Reads the counters from the start until now.
     pub(crate) async fn of(device: Option<&Arc<dyn Channelled>>) -> Option<ChannelFigures> {
-        Some(ChannelFigures { status: device?.status().await?, at: Instant::now(), seconds: 0.0 })
+        Some(ChannelFigures {
+            status: device?.status().await?,
+            at: Instant::now(),
+            seconds: 0.0,
+        })
     }
 
     /// Returns the difference to earlier counters.
     pub(crate) fn since(self, before: &ChannelFigures) -> ChannelFigures {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
-        ChannelFigures { status: self.status.since(&before.status), seconds, ..self }
+        ChannelFigures {
+            status: self.status.since(&before.status),
+            seconds,
+            ..self
+        }
     }
 }
 
@@ -194,7 +238,8 @@ impl<'a> ChannelRecord<'a> {
             requests: channel.requests,
             bytes: channel.bytes,
             mb_per_s: of_time(channel.bytes as f64 / 1e6),
-            service_us_mean: (channel.requests > 0).then(|| service * 1e6 / channel.requests as f64),
+            service_us_mean: (channel.requests > 0)
+                .then(|| service * 1e6 / channel.requests as f64),
             // This follows from Little's law.
             outstanding_mean: of_time(service),
             outstanding_bytes: channel.outstanding_bytes,
@@ -207,10 +252,20 @@ impl<'a> ChannelRecord<'a> {
 
 impl ChannelFigures {
     fn record(&self) -> ChannelsRecord<'_> {
-        let Status { channels, resends, longest_stall, replays, journal_bytes, fences } = &self.status;
+        let Status {
+            channels,
+            resends,
+            longest_stall,
+            replays,
+            journal_bytes,
+            fences,
+        } = &self.status;
         ChannelsRecord {
             seconds: self.seconds,
-            channels: channels.iter().map(|channel| ChannelRecord::of(channel, self.seconds)).collect(),
+            channels: channels
+                .iter()
+                .map(|channel| ChannelRecord::of(channel, self.seconds))
+                .collect(),
             resends: *resends,
             longest_stall_us: longest_stall.as_secs_f64() * 1e6,
             replays: *replays,
@@ -243,18 +298,25 @@ impl fmt::Display for ChannelFigures {
         ];
         let mut rows = vec![heads.map(str::to_owned)];
         rows.extend(record.channels.iter().enumerate().map(|(number, channel)| {
-            let state = if channel.connected { "" } else { "not connected: " };
+            let state = if channel.connected {
+                ""
+            } else {
+                "not connected: "
+            };
             // The text may come from the server, so escape control characters.
-            let error = channel
-                .last_error
-                .map_or_else(|| "none".to_owned(), |why| format!("{state}{}", printable(why)));
+            let error = channel.last_error.map_or_else(
+                || "none".to_owned(),
+                |why| format!("{state}{}", printable(why)),
+            );
             [
                 number.to_string(),
                 channel.path.to_owned(),
                 grouped(channel.requests),
                 size(channel.bytes as f64),
                 significant(channel.mb_per_s),
-                channel.service_us_mean.map_or_else(|| "-".to_owned(), latency),
+                channel
+                    .service_us_mean
+                    .map_or_else(|| "-".to_owned(), latency),
                 significant(channel.outstanding_mean),
                 grouped(channel.reconnects),
                 error,
@@ -262,9 +324,19 @@ impl fmt::Display for ChannelFigures {
         }));
         use Align::{Left, Right};
         let columns = [Left, Left, Right, Right, Right, Right, Right, Right, Left];
-        lines(columns, &rows).iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        let outage = record.channels.iter().map(|channel| channel.longest_outage_us).fold(0.0, f64::max);
-        let fencing = if record.fences { "by the server" } else { "by a quarantine" };
+        lines(columns, &rows)
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))?;
+        let outage = record
+            .channels
+            .iter()
+            .map(|channel| channel.longest_outage_us)
+            .fold(0.0, f64::max);
+        let fencing = if record.fences {
+            "by the server"
+        } else {
+            "by a quarantine"
+        };
         writeln!(
             f,
             "resent        {}, longest stall {}; longest channel outage {}",
@@ -296,7 +368,11 @@ impl FrameFigures {
         let mut figures = Vec::new();
         for session in sessions {
             let status = session.status().await;
-            figures.push(status.map(|status| FrameFigures { status, at: Instant::now(), seconds: 0.0 }));
+            figures.push(status.map(|status| FrameFigures {
+                status,
+                at: Instant::now(),
+                seconds: 0.0,
+            }));
         }
         figures
     }
@@ -306,11 +382,18 @@ impl FrameFigures {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
         let status = SessionStatus {
             counters: self.status.counters.since(&before.status.counters),
-            reinstatements: self.status.reinstatements.saturating_sub(before.status.reinstatements),
+            reinstatements: self
+                .status
+                .reinstatements
+                .saturating_sub(before.status.reinstatements),
             replays: self.status.replays.saturating_sub(before.status.replays),
             ..self.status
         };
-        FrameFigures { status, seconds, ..self }
+        FrameFigures {
+            status,
+            seconds,
+            ..self
+        }
     }
 
     fn record(&self) -> FramesRecord {
@@ -322,9 +405,24 @@ impl FrameFigures {
             round_trip_us: path.round_trip.map(|time| time.as_secs_f64() * 1e6),
             window_frames: path.window_frames,
         };
-        let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
-        let Counters { fragments_refused, fragments_lost, .. } = status.counters;
-        let Counters { messages_sent, messages_received, messages_repeated, .. } = status.counters;
+        let Counters {
+            frames_sent,
+            frames_received,
+            frames_repeated,
+            frames_damaged,
+            ..
+        } = status.counters;
+        let Counters {
+            fragments_refused,
+            fragments_lost,
+            ..
+        } = status.counters;
+        let Counters {
+            messages_sent,
+            messages_received,
+            messages_repeated,
+            ..
+        } = status.counters;
         FramesRecord {
             protocol: "hyperscsi",
             seconds: self.seconds,
@@ -407,8 +505,19 @@ impl Serialize for FrameFigures {
 /// Prints a line for frames, one for each path, and one for errors.
 impl fmt::Display for FrameFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FramesRecord { frames, paths, reinstatements, replays, frame_bytes, .. } = self.record();
-        let percent = if frames.sent > 0 { 100.0 * frames.lost as f64 / frames.sent as f64 } else { 0.0 };
+        let FramesRecord {
+            frames,
+            paths,
+            reinstatements,
+            replays,
+            frame_bytes,
+            ..
+        } = self.record();
+        let percent = if frames.sent > 0 {
+            100.0 * frames.lost as f64 / frames.sent as f64
+        } else {
+            0.0
+        };
         writeln!(
             f,
             "frames        {} sent, {} received, of up to {frame_bytes} bytes",
@@ -434,7 +543,9 @@ impl fmt::Display for FrameFigures {
         }
         for (number, path) in paths.iter().enumerate() {
             let state = if path.up { "" } else { "down, " };
-            let trip = path.round_trip_us.map_or_else(|| "not measured".to_owned(), latency);
+            let trip = path
+                .round_trip_us
+                .map_or_else(|| "not measured".to_owned(), latency);
             writeln!(
                 f,
                 "path {number:<9}{} to {}: {state}round trip {trip}, window {}",
@@ -469,29 +580,50 @@ mod tests {
             last_error: Some("reset\u{1b}[2J".to_owned()),
             ..channel("10.0.2.1:3260", 10)
         };
-        Status { channels: vec![channel("10.0.1.1:3260", requests), lost], resends: 3, ..Status::default() }
+        Status {
+            channels: vec![channel("10.0.1.1:3260", requests), lost],
+            resends: 3,
+            ..Status::default()
+        }
     }
 
     #[test]
     fn channel_figures_are_those_of_the_run_alone() {
         let at = Instant::now();
-        let before = ChannelFigures { status: status(1000), at, seconds: 0.0 };
-        let after = ChannelFigures { status: status(9000), at: at + Duration::from_secs(2), seconds: 0.0 };
+        let before = ChannelFigures {
+            status: status(1000),
+            at,
+            seconds: 0.0,
+        };
+        let after = ChannelFigures {
+            status: status(9000),
+            at: at + Duration::from_secs(2),
+            seconds: 0.0,
+        };
         let run = after.since(&before);
         let told = serde_json::to_value(&run).expect("numbers and names");
         let [first, lost] = [0, 1].map(|number| &told["channels"][number]);
-        assert_eq!((first["requests"].as_u64(), lost["requests"].as_u64()), (Some(8000), Some(0)));
+        assert_eq!(
+            (first["requests"].as_u64(), lost["requests"].as_u64()),
+            (Some(8000), Some(0))
+        );
         assert_eq!(
             (first["service_us_mean"].as_f64(), &lost["service_us_mean"]),
             (Some(250.0), &serde_json::Value::Null)
         );
         assert_eq!(
-            (first["outstanding_mean"].as_f64(), first["mb_per_s"].as_f64()),
+            (
+                first["outstanding_mean"].as_f64(),
+                first["mb_per_s"].as_f64()
+            ),
             (Some(1.0), Some(16.384))
         );
         assert_eq!(told["resends"], 0);
         let text = run.to_string();
-        assert!(text.contains("8,000") && text.contains("not connected: reset"), "{text}");
+        assert!(
+            text.contains("8,000") && text.contains("not connected: reset"),
+            "{text}"
+        );
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
@@ -509,11 +641,19 @@ mod tests {
             queue_depth: 128,
             is_encrypted: false,
             paths: vec![path],
-            counters: Counters { frames_sent, fragments_lost: frames_sent / 100, ..Counters::default() },
+            counters: Counters {
+                frames_sent,
+                fragments_lost: frames_sent / 100,
+                ..Counters::default()
+            },
             reinstatements: 1,
             replays: 2,
         };
-        FrameFigures { status, at, seconds: 0.0 }
+        FrameFigures {
+            status,
+            at,
+            seconds: 0.0,
+        }
     }
 
     #[test]
@@ -522,15 +662,27 @@ mod tests {
         let run = figures(5000, at + Duration::from_secs(2)).since(&figures(1000, at));
         let told = serde_json::to_value(&run).expect("numbers and names");
         assert_eq!(
-            (told["frames"]["sent"].as_u64(), told["frames"]["lost"].as_u64()),
+            (
+                told["frames"]["sent"].as_u64(),
+                told["frames"]["lost"].as_u64()
+            ),
             (Some(4000), Some(40))
         );
-        assert_eq!((told["seconds"].as_f64(), told["reinstatements"].as_u64()), (Some(2.0), Some(0)));
+        assert_eq!(
+            (told["seconds"].as_f64(), told["reinstatements"].as_u64()),
+            (Some(2.0), Some(0))
+        );
         assert_eq!(told["paths"][0]["round_trip_us"].as_f64(), Some(75.0));
         assert_eq!(told["paths"][0]["window_frames"].as_u64(), Some(64));
         let text = run.to_string();
-        assert!(text.contains("4,000 sent") && text.contains("40 fragments resent (1.00 %)"), "{text}");
-        assert!(text.contains("192.0.2.1:5674: round trip 75.0 µs, window 64 frames"), "{text}");
+        assert!(
+            text.contains("4,000 sent") && text.contains("40 fragments resent (1.00 %)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("192.0.2.1:5674: round trip 75.0 µs, window 64 frames"),
+            "{text}"
+        );
         assert!(!text.contains("reinstated"), "{text}");
     }
 }

@@ -34,7 +34,11 @@ pub trait Crew {
 
     /// Deallocates the blocks of a span, or writes zeros where deallocation is not possible. Only the first
     /// client does this.
-    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
+    async fn purge(
+        &mut self,
+        span: Span,
+        progress: &mut dyn FnMut(Purged) -> Go,
+    ) -> Result<(), Failure>;
 
     /// Checks that all clients can still reach the storage, allowing the time that their initiators need to
     /// reconnect.
@@ -91,13 +95,23 @@ pub struct LocalCrew {
 impl LocalCrew {
     /// Creates a crew without clients. They are started with their roles.
     pub fn new(source: Source, spin: Duration) -> LocalCrew {
-        LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
+        LocalCrew {
+            source,
+            spin,
+            site: Site::Here,
+            alone: true,
+            log: None,
+            clients: BTreeMap::new(),
+        }
     }
 
     /// Sets up the crew for a process that also serves the storage: only the CPU time of its thread then
     /// counts for a client.
     pub fn beside_its_server(self) -> LocalCrew {
-        LocalCrew { alone: false, ..self }
+        LocalCrew {
+            alone: false,
+            ..self
+        }
     }
 
     /// Sets the network on which the clients run.
@@ -139,7 +153,13 @@ impl LocalCrew {
         let (end, (tell, reports)) = (StopFlag::default(), mailbox());
         let alone = self.alone && cell.roles.len() == 1;
         for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
-            let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
+            let task = Task {
+                role: role.clone(),
+                stop,
+                start,
+                end: end.clone(),
+                alone,
+            };
             if let Some(client) = self.clients.get(key) {
                 client.begin(task, index, &tell);
             }
@@ -148,19 +168,33 @@ impl LocalCrew {
         let mut parts = gather(cell.roles.len(), reports, &end, progress).await?;
         let first = parts.iter().map(|part| part.started).min();
         for part in &mut parts {
-            let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
+            let late = part
+                .started
+                .saturating_duration_since(first.unwrap_or(part.started));
             part.run.late_us = late.as_secs_f64() * 1e6;
         }
         // All clients are on this machine, whose CPU time must be counted only once.
-        parts.iter_mut().skip(1).for_each(|part| part.run.cpu.machine_s = None);
+        parts
+            .iter_mut()
+            .skip(1)
+            .for_each(|part| part.run.cpu.machine_s = None);
         Ok(parts)
     }
 }
 
 /// Returns the key of each role's client.
 fn keys(cell: &Cell) -> Vec<(u16, usize)> {
-    let before = |at: usize, client| cell.roles[..at].iter().filter(|role| role.client == client).count();
-    cell.roles.iter().enumerate().map(|(at, role)| (role.client, before(at, role.client))).collect()
+    let before = |at: usize, client| {
+        cell.roles[..at]
+            .iter()
+            .filter(|role| role.client == client)
+            .count()
+    };
+    cell.roles
+        .iter()
+        .enumerate()
+        .map(|(at, role)| (role.client, before(at, role.client)))
+        .collect()
 }
 
 /// Time between the order and the start: long enough for all clients to receive the order.
@@ -177,11 +211,17 @@ impl Crew for LocalCrew {
             progress(Progress::Waiting(waited));
         };
         awaited(self.prepare(cell), tell).await?;
-        let parts = self.run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress).await?;
+        let parts = self
+            .run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress)
+            .await?;
         Ok(CellOutcome { parts, lost: None })
     }
 
-    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
+    async fn purge(
+        &mut self,
+        span: Span,
+        progress: &mut dyn FnMut(Purged) -> Go,
+    ) -> Result<(), Failure> {
         let mut paths = StoragePaths::none(&self.source);
         paths.prepare(1).await?;
         let outcome = match paths.first() {
@@ -236,7 +276,10 @@ pub async fn gather(
                 progress(Progress::Counting)
             }
             Report::Counting => Go::On,
-            Report::Sample(sample) => progress(Progress::Sample { role, sample: &sample }),
+            Report::Sample(sample) => progress(Progress::Sample {
+                role,
+                sample: &sample,
+            }),
             Report::Ended(outcome) => match *outcome {
                 Ok(part) => {
                     parts[role] = Some(part);

@@ -25,7 +25,9 @@ pub struct Folder {
 impl Folder {
     /// Creates the directory. Fails if it contains a result, a diagnosis or a report.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
-        let folder = Folder { path: path.to_owned() };
+        let folder = Folder {
+            path: path.to_owned(),
+        };
         let holds = |name: &str| folder.file(name).exists();
         let held = match () {
             () if holds(RESULT) => "a result; name another directory, or resume it (--resume)",
@@ -38,14 +40,18 @@ impl Folder {
 
     /// Creates the directory. If it exists, its files may be overwritten.
     pub fn replace(path: &Path) -> Result<Folder, Failure> {
-        let folder = Folder { path: path.to_owned() };
+        let folder = Folder {
+            path: path.to_owned(),
+        };
         fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;
         Ok(folder)
     }
 
     /// Names a directory that contains a result.
     pub fn open(path: &Path) -> Folder {
-        Folder { path: path.to_owned() }
+        Folder {
+            path: path.to_owned(),
+        }
     }
 
     /// Returns the path of the directory.
@@ -107,7 +113,11 @@ pub fn with_results(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 pub fn with_results_in(directories: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for directory in directories {
-        let mut found = if directory.is_dir() { with_results(directory)? } else { Vec::new() };
+        let mut found = if directory.is_dir() {
+            with_results(directory)?
+        } else {
+            Vec::new()
+        };
         if found.is_empty() {
             found.push(directory.clone());
         }
@@ -124,7 +134,8 @@ fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failu
     if path.join(RESULT).is_file() {
         found.push(path.to_owned());
     }
-    let unread = |error: io::Error| Failure::refused(format!("cannot read {}: {error}", path.display()));
+    let unread =
+        |error: io::Error| Failure::refused(format!("cannot read {}: {error}", path.display()));
     let mut within = Vec::new();
     for entry in fs::read_dir(path).map_err(unread)? {
         let entry = entry.map_err(unread)?;
@@ -137,22 +148,33 @@ fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failu
     within.sort();
     match depth {
         0 => Ok(()),
-        _ => within.iter().try_for_each(|folder| look(folder, depth - 1, found)),
+        _ => within
+            .iter()
+            .try_for_each(|folder| look(folder, depth - 1, found)),
     }
 }
 
 /// Reads a result from its directory, or from a file of any name.
 pub fn read_result(path: &Path) -> Result<Record, Failure> {
-    let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
+    let path = if path.is_dir() {
+        path.join(RESULT)
+    } else {
+        path.to_owned()
+    };
     let shown = path.display();
     let unread = |error: io::Error| Failure::refused(format!("cannot read {shown}: {error}"));
     let mut text = String::new();
     let file = File::open(&path).map_err(unread)?;
-    file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+    file.take(RESULT_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(unread)?;
     // Check the version first: a later format may not have all fields of this one.
     let version: Version = parsed(&text, &path)?;
     if version.format != FORMAT {
-        let sentence = format!("{shown} has format {}, but this program supports {FORMAT}", version.format);
+        let sentence = format!(
+            "{shown} has format {}, but this program supports {FORMAT}",
+            version.format
+        );
         return Err(Failure::refused(sentence));
     }
     parsed(&text, &path)
@@ -165,7 +187,10 @@ struct Version {
 
 fn parsed<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, Failure> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::refused(format!("{} is not a result of linerate bench: {error}", path.display()))
+        Failure::refused(format!(
+            "{} is not a result of linerate bench: {error}",
+            path.display()
+        ))
     })
 }
 
@@ -188,7 +213,11 @@ impl Keeper {
         if let Some(folder) = &folder {
             folder.save(&record)?;
         }
-        let last = record.runs.iter().map(|run| run.begun_s + longest(run)).fold(0.0, f64::max);
+        let last = record
+            .runs
+            .iter()
+            .map(|run| run.begun_s + longest(run))
+            .fold(0.0, f64::max);
         Ok(Keeper {
             record,
             folder,
@@ -251,11 +280,14 @@ impl Keeper {
 }
 
 fn longest(run: &CellRun) -> f64 {
-    run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
+    run.clients
+        .iter()
+        .map(|client| client.run.seconds)
+        .fold(0.0, f64::max)
 }
 
-/// Writes the reports of the record, in human-readable form and for other programs, including the results
-/// of the documents `beside`.
+/// Writes the reports of the record, in human-readable form and for other programs, with the results
+/// of further documents.
 ///
 /// # Errors
 /// A file cannot be written, or the diagnosis in the directory cannot be read.
@@ -271,13 +303,23 @@ pub fn write_report(folder: &Folder, record: &Record, beside: &[String]) -> Resu
 ///
 /// # Errors
 /// The diagnosis cannot be read.
-pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: &[String]) -> Result<Report<'a>, Failure> {
-    let report = Report::new(record).beside(beside).in_folder(folder.path().display().to_string());
+pub fn report_of<'a>(
+    folder: &Folder,
+    record: &'a Record,
+    beside: &[String],
+) -> Result<Report<'a>, Failure> {
+    let report = Report::new(record)
+        .beside(beside)
+        .in_folder(folder.path().display().to_string());
     let files = ["diagnosis.json", "diagnosis/diagnosis.json"].map(|name| folder.file(name));
-    let Some(file) = files.into_iter().find(|file| file.is_file()) else { return Ok(report) };
+    let Some(file) = files.into_iter().find(|file| file.is_file()) else {
+        return Ok(report);
+    };
     let refused = |why: String| Failure::refused(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(&file).map_err(|error| refused(error.to_string()))?;
-    read_diagnosis(&text).map(|diagnosis| report.with_diagnosis(diagnosis)).map_err(refused)
+    read_diagnosis(&text)
+        .map(|diagnosis| report.with_diagnosis(diagnosis))
+        .map_err(refused)
 }
 
 // Report files: those next to a record, and the page of the reports of several directories.
@@ -302,7 +344,11 @@ pub fn together<T>(
 ///
 /// # Errors
 /// Fails as [`together`] does, or if `out` cannot be written.
-pub fn write_together(folders: &[PathBuf], beside: &[String], out: &Path) -> Result<PathBuf, Failure> {
+pub fn write_together(
+    folders: &[PathBuf],
+    beside: &[String],
+    out: &Path,
+) -> Result<PathBuf, Failure> {
     let out = Folder::replace(out)?;
     together(folders, beside, |reports| {
         out.write("reports.md", reports.markdown().as_bytes())?;
@@ -313,5 +359,7 @@ pub fn write_together(folders: &[PathBuf], beside: &[String], out: &Path) -> Res
 
 /// Returns the current time in UTC, to the second (RFC 3339).
 pub fn timestamp() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    jiff::Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
 }

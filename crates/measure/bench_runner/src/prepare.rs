@@ -79,7 +79,8 @@ pub enum Hands {
 /// Two suites have the same name, or a directory cannot be created or contains a result.
 pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failure> {
     let called = |at: usize| suites[at].name.as_str();
-    let twice = (1..suites.len()).find(|at| suites[..*at].iter().any(|suite| suite.name == called(*at)));
+    let twice =
+        (1..suites.len()).find(|at| suites[..*at].iter().any(|suite| suite.name == called(*at)));
     if let Some(twice) = twice {
         return Err(Failure::refused(format!(
             "two suites are named {}, but the results of each are written to a directory with its name",
@@ -88,8 +89,17 @@ pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failur
     }
     let is_alone = suites.len() == 1;
     let plan = |suite: Suite| {
-        let out = out.map(|out| if is_alone { out.to_owned() } else { out.join(&suite.name) });
-        Ok(Plan::New(Wanted::Suite(suite), out.as_deref().map(Folder::create).transpose()?))
+        let out = out.map(|out| {
+            if is_alone {
+                out.to_owned()
+            } else {
+                out.join(&suite.name)
+            }
+        });
+        Ok(Plan::New(
+            Wanted::Suite(suite),
+            out.as_deref().map(Folder::create).transpose()?,
+        ))
     };
     suites.into_iter().map(plan).collect()
 }
@@ -118,9 +128,18 @@ impl Plan {
         prepared
     }
 
-    async fn on(self, terms: &Terms<'_>, storage: &Storage, made: bool) -> Result<Prepared, Failure> {
+    async fn on(
+        self,
+        terms: &Terms<'_>,
+        storage: &Storage,
+        made: bool,
+    ) -> Result<Prepared, Failure> {
         let is_ours = made || !storage.keeps;
-        let agents = terms.agents.as_ref().map(|(agents, _)| agents.count()).filter(|count| *count > 0);
+        let agents = terms
+            .agents
+            .as_ref()
+            .map(|(agents, _)| agents.count())
+            .filter(|count| *count > 0);
         let limits = Limits {
             device_bytes: storage.subject.bytes,
             block_bytes: storage.subject.block_bytes,
@@ -137,8 +156,11 @@ impl Plan {
                     fitted.suite.steps.insert(0, FILL);
                 }
                 // Memory of this process has never been written, so its unwritten blocks need no note.
-                let holes =
-                    if storage.keeps { note_holes(&*storage.device, &fitted.suite).await } else { None };
+                let holes = if storage.keeps {
+                    note_holes(&*storage.device, &fitted.suite).await
+                } else {
+                    None
+                };
                 let notes = said.into_iter().chain(storage.notes.iter().cloned());
                 let notes = notes.chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
@@ -167,19 +189,31 @@ impl Plan {
             None => Hands::Here(storage.source.clone()),
             Some((agents, _)) if agents.count() == 0 => Hands::Here(storage.source.clone()),
             Some((agents, open)) => {
-                let open = Open { write: record.suite.writes(), ..open.clone() };
+                let open = Open {
+                    write: record.suite.writes(),
+                    ..open.clone()
+                };
                 let crew = AgentCrew::assemble(agents, &open, &record.subject).await?;
                 record.environment.0.extend(crew.facts().0.iter().cloned());
                 Hands::Agents(crew)
             }
         };
         let server = match &terms.agents {
-            Some((Agents { server: Some(name), secret, .. }, _)) => {
-                Some(Serving::Machine(ServerAgent::connect(name, secret).await?))
-            }
+            Some((
+                Agents {
+                    server: Some(name),
+                    secret,
+                    ..
+                },
+                _,
+            )) => Some(Serving::Machine(ServerAgent::connect(name, secret).await?)),
             _ => storage.server(terms.place).await.map(Serving::Process),
         };
-        Ok(Prepared { keeper: Keeper::new(record, folder)?, hands, server })
+        Ok(Prepared {
+            keeper: Keeper::new(record, folder)?,
+            hands,
+            server,
+        })
     }
 }
 
@@ -197,27 +231,53 @@ impl Wanted {
 }
 
 /// Fills a file that was created for the measurement. Reads of its holes would not access the storage.
-const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
+const FILL: Step = Step::Fill {
+    block_bytes: 1 << 20,
+    depth: 8,
+    passes: 1,
+};
 
 /// Checks that the storage may be overwritten within the limits: writing was allowed, the storage is neither
 /// reserved nor write-protected, and it is empty or the user has given consent.
-pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
+pub async fn consent(
+    storage: &Storage,
+    limits: &Limits,
+    consent: Consent<'_>,
+) -> Result<(), Failure> {
     if !limits.writes {
-        return Err(Failure::refused("the suite overwrites the storage; to permit this, use --allow-write"));
+        return Err(Failure::refused(
+            "the suite overwrites the storage; to permit this, use --allow-write",
+        ));
     }
     let part = (limits.part != Extent::ALL).then(|| limits.part.to_string());
     let (name, lun) = (&storage.subject.place, storage.lun.as_deref());
-    Overwritten { device: &*storage.device, name, part, lun }
-        .consent(if storage.keeps { consent } else { Consent::Given })
-        .await
+    Overwritten {
+        device: &*storage.device,
+        name,
+        part,
+        lun,
+    }
+    .consent(if storage.keeps {
+        consent
+    } else {
+        Consent::Given
+    })
+    .await
 }
 
 /// Creates a record without runs.
-pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
+pub fn new_record(
+    subject: Subject,
+    suite: Suite,
+    environment: Facts,
+    notes: Vec<String>,
+) -> Record {
     Record {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().map(|argument| without_user(&argument)).collect(),
+        command: std::env::args()
+            .map(|argument| without_user(&argument))
+            .collect(),
         begun: timestamp(),
         ended: None,
         subject,
@@ -245,21 +305,33 @@ fn without_user(argument: &str) -> String {
 /// Returns the record of an interrupted measurement, ready to be resumed on the opened storage.
 pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
-        return Err(Failure::refused(format!("the measurement was already completed at {ended}")));
+        return Err(Failure::refused(format!(
+            "the measurement was already completed at {ended}"
+        )));
     }
     let begun = &record.subject;
     if begun.identity.is_none() {
-        let why = format!("{} no longer exists, so the measurement cannot be resumed", begun.place);
+        let why = format!(
+            "{} no longer exists, so the measurement cannot be resumed",
+            begun.place
+        );
         return Err(Failure::refused(why));
     }
     let is_same = (&begun.identity, begun.bytes, begun.block_bytes)
         == (&subject.identity, subject.bytes, subject.block_bytes);
     if !is_same {
-        let why = format!("{} is not the measured storage, which was {}", subject.place, described(begun));
+        let why = format!(
+            "{} is not the measured storage, which was {}",
+            subject.place,
+            described(begun)
+        );
         return Err(Failure::refused(why));
     }
     let runs = record.runs.len();
-    record.notes.push(format!("interrupted after {runs} runs, and resumed at {}", timestamp()));
+    record.notes.push(format!(
+        "interrupted after {runs} runs, and resumed at {}",
+        timestamp()
+    ));
     Ok(record)
 }
 
@@ -280,18 +352,35 @@ const RUNS: usize = 256;
 /// Returns a note for the record if at least a tenth of the data that `suite` reads is not allocated. Returns
 /// `None` if the device does not report allocation, or if the suite fills it first.
 pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
-    let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
-    let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
+    let reads = suite
+        .cells()
+        .flat_map(|cell| &cell.roles)
+        .any(|role| role.workload.reads());
+    let fills = suite
+        .steps
+        .iter()
+        .any(|step| matches!(step, bench::plan::Step::Fill { .. }));
     if !reads || fills {
         return None;
     }
     let geometry = device.geometry();
-    let spans = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
-    let span = spans.map(|span| Extent::of(span, geometry.bytes())).reduce(Extent::around)?.span();
+    let spans = suite
+        .cells()
+        .flat_map(|cell| &cell.roles)
+        .map(|role| role.workload.span);
+    let span = spans
+        .map(|span| Extent::of(span, geometry.bytes()))
+        .reduce(Extent::around)?
+        .span();
     let block_bytes = u64::from(geometry.block_size.bytes());
     let first = span.start_bytes / block_bytes;
     let blocks = span.bytes.unwrap_or(geometry.bytes()) / block_bytes;
-    let (holes, seen) = counted(device, first, blocks.min(geometry.blocks.0.saturating_sub(first))).await?;
+    let (holes, seen) = counted(
+        device,
+        first,
+        blocks.min(geometry.blocks.0.saturating_sub(first)),
+    )
+    .await?;
     let share = holes * 100 / seen.max(1);
     let of = Bytes(seen * block_bytes);
     (share >= 10).then(|| {
@@ -315,7 +404,11 @@ async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u
         let before = seen;
         for run in runs {
             seen += run.extent.blocks.0;
-            holes += if run.allocation == Allocation::Deallocated { run.extent.blocks.0 } else { 0 };
+            holes += if run.allocation == Allocation::Deallocated {
+                run.extent.blocks.0
+            } else {
+                0
+            };
         }
         // The device reported nothing, so stop.
         if seen == before {
@@ -338,7 +431,10 @@ mod tests {
 
     #[test]
     fn a_record_names_no_user() {
-        assert_eq!(without_user("iscsi://joe%a@b@san1/iqn.x/0?mtu=1"), "iscsi://san1/iqn.x/0?mtu=1");
+        assert_eq!(
+            without_user("iscsi://joe%a@b@san1/iqn.x/0?mtu=1"),
+            "iscsi://san1/iqn.x/0?mtu=1"
+        );
         assert_eq!(without_user("ram:1GiB"), "ram:1GiB");
         assert_eq!(without_user("--depth"), "--depth");
     }
@@ -356,7 +452,14 @@ mod tests {
 
     fn record() -> Record {
         let (name, title, about) = ("x".to_owned(), String::new(), String::new());
-        let suite = Suite { name, title, about, document: None, assumed: Vec::new(), steps: Vec::new() };
+        let suite = Suite {
+            name,
+            title,
+            about,
+            document: None,
+            assumed: Vec::new(),
+            steps: Vec::new(),
+        };
         new_record(subject("file 7"), suite, Facts::default(), Vec::new())
     }
 
@@ -366,12 +469,27 @@ mod tests {
 
     #[test]
     fn what_is_complete_or_elsewhere_is_not_gone_on_with() {
-        let ended = Record { ended: Some("2026-11-21T15:00:00Z".to_owned()), ..record() };
-        assert!(why(ended, &subject("file 7")).contains("the measurement was already completed at 2026"));
+        let ended = Record {
+            ended: Some("2026-11-21T15:00:00Z".to_owned()),
+            ..record()
+        };
+        assert!(
+            why(ended, &subject("file 7"))
+                .contains("the measurement was already completed at 2026")
+        );
         assert!(why(record(), &subject("file 8")).contains("(file 7) of 1048576 bytes"));
-        let larger = Subject { bytes: 2 << 20, ..subject("file 7") };
+        let larger = Subject {
+            bytes: 2 << 20,
+            ..subject("file 7")
+        };
         assert!(why(record(), &larger).contains("is not the measured storage"));
-        let fleeting = Record { subject: Subject { identity: None, ..subject("x") }, ..record() };
+        let fleeting = Record {
+            subject: Subject {
+                identity: None,
+                ..subject("x")
+            },
+            ..record()
+        };
         assert!(why(fleeting, &subject("file 7")).contains("cannot be resumed"));
     }
 
@@ -384,11 +502,26 @@ mod tests {
     fn suite(read: Percent, fill: bool) -> Suite {
         let role = Role::new("reader", 0, Workload::simple(4096, 1, read, Percent::ALL));
         let cell = Cell::new("cell", "cell", vec![role]);
-        let measure = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
-        let fill = fill.then_some(Step::Fill { block_bytes: 4096, depth: 1, passes: 1 });
+        let measure = Step::Measure {
+            stop: Stop::after(1.0),
+            order: Order::Once,
+            cells: vec![cell],
+        };
+        let fill = fill.then_some(Step::Fill {
+            block_bytes: 4096,
+            depth: 1,
+            passes: 1,
+        });
         let steps = fill.into_iter().chain([measure]).collect();
         let (name, title, about) = ("x".to_owned(), String::new(), String::new());
-        Suite { name, title, about, document: None, assumed: Vec::new(), steps }
+        Suite {
+            name,
+            title,
+            about,
+            document: None,
+            assumed: Vec::new(),
+            steps,
+        }
     }
 
     /// Returns the note about 1 MiB of memory of which `written` bytes have been written.
@@ -398,7 +531,10 @@ mod tests {
             if written > 0 {
                 let extent = Blocks::new(0, written as u64 / 512);
                 let data = Buffer::zeroed(written).share();
-                device.write(extent, data, Durability::Cached).await.expect("a write");
+                device
+                    .write(extent, data, Durability::Cached)
+                    .await
+                    .expect("a write");
             }
             Ok(note_holes(&*device, suite).await)
         });

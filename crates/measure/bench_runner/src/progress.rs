@@ -80,13 +80,30 @@ pub struct Progress<F> {
 impl<F: FnMut(&str)> Progress<F> {
     /// Starts at this time. `say` receives the lines.
     pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
-        let next = if form == Form::Json { begun } else { begun + form.interval() };
-        Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: LiveState::default() }
+        let next = if form == Form::Json {
+            begun
+        } else {
+            begun + form.interval()
+        };
+        Progress {
+            form,
+            say,
+            next,
+            moment: Moment::default(),
+            length_s: 0.0,
+            now: LiveState::default(),
+        }
     }
 
     /// Sets the name of the operation.
     pub fn about(self, doing: &str) -> Progress<F> {
-        Progress { moment: Moment { doing: doing.to_owned(), ..Moment::default() }, ..self }
+        Progress {
+            moment: Moment {
+                doing: doing.to_owned(),
+                ..Moment::default()
+            },
+            ..self
+        }
     }
 
     /// Writes the progress if a line is due.
@@ -114,7 +131,11 @@ impl<F: FnMut(&str)> Progress<F> {
 
     fn json(&mut self, moment: Option<&Moment>, note: Option<&str>) {
         // Text and numbers can always be written as JSON.
-        if let Ok(line) = serde_json::to_string(&Line { version: VERSION, moment, note }) {
+        if let Ok(line) = serde_json::to_string(&Line {
+            version: VERSION,
+            moment,
+            note,
+        }) {
             (self.say)(&line);
         }
     }
@@ -134,15 +155,25 @@ impl fmt::Display for Moment {
         }
         let parts = [
             self.done_percent.map(|percent| format!("{percent:.0} %")),
-            self.iops.map(|iops| format!("{} IOPS", grouped(iops.round() as u64))),
-            self.mb_per_s.map(|rate| format!("{} MB/s", significant(rate))),
-            self.p99_us.map(|time| format!("p99 {} µs", significant(time))),
-            self.waiting_s.map(|waited| sentence(Duration::from_secs_f64(waited))),
-            self.left_max_s.map(|left| format!("at most {left:.0} s left")),
+            self.iops
+                .map(|iops| format!("{} IOPS", grouped(iops.round() as u64))),
+            self.mb_per_s
+                .map(|rate| format!("{} MB/s", significant(rate))),
+            self.p99_us
+                .map(|time| format!("p99 {} µs", significant(time))),
+            self.waiting_s
+                .map(|waited| sentence(Duration::from_secs_f64(waited))),
+            self.left_max_s
+                .map(|left| format!("at most {left:.0} s left")),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let colon = if parts.is_empty() { "" } else { ": " };
-        write!(f, "{}{colon}{}", foreign::printable(&self.doing), parts.join(", "))
+        write!(
+            f,
+            "{}{colon}{}",
+            foreign::printable(&self.doing),
+            parts.join(", ")
+        )
     }
 }
 
@@ -187,14 +218,23 @@ impl<F: FnMut(&str)> View for Progress<F> {
         }
         self.now.wait(waited);
         let waiting_s = Some(waited.as_secs_f64());
-        let moment = Moment { left_max_s: None, ..self.moment.clone() };
-        self.at(Instant::now(), || Moment { waiting_s, ..moment });
+        let moment = Moment {
+            left_max_s: None,
+            ..self.moment.clone()
+        };
+        self.at(Instant::now(), || Moment {
+            waiting_s,
+            ..moment
+        });
     }
 
     fn purged(&mut self, purged: Purged) {
         let done = purged.done_bytes as f64 / purged.of_bytes.max(1) as f64 * 100.0;
         let moment = self.moment.clone();
-        self.at(Instant::now(), || Moment { done_percent: Some(done.clamp(0.0, 100.0)), ..moment });
+        self.at(Instant::now(), || Moment {
+            done_percent: Some(done.clamp(0.0, 100.0)),
+            ..moment
+        });
     }
 
     fn note(&mut self, sentence: &str) {
@@ -210,7 +250,14 @@ mod tests {
         let doing = "read-4KiB".to_owned();
         let done_percent = Some(percent);
         let (step, steps_max) = (Some(3), Some(24));
-        Moment { doing, step, steps_max, done_percent, iops: Some(12_345.0), ..Moment::default() }
+        Moment {
+            doing,
+            step,
+            steps_max,
+            done_percent,
+            iops: Some(12_345.0),
+            ..Moment::default()
+        }
     }
 
     /// Returns the output for a hundred updates at intervals of a quarter second.
@@ -234,18 +281,35 @@ mod tests {
     #[test]
     fn a_wait_is_told_at_once_and_on_every_line_until_a_request_completes() {
         let mut lines = Vec::new();
-        let mut progress =
-            Progress::new(Form::Plain, Instant::now(), |line: &str| lines.push(line.to_owned()));
+        let mut progress = Progress::new(Form::Plain, Instant::now(), |line: &str| {
+            lines.push(line.to_owned())
+        });
         progress = progress.about("opening");
         progress.waiting(Duration::from_millis(3100));
         progress.next = Instant::now();
-        progress.sample(0, &Sample { under_way: 1.0, ..Sample::default() });
+        progress.sample(
+            0,
+            &Sample {
+                under_way: 1.0,
+                ..Sample::default()
+            },
+        );
         progress.next = Instant::now();
-        progress.sample(0, &Sample { reads: 1, under_way: 1.0, ..Sample::default() });
+        progress.sample(
+            0,
+            &Sample {
+                reads: 1,
+                under_way: 1.0,
+                ..Sample::default()
+            },
+        );
         drop(progress);
         let waits = "requests have been waiting for 3 s";
         assert_eq!(lines[0], format!("opening: {waits}"));
-        assert!(lines[1].ends_with(waits) && !lines[1].contains("p99"), "{lines:?}");
+        assert!(
+            lines[1].ends_with(waits) && !lines[1].contains("p99"),
+            "{lines:?}"
+        );
         assert!(!lines[2].contains("waiting"), "{lines:?}");
     }
 
@@ -253,11 +317,13 @@ mod tests {
     fn programs_get_an_object_every_second_and_notes_among_them() {
         let lines = said(Form::Json);
         assert_eq!(lines.len(), 26);
-        let first =
-            r#"{"version":1,"doing":"read-4KiB","step":3,"steps_max":24,"done_percent":0.0,"iops":12345.0}"#;
+        let first = r#"{"version":1,"doing":"read-4KiB","step":3,"steps_max":24,"done_percent":0.0,"iops":12345.0}"#;
         assert_eq!(lines[0], first);
         let mut note = String::new();
-        Progress::new(Form::Json, Instant::now(), |line: &str| note = line.to_owned()).remark("a \"note\"");
+        Progress::new(Form::Json, Instant::now(), |line: &str| {
+            note = line.to_owned()
+        })
+        .remark("a \"note\"");
         assert_eq!(note, r#"{"version":1,"note":"a \"note\""}"#);
     }
 }

@@ -69,7 +69,9 @@ impl OwnStorage<'_> {
         let (outcome, _) = conduct(crew, &mut keeper, view, Some(self.server.into()), asked).await;
         let (record, folder, lost) = keeper.end();
         lost.map_or(Ok(()), Err)?;
-        folder.iter().try_for_each(|folder| write_report(folder, &record, &[]))?;
+        folder
+            .iter()
+            .try_for_each(|folder| write_report(folder, &record, &[]))?;
         match outcome? {
             Outcome::Complete => Ok(record),
             Outcome::Interrupted => Err(Failure::new(FailureKind::Interrupted, "interrupted")),
@@ -99,25 +101,42 @@ pub async fn measure_ceiling(
     stream: &StreamOptions,
 ) -> Result<Vec<Limit>, Failure> {
     let mut questions: Vec<Question> = suite.cells().filter_map(Question::of_cell).collect();
-    questions.sort_by_key(|question| (question.direction as u8, question.depth, question.block_bytes));
+    questions.sort_by_key(|question| {
+        (
+            question.direction as u8,
+            question.depth,
+            question.block_bytes,
+        )
+    });
     questions.dedup();
-    let address = start(options, stream, CALLS_BYTES.len() * questions.len(), memory_bytes)
-        .map_err(|error| failed(&error))?;
+    let address = start(
+        options,
+        stream,
+        CALLS_BYTES.len() * questions.len(),
+        memory_bytes,
+    )
+    .map_err(|error| failed(&error))?;
     let mut limits: Vec<Limit> = Vec::new();
     for question in questions {
         let mut per_second = 0.0_f64;
         for call_bytes in CALLS_BYTES {
-            let once =
-                answered(address, stream, question, call_bytes).await.map_err(|error| failed(&error))?;
+            let once = answered(address, stream, question, call_bytes)
+                .await
+                .map_err(|error| failed(&error))?;
             per_second = per_second.max(once);
         }
-        let point = (question.block_bytes, per_second * f64::from(question.block_bytes));
+        let point = (
+            question.block_bytes,
+            per_second * f64::from(question.block_bytes),
+        );
         match limits.last_mut().filter(|last| question.is_under(last)) {
             Some(curve) => curve.points.push(point),
             None => limits.push(question.limit(point)),
         }
     }
-    limits.iter_mut().for_each(|limit| raise_to_ceiling(&mut limit.points));
+    limits
+        .iter_mut()
+        .for_each(|limit| raise_to_ceiling(&mut limit.points));
     Ok(limits)
 }
 
@@ -127,12 +146,19 @@ pub async fn measure_ceiling(
 /// 4.9 GB/s over plain TCP, and 7.7 GB/s with iSCSI.
 fn raise_to_ceiling(points: &mut [(u32, f64)]) {
     let bytes = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let requests = points.iter().map(|(block, rate)| rate / f64::from(*block)).fold(0.0, f64::max);
-    points.iter_mut().for_each(|(block, rate)| *rate = bytes.min(requests * f64::from(*block)));
+    let requests = points
+        .iter()
+        .map(|(block, rate)| rate / f64::from(*block))
+        .fold(0.0, f64::max);
+    points
+        .iter_mut()
+        .for_each(|(block, rate)| *rate = bytes.min(requests * f64::from(*block)));
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot measure the TCP throughput of this machine: {error}"))
+    Failure::failed(format_args!(
+        "cannot measure the TCP throughput of this machine: {error}"
+    ))
 }
 
 /// Starts a thread that serves this number of connections, one after the other.
@@ -144,11 +170,15 @@ fn start(
 ) -> io::Result<SocketAddr> {
     let (tell, bound) = mpsc::channel();
     let stream = stream.clone();
-    thread::Builder::new().name("raw".to_owned()).spawn(move || match Epoll::shared(options) {
-        Ok(world) => reactor::block_on(world, answer(stream, connections, memory_bytes, tell)),
-        Err(error) => drop(tell.send(Err(error))),
-    })?;
-    bound.recv().unwrap_or_else(|_| Err(io::Error::other("the selftest server did not start")))
+    thread::Builder::new()
+        .name("raw".to_owned())
+        .spawn(move || match Epoll::shared(options) {
+            Ok(world) => reactor::block_on(world, answer(stream, connections, memory_bytes, tell)),
+            Err(error) => drop(tell.send(Err(error))),
+        })?;
+    bound
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the selftest server did not start")))
 }
 
 async fn answer(
@@ -169,7 +199,9 @@ async fn answer(
     let mut served = 0;
     while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
         // The client may already have disconnected.
-        let Ok(stream) = listener.try_accept() else { continue };
+        let Ok(stream) = listener.try_accept() else {
+            continue;
+        };
         // A client disconnects while requests are outstanding, which is not a failure.
         let _ = serve(&*stream, &mut memory).await;
         served += 1;
@@ -197,9 +229,18 @@ struct Way {
 }
 
 const WAYS: &[Way] = &[
-    Way { name: "immediate and unsolicited data", settings: &[] },
-    Way { name: "immediate data only", settings: &[("initial-r2t", "yes")] },
-    Way { name: "unsolicited data only", settings: &[("immediate-data", "no")] },
+    Way {
+        name: "immediate and unsolicited data",
+        settings: &[],
+    },
+    Way {
+        name: "immediate data only",
+        settings: &[("initial-r2t", "yes")],
+    },
+    Way {
+        name: "unsolicited data only",
+        settings: &[("immediate-data", "no")],
+    },
     Way {
         name: "no unsolicited data, bursts of 16 KiB, one R2T at a time",
         settings: &[
@@ -219,16 +260,26 @@ const WAYS: &[Way] = &[
             ("max-outstanding-r2t", "4"),
         ],
     },
-    Way { name: "header digests", settings: &[("header-digest", "crc32c")] },
+    Way {
+        name: "header digests",
+        settings: &[("header-digest", "crc32c")],
+    },
     Way {
         name: "header and data digests",
         settings: &[("header-digest", "crc32c"), ("data-digest", "crc32c")],
     },
     Way {
         name: "data digests, no unsolicited data",
-        settings: &[("data-digest", "crc32c"), ("immediate-data", "no"), ("initial-r2t", "yes")],
+        settings: &[
+            ("data-digest", "crc32c"),
+            ("immediate-data", "no"),
+            ("initial-r2t", "yes"),
+        ],
     },
-    Way { name: "four connections in one session", settings: &[("connections", "4")] },
+    Way {
+        name: "four connections in one session",
+        settings: &[("connections", "4")],
+    },
     Way {
         name: "eight connections, both digests, bursts of 64 KiB",
         settings: &[
@@ -294,7 +345,10 @@ pub async fn check_integrity(
         sound &= outcome.is_ok();
         tell(way.name, &outcome);
     }
-    let nbd_ways = others.nbd.iter().flat_map(|export| NBD_WAYS.iter().map(move |way| (export, way)));
+    let nbd_ways = others
+        .nbd
+        .iter()
+        .flat_map(|export| NBD_WAYS.iter().map(move |way| (export, way)));
     for (export, (name, options, is_encrypted)) in nbd_ways {
         generation += 1;
         let url = nbd::Url::parse(&format!("{export}{options}")).map_err(Failure::failed)?;
@@ -329,7 +383,9 @@ fn by(url: &Url, settings: &[(&str, &str)]) -> Url {
 }
 
 fn set(settings: &mut Settings, key: &str, value: &str) {
-    settings.set(key, value).expect("the table above has keys and values that settings take");
+    settings
+        .set(key, value)
+        .expect("the table above has keys and values that settings take");
 }
 
 /// Returns the number of verified bytes, or the failure. If `read` sets a request length, the data is only
@@ -360,7 +416,8 @@ async fn made(
             None => round_trip(device, trip).await,
             Some(request) => read_back(device, RoundTrip { request, ..trip }).await,
         };
-        outcome = outcome.and_then(|bytes| made.map(|()| bytes + device.geometry().length(trip.extent)));
+        outcome =
+            outcome.and_then(|bytes| made.map(|()| bytes + device.geometry().length(trip.extent)));
     }
     outcome
 }
@@ -372,7 +429,12 @@ fn trips(share: f64, generation: u64) -> impl Iterator<Item = RoundTrip> {
         let blocks = ((bytes / 512) as f64 * share).ceil() as u64;
         let extent = Extent::new(lba, blocks.clamp(request, bytes / 512));
         lba += extent.blocks.0;
-        RoundTrip { extent, request: Blocks(request), depth: DEPTH, generation }
+        RoundTrip {
+            extent,
+            request: Blocks(request),
+            depth: DEPTH,
+            generation,
+        }
     })
 }
 
@@ -383,13 +445,21 @@ mod tests {
     #[test]
     fn every_cell_of_one_direction_has_a_ceiling_of_its_own() {
         let suite = bench::suite::named("quick").expect("it is built in");
-        let options = EpollOptions { spin: Duration::ZERO, ..EpollOptions::default() };
+        let options = EpollOptions {
+            spin: Duration::ZERO,
+            ..EpollOptions::default()
+        };
         let world = Epoll::shared(options).expect("an epoll set");
-        let limits =
-            reactor::block_on(world, measure_ceiling(&suite, 256 << 20, options, &StreamOptions::default()));
+        let limits = reactor::block_on(
+            world,
+            measure_ceiling(&suite, 256 << 20, options, &StreamOptions::default()),
+        );
         let limits = limits.expect("loopback carries bytes");
         for question in suite.cells().filter_map(Question::of_cell) {
-            assert!(question.ceiling(&limits) > Some(0.0), "{question:?}: {limits:?}");
+            assert!(
+                question.ceiling(&limits) > Some(0.0),
+                "{question:?}: {limits:?}"
+            );
         }
     }
 
@@ -403,23 +473,41 @@ mod tests {
     #[test]
     fn every_way_is_one_that_settings_can_take() {
         for way in WAYS {
-            way.settings.iter().for_each(|(key, value)| set(&mut Settings::default(), key, value));
+            way.settings
+                .iter()
+                .for_each(|(key, value)| set(&mut Settings::default(), key, value));
         }
     }
 
     #[test]
     fn all_trips_fit_on_the_volume_beside_each_other() {
         let trips: Vec<RoundTrip> = trips(1.0, 1).collect();
-        assert!(trips.windows(2).all(|two| !two[0].extent.overlaps(two[1].extent)));
-        let end = trips.last().and_then(|last| last.extent.end()).expect("there are trips");
+        assert!(
+            trips
+                .windows(2)
+                .all(|two| !two[0].extent.overlaps(two[1].extent))
+        );
+        let end = trips
+            .last()
+            .and_then(|last| last.extent.end())
+            .expect("there are trips");
         assert_eq!(end.0 * 512, LUN_BYTES);
     }
 
     #[test]
     fn a_small_share_still_has_a_request_of_each_length() {
-        let blocks =
-            |share| crate::selftest::trips(share, 1).map(|trip| trip.extent.blocks.0).collect::<Vec<u64>>();
+        let blocks = |share| {
+            crate::selftest::trips(share, 1)
+                .map(|trip| trip.extent.blocks.0)
+                .collect::<Vec<u64>>()
+        };
         assert_eq!(blocks(0.1), [52, 154, 410, 820, 1639, 1639, 3277]);
-        assert_eq!(blocks(1e-9), REQUESTS.iter().map(|(request, _)| *request).collect::<Vec<u64>>());
+        assert_eq!(
+            blocks(1e-9),
+            REQUESTS
+                .iter()
+                .map(|(request, _)| *request)
+                .collect::<Vec<u64>>()
+        );
     }
 }

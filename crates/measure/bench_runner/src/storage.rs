@@ -45,12 +45,18 @@ impl Storage {
     /// Opens the storage, read-only unless writes are planned. A missing file is created if its size is
     /// known: for a path, from an option, which also permits the creation; for a volume, from its
     /// specification if writes are planned.
-    pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+    pub async fn open(
+        place: &Location,
+        writes: bool,
+        size: Option<Bytes>,
+    ) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
         if let Some(path) = new_file.filter(|_| !writes) {
             let shown = path.display();
-            return Err(Failure::refused(format!("{shown} does not exist; use --allow-write to create it")));
+            return Err(Failure::refused(format!(
+                "{shown} does not exist; use --allow-write to create it"
+            )));
         }
         let is_new_path = matches!(place, Location::Path(path) if size.is_some() && !path.exists());
         let is_new = new_file.is_some() || is_new_path;
@@ -58,10 +64,16 @@ impl Storage {
         let (opened, source) = match place {
             Location::Path(path) => {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
-                let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
+                let cached =
+                    SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
                 let device = Arc::new(SingleUser::new(device));
                 let cached = Some(Arc::new(cached));
-                let source = Source::Local { export: None, device: device.clone(), channels: None, cached };
+                let source = Source::Local {
+                    export: None,
+                    device: device.clone(),
+                    channels: None,
+                    cached,
+                };
                 (Opened::local(device, location::file_identity(path)), source)
             }
             Location::Volume(spec) => {
@@ -70,7 +82,12 @@ impl Storage {
                 let (device, channels) = (Arc::clone(&opened.device), peers::channels(spec));
                 let source = match hyperscsi::url_of(spec) {
                     Some(url) => Source::HyperScsi(Box::new(url)),
-                    None => Source::Local { export, device, channels, cached: None },
+                    None => Source::Local {
+                        export,
+                        device,
+                        channels,
+                        cached: None,
+                    },
                 };
                 (opened, source)
             }
@@ -87,7 +104,15 @@ impl Storage {
             identity: opened.identity.clone(),
         };
         let keeps = !is_new && !place.is_fleeting();
-        Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
+        Ok(Storage {
+            subject,
+            source,
+            device: opened.device,
+            lun,
+            keeps,
+            is_new,
+            notes,
+        })
     }
 
     /// Returns facts about this machine, the path to the storage, and the storage.
@@ -98,9 +123,16 @@ impl Storage {
 
     /// Returns the limits of the link to the storage, for the requests of a suite.
     pub async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
-        let Some(lun) = &self.lun else { return Vec::new() };
-        let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
-        let lengths = workloads.flat_map(|workload| &workload.accesses).map(|access| access.block_bytes);
+        let Some(lun) = &self.lun else {
+            return Vec::new();
+        };
+        let workloads = suite
+            .cells()
+            .flat_map(|cell| &cell.roles)
+            .map(|role| &role.workload);
+        let lengths = workloads
+            .flat_map(|workload| &workload.accesses)
+            .map(|access| access.block_bytes);
         let lengths: BTreeSet<u32> = lengths.collect();
         environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
     }
@@ -110,7 +142,9 @@ impl Storage {
         if let Some(lun) = &self.lun {
             return Server::serving(lun.target()).await;
         }
-        let Location::Volume(spec) = place else { return None };
+        let Location::Volume(spec) = place else {
+            return None;
+        };
         let export = nbd::url_of(spec)?;
         match &export.socket {
             Some(socket) => Server::on_socket(socket),
@@ -137,7 +171,9 @@ fn kind(place: &Location) -> &'static str {
 
 fn path_kind(path: &Path) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
-    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let is_device = path
+        .metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_block_device());
     if is_device { "block device" } else { "file" }
 }
 
@@ -149,9 +185,19 @@ fn path_opened(
     notes: &mut Vec<String>,
 ) -> Result<FileDevice, Failure> {
     let bytes = size.map(|size| size.0);
-    let through_the_cache = FileOptions { read_only, bytes, ..FileOptions::new(path) };
-    let direct = FileOptions { direct: true, ..through_the_cache.clone() };
-    let large = FileOptions { block_size: BlockSize::B4096, ..direct.clone() };
+    let through_the_cache = FileOptions {
+        read_only,
+        bytes,
+        ..FileOptions::new(path)
+    };
+    let direct = FileOptions {
+        direct: true,
+        ..through_the_cache.clone()
+    };
+    let large = FileOptions {
+        block_size: BlockSize::B4096,
+        ..direct.clone()
+    };
     let opened = match FileDevice::open(direct) {
         Err(OpenError::DirectNeedsLargerBlocks { .. }) => FileDevice::open(large),
         opened => opened,
@@ -172,9 +218,9 @@ fn path_opened(
 fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
     let shown = path.display();
     match error {
-        OpenError::NotFound { .. } if read_only => {
-            Failure::refused(format!("{shown} does not exist; use --size to create a file of this size"))
-        }
+        OpenError::NotFound { .. } if read_only => Failure::refused(format!(
+            "{shown} does not exist; use --size to create a file of this size"
+        )),
         error => Failure::refused(error),
     }
 }
@@ -191,21 +237,40 @@ pub(crate) async fn purge(
 ) -> Result<(), Failure> {
     let geometry = device.geometry();
     let block_bytes = u64::from(geometry.block_size.bytes());
-    let end = span.bytes.map_or(geometry.bytes(), |bytes| span.start_bytes.saturating_add(bytes));
-    let (first, end) = (span.start_bytes.div_ceil(block_bytes), end.min(geometry.bytes()) / block_bytes);
+    let end = span.bytes.map_or(geometry.bytes(), |bytes| {
+        span.start_bytes.saturating_add(bytes)
+    });
+    let (first, end) = (
+        span.start_bytes.div_ceil(block_bytes),
+        end.min(geometry.bytes()) / block_bytes,
+    );
     let piece = PIECE_BYTES / block_bytes;
     let mut at = first;
     while at < end {
         let blocks = piece.min(end - at);
-        let zeroed = device.write_zeroes(Extent { lba: Lba(at), blocks: Blocks(blocks) }, true).await;
+        let zeroed = device
+            .write_zeroes(
+                Extent {
+                    lba: Lba(at),
+                    blocks: Blocks(blocks),
+                },
+                true,
+            )
+            .await;
         zeroed.map_err(|error| Failure::device(format_args!("cannot purge block {at}"), error))?;
         at += blocks;
-        let purged = Purged { done_bytes: (at - first) * block_bytes, of_bytes: (end - first) * block_bytes };
+        let purged = Purged {
+            done_bytes: (at - first) * block_bytes,
+            of_bytes: (end - first) * block_bytes,
+        };
         if let Go::Stop = progress(purged) {
             break;
         }
     }
-    device.flush().await.map_err(|error| Failure::device("cannot flush after the purge", error))
+    device
+        .flush()
+        .await
+        .map_err(|error| Failure::device("cannot flush after the purge", error))
 }
 
 /// Opens the journal of a completed run.
@@ -243,12 +308,14 @@ pub fn about_journal(path: &Path, what: impl Display) -> String {
 
 fn unusable(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            Failure::refused(about_journal(path, "another run is using this log; wait until it completes"))
-        }
-        io::ErrorKind::StorageFull => {
-            Failure::new(FailureKind::NoSpace, about_journal(path, "no space is left for the log"))
-        }
+        io::ErrorKind::WouldBlock => Failure::refused(about_journal(
+            path,
+            "another run is using this log; wait until it completes",
+        )),
+        io::ErrorKind::StorageFull => Failure::new(
+            FailureKind::NoSpace,
+            about_journal(path, "no space is left for the log"),
+        ),
         _ => Failure::refused(about_journal(path, error)),
     }
 }
@@ -269,16 +336,25 @@ mod tests {
             let mut ones = Buffer::zeroed(1 << 20);
             ones.fill(1);
             let all = Extent::new(0, 2048);
-            device.write(all, ones.share(), Durability::Cached).await.expect("a write");
+            device
+                .write(all, ones.share(), Durability::Cached)
+                .await
+                .expect("a write");
             let mut heard = Vec::new();
-            let span = Span { start_bytes: 4096, bytes: Some(8192) };
+            let span = Span {
+                start_bytes: 4096,
+                bytes: Some(8192),
+            };
             purge(&*device, span, &mut |purged| {
                 heard.push((purged.done_bytes, purged.of_bytes));
                 Go::On
             })
             .await?;
             assert_eq!(heard, [(8192, 8192)]);
-            Ok(device.read(all, Buffer::zeroed(1 << 20)).await.expect("a read"))
+            Ok(device
+                .read(all, Buffer::zeroed(1 << 20))
+                .await
+                .expect("a read"))
         });
         let read = read.unwrap_or_else(|failure| panic!("{failure}"));
         let zeros: Vec<usize> = (0..read.len()).filter(|at| read[*at] == 0).collect();

@@ -35,8 +35,10 @@ pub fn suite(name: &str) -> Result<Suite, Failure> {
 /// Parses a fio file, ignoring the options in `without`. Returns its jobs, and a name for their suite.
 pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> {
     let jobs = fio_job::parse(&text(path)?, without).map_err(|mistakes| {
-        let lines: Vec<String> =
-            mistakes.iter().map(|mistake| format!("{}: {mistake}", path.display())).collect();
+        let lines: Vec<String> = mistakes
+            .iter()
+            .map(|mistake| format!("{}: {mistake}", path.display()))
+            .collect();
         Failure::refused(lines.join("\n"))
     })?;
     Ok((named_after(path), jobs))
@@ -44,10 +46,20 @@ pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> 
 
 /// Returns a suite name for a file without one: the file's name, in the syntax of suite names.
 fn named_after(path: &Path) -> String {
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_lowercase();
+    let stem = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default()
+        .to_lowercase();
     let dashed: String = stem
         .chars()
-        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
         .take(40)
         .collect();
     match dashed.trim_matches('-') {
@@ -65,21 +77,34 @@ fn text(path: &Path) -> Result<String, Failure> {
     let unread = |why: String| Failure::refused(format!("cannot read {}: {why}", path.display()));
     let file = File::open(path).map_err(|error| unread(error.to_string()))?;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unread(error.to_string()))?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unread(error.to_string()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unread(format!("the file is longer than {FILE_BYTES_MAX} bytes")));
+        return Err(unread(format!(
+            "the file is longer than {FILE_BYTES_MAX} bytes"
+        )));
     }
     String::from_utf8(bytes).map_err(|_| unread("the file is not valid UTF-8".to_owned()))
 }
 
 /// Returns the output of `--list`, in lines of up to `width` letters.
 pub fn listed(width: usize) -> String {
-    let lines = |name: &str, title: &str| hanging(&format!("{name:<16} "), title, width).join("\n") + "\n";
+    let lines =
+        |name: &str, title: &str| hanging(&format!("{name:<16} "), title, width).join("\n") + "\n";
     let suite = |suite: &Suite| {
-        let writes = if suite.writes() { " (writes, if allowed)" } else { "" };
+        let writes = if suite.writes() {
+            " (writes, if allowed)"
+        } else {
+            ""
+        };
         lines(&suite.name, &format!("{}{writes}", suite.title))
     };
-    suite::presets().iter().map(suite).chain([lines(wan::NAME, wan::TITLE)]).collect()
+    suite::presets()
+        .iter()
+        .map(suite)
+        .chain([lines(wan::NAME, wan::TITLE)])
+        .collect()
 }
 
 #[cfg(test)]
@@ -92,8 +117,15 @@ mod tests {
 
     #[test]
     fn an_unknown_suite_is_answered_with_those_there_are() {
-        assert_eq!(why("vmware"), "unknown suite `vmware`; did you mean `vmware4`?");
-        assert!(why("zzzzzzzz").contains("known are `quick`"), "{}", why("zzzzzzzz"));
+        assert_eq!(
+            why("vmware"),
+            "unknown suite `vmware`; did you mean `vmware4`?"
+        );
+        assert!(
+            why("zzzzzzzz").contains("known are `quick`"),
+            "{}",
+            why("zzzzzzzz")
+        );
     }
 
     #[test]
@@ -107,7 +139,11 @@ mod tests {
         std::fs::write(&path, vec![b' '; 2 << 20]).expect("a file");
         assert!(why(name).contains("longer"), "{}", why(name));
         let path = folder.path().join("mine.icf");
-        std::fs::write(&path, "Version 1.1.0 \n'TEST SETUP ====\n'Run Time\n\tsoon\n").expect("a file");
+        std::fs::write(
+            &path,
+            "Version 1.1.0 \n'TEST SETUP ====\n'Run Time\n\tsoon\n",
+        )
+        .expect("a file");
         let said = why(path.to_str().expect("text"));
         assert!(said.contains("mine.icf: line 4, column "), "{said}");
     }
@@ -120,9 +156,13 @@ mod tests {
         let good = include_str!("../../bench/tests/data/vmware4.icf");
         std::fs::write(&path, good).expect("a file");
         let suite = suite(name).expect("a suite");
-        assert_eq!((suite.name.as_str(), suite.cells().count()), ("the-four--2009", 4));
+        assert_eq!(
+            (suite.name.as_str(), suite.cells().count()),
+            ("the-four--2009", 4)
+        );
         std::fs::write(&path, good.replace("8192,100,65", "8192,100,650")).expect("a file");
-        let wrong = "line 42, column 11: % reads: expected a whole number from 0 to 100, found `650`";
+        let wrong =
+            "line 42, column 11: % reads: expected a whole number from 0 to 100, found `650`";
         assert!(why(name).ends_with(wrong), "{}", why(name));
     }
 

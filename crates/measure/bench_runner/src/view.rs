@@ -73,10 +73,17 @@ impl RunStart<'_> {
             120..7200 => (60, "min"),
             _ => (3600, "h"),
         };
-        let (least, most) = (self.left.time_min.as_secs(), self.left.time_max.as_secs_f64().ceil() as u64);
+        let (least, most) = (
+            self.left.time_min.as_secs(),
+            self.left.time_max.as_secs_f64().ceil() as u64,
+        );
         let (scale, name) = unit(most);
         let (least, most) = (least.div_ceil(scale), most.div_ceil(scale));
-        if least == most { format!("{most} {name} left") } else { format!("{least} to {most} {name} left") }
+        if least == most {
+            format!("{most} {name} left")
+        } else {
+            format!("{least} to {most} {name} left")
+        }
     }
 }
 
@@ -108,7 +115,10 @@ const WINDOW_S: f64 = 1.0;
 impl LiveState {
     /// Creates an empty state for this number of clients.
     pub fn of(clients: usize) -> LiveState {
-        LiveState { clients: vec![VecDeque::new(); clients], waited: None }
+        LiveState {
+            clients: vec![VecDeque::new(); clients],
+            waited: None,
+        }
     }
 
     /// Adds a sample, and removes samples that are older than the window.
@@ -116,9 +126,14 @@ impl LiveState {
         if !is_silent(sample) {
             self.waited = None;
         }
-        let Some(samples) = self.clients.get_mut(role) else { return };
+        let Some(samples) = self.clients.get_mut(role) else {
+            return;
+        };
         samples.push_back(*sample);
-        while samples.front().is_some_and(|first| first.at_s < sample.at_s - WINDOW_S) {
+        while samples
+            .front()
+            .is_some_and(|first| first.at_s < sample.at_s - WINDOW_S)
+        {
             samples.pop_front();
         }
     }
@@ -135,7 +150,12 @@ impl LiveState {
 
     /// Formats the rates: "12,345 IOPS  50.6 MB/s  p99 120 µs", or the time since a request last completed.
     pub fn line(&self) -> String {
-        let Rates { iops, bytes_per_s, p99_us, .. } = self.all();
+        let Rates {
+            iops,
+            bytes_per_s,
+            p99_us,
+            ..
+        } = self.all();
         self.waited.map_or_else(
             || {
                 let (iops, rate) = (grouped(iops.round() as u64), significant(bytes_per_s / 1e6));
@@ -159,7 +179,14 @@ impl LiveState {
             p50_us: sum.p50_us + one.p50_us * one.iops,
             p99_us: sum.p99_us.max(one.p99_us),
         });
-        Rates { p50_us: if all.iops > 0.0 { all.p50_us / all.iops } else { 0.0 }, ..all }
+        Rates {
+            p50_us: if all.iops > 0.0 {
+                all.p50_us / all.iops
+            } else {
+                0.0
+            },
+            ..all
+        }
     }
 }
 
@@ -170,10 +197,24 @@ fn rates(samples: &VecDeque<Sample>) -> Rates {
     if seconds <= 0.0 || requests == 0.0 {
         return Rates::default();
     }
-    let bytes: f64 = samples.iter().map(|sample| (sample.read_bytes + sample.written_bytes) as f64).sum();
-    let p50: f64 = samples.iter().map(|sample| sample.p50_us * ios(sample)).sum();
-    let p99_us = samples.iter().map(|sample| sample.p99_us).fold(0.0, f64::max);
-    Rates { iops: requests / seconds, bytes_per_s: bytes / seconds, p50_us: p50 / requests, p99_us }
+    let bytes: f64 = samples
+        .iter()
+        .map(|sample| (sample.read_bytes + sample.written_bytes) as f64)
+        .sum();
+    let p50: f64 = samples
+        .iter()
+        .map(|sample| sample.p50_us * ios(sample))
+        .sum();
+    let p99_us = samples
+        .iter()
+        .map(|sample| sample.p99_us)
+        .fold(0.0, f64::max);
+    Rates {
+        iops: requests / seconds,
+        bytes_per_s: bytes / seconds,
+        p50_us: p50 / requests,
+        p99_us,
+    }
 }
 
 // Unresponsive storage. A device that hangs may be unresponsive until its timeouts expire, so the wait is
@@ -206,7 +247,10 @@ pub(crate) struct Silence {
 impl Silence {
     /// Creates the state at the start of a run, before any request has completed.
     pub(crate) fn from(now: Instant) -> Silence {
-        Silence { since: now, next: now + TOLD_AFTER }
+        Silence {
+            since: now,
+            next: now + TOLD_AFTER,
+        }
     }
 
     /// Records a sample of any client.
@@ -321,9 +365,15 @@ impl View for Watched {
         if role > 0 {
             return;
         }
-        self.done_share =
-            if self.run_seconds > 0.0 { (sample.at_s / self.run_seconds).min(1.0) } else { 0.0 };
-        self.history.push_back(Moment { at_s: self.begun.elapsed().as_secs_f64(), rates: self.now.all() });
+        self.done_share = if self.run_seconds > 0.0 {
+            (sample.at_s / self.run_seconds).min(1.0)
+        } else {
+            0.0
+        };
+        self.history.push_back(Moment {
+            at_s: self.begun.elapsed().as_secs_f64(),
+            rates: self.now.all(),
+        });
         while self.history.len() > MOMENTS {
             self.history.pop_front();
         }
@@ -368,8 +418,19 @@ mod tests {
     fn the_time_that_is_left_is_one_number_or_two() {
         let left = |least, most| {
             let (time_min, time_max) = (Duration::from_secs(least), Duration::from_secs(most));
-            let left = Left { runs_min: 1, runs_max: 3, time_min, time_max };
-            RunStart { name: "x", number: 2, roles: Vec::new(), stop: Stop::after(1.0), left }
+            let left = Left {
+                runs_min: 1,
+                runs_max: 3,
+                time_min,
+                time_max,
+            };
+            RunStart {
+                name: "x",
+                number: 2,
+                roles: Vec::new(),
+                stop: Stop::after(1.0),
+                left,
+            }
         };
         assert_eq!(left(12, 12).time_left(), "12 s left");
         assert_eq!(left(50, 200).time_left(), "1 to 4 min left");
@@ -391,8 +452,12 @@ mod tests {
     #[test]
     fn what_is_a_second_old_is_forgotten() {
         let mut now = LiveState::of(1);
-        (1..=10)
-            .for_each(|half| now.add(0, &sample(f64::from(half) / 2.0, if half < 8 { 0 } else { 50 }, 1.0)));
+        (1..=10).for_each(|half| {
+            now.add(
+                0,
+                &sample(f64::from(half) / 2.0, if half < 8 { 0 } else { 50 }, 1.0),
+            )
+        });
         assert_eq!(now.all().iops, 100.0);
         assert_eq!(now.all().bytes_per_s, 409_600.0);
     }
@@ -415,8 +480,14 @@ mod tests {
     fn a_wait_is_told_after_three_seconds_and_then_every_second() {
         let mut told = Vec::new();
         reactor::block_on(Alone::virtual_time(), async {
-            awaited(reactor::sleep(Duration::from_millis(5500)), |waited| told.push(waited.as_secs())).await;
-            awaited(reactor::sleep(Duration::from_millis(2500)), |waited| told.push(waited.as_secs())).await;
+            awaited(reactor::sleep(Duration::from_millis(5500)), |waited| {
+                told.push(waited.as_secs())
+            })
+            .await;
+            awaited(reactor::sleep(Duration::from_millis(2500)), |waited| {
+                told.push(waited.as_secs())
+            })
+            .await;
         });
         assert_eq!(told, [3, 4, 5]);
     }
@@ -425,13 +496,26 @@ mod tests {
     fn a_completed_request_or_a_pause_ends_the_silence() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let sample = |reads, under_way| Sample { reads, under_way, ..Sample::default() };
+        let sample = |reads, under_way| Sample {
+            reads,
+            under_way,
+            ..Sample::default()
+        };
         let mut silence = Silence::from(begun);
         silence.heard(at(2), &sample(0, 1.0));
-        assert_eq!([2, 3].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
+        assert_eq!(
+            [2, 3].map(|seconds| silence.due(at(seconds)).is_some()),
+            [false, true]
+        );
         silence.heard(at(4), &sample(1, 1.0));
-        assert_eq!([6, 7].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
+        assert_eq!(
+            [6, 7].map(|seconds| silence.due(at(seconds)).is_some()),
+            [false, true]
+        );
         silence.heard(at(8), &sample(0, 0.0));
-        assert_eq!([10, 11].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
+        assert_eq!(
+            [10, 11].map(|seconds| silence.due(at(seconds)).is_some()),
+            [false, true]
+        );
     }
 }

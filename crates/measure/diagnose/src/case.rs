@@ -61,16 +61,35 @@ impl<'a> Case<'a> {
     ) -> Option<Case<'a>> {
         let run = &evidence.loads[index];
         let rate = ceiling::achieved_rate(evidence, run)?;
-        let connections = u16::try_from(evidence.paths.len()).unwrap_or(u16::MAX).max(1);
+        let connections = u16::try_from(evidence.paths.len())
+            .unwrap_or(u16::MAX)
+            .max(1);
         let mut path = layers.path(&run.load, &evidence.keys(), connections);
         let symptoms = Symptoms::of(evidence, layers, run, rate);
         ceiling.limit(&mut path, run, rate, &symptoms);
-        let mut setting = Setting { path, keys: evidence.keys(), load: run.load };
+        let mut setting = Setting {
+            path,
+            keys: evidence.keys(),
+            load: run.load,
+        };
         let medium_full = medium_full(run, rate, &symptoms, setting.predict().alone_s);
         setting.path.medium_per_s = medium_full.then_some(rate.value);
         let modelled = setting.predict();
-        let symptoms = Symptoms { medium_full, ..symptoms };
-        Some(Case { evidence, layers, ceiling, index, run, rate, symptoms, setting, modelled })
+        let symptoms = Symptoms {
+            medium_full,
+            ..symptoms
+        };
+        Some(Case {
+            evidence,
+            layers,
+            ceiling,
+            index,
+            run,
+            rate,
+            symptoms,
+            setting,
+            modelled,
+        })
     }
 
     pub(super) fn explained(&self) -> Explained {
@@ -97,7 +116,11 @@ impl<'a> Case<'a> {
 
     /// Returns the name of the peer in the protocol's terms.
     pub(super) fn server(&self) -> &'static str {
-        if self.evidence.nbd.is_some() { "server" } else { "target" }
+        if self.evidence.nbd.is_some() {
+            "server"
+        } else {
+            "target"
+        }
     }
 
     pub(super) fn load(&self) -> &'a Load {
@@ -106,7 +129,8 @@ impl<'a> Case<'a> {
 
     /// Returns the average time of a request, in seconds, by Little's law.
     pub(super) fn service_s(&self) -> f64 {
-        self.run.under_way.max(f64::MIN_POSITIVE) * f64::from(self.load().block_bytes) / self.rate.value
+        self.run.under_way.max(f64::MIN_POSITIVE) * f64::from(self.load().block_bytes)
+            / self.rate.value
     }
 
     /// Returns the predicted gain of a change that the model covers.
@@ -118,19 +142,30 @@ impl<'a> Case<'a> {
         let mut changed = self.setting.clone();
         change(&mut changed);
         let truth = match self.modelled.binding() {
-            Some(Term::Depth) => (self.rate.value / self.modelled.bytes_per_s).clamp(TRUTH_MIN, TRUTH_MAX),
+            Some(Term::Depth) => {
+                (self.rate.value / self.modelled.bytes_per_s).clamp(TRUTH_MIN, TRUTH_MAX)
+            }
             _ => 1.0,
         };
         let limit = |(term, bytes_per_s): &(Term, f64)| match term {
             Term::Depth => bytes_per_s * truth,
             _ => *bytes_per_s,
         };
-        let gain =
-            self.gain_with_cpu(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min));
+        let gain = self.gain_with_cpu(
+            changed
+                .predict()
+                .terms
+                .iter()
+                .map(limit)
+                .fold(f64::INFINITY, f64::min),
+        );
         // A rate far below the limit of the depth has another cause, which remains after the change.
         match self.is_explained() {
             true => gain,
-            false => Gain { low: gain.low.min(1.0), ..gain },
+            false => Gain {
+                low: gain.low.min(1.0),
+                ..gain
+            },
         }
     }
 
@@ -151,7 +186,11 @@ impl<'a> Case<'a> {
     /// Returns the median share of the time for which loads of single requests waited for a CPU of this
     /// machine; `None` if there are no such loads.
     pub(super) fn waited_alone(&self) -> Option<f64> {
-        let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
+        let single = self
+            .evidence
+            .loads
+            .iter()
+            .filter(|run| run.load.depth == 1 && run.service.count() > 0);
         let waited: Vec<f64> = single.map(symptoms::starved).collect();
         (!waited.is_empty()).then(|| stats::median(&waited))
     }
@@ -184,7 +223,11 @@ impl<'a> Case<'a> {
 
     /// Returns the predicted gain of another rate, up to the rate for which the busier end has CPU time.
     fn gain_with_cpu(&self, bytes_per_s: f64) -> Gain {
-        let busy = self.run.client_busy.max(self.run.server_busy.unwrap_or(0.0)).max(f64::MIN_POSITIVE);
+        let busy = self
+            .run
+            .client_busy
+            .max(self.run.server_busy.unwrap_or(0.0))
+            .max(f64::MIN_POSITIVE);
         self.gain_to(bytes_per_s.min(self.rate.value * (CPU_SAVED_MAX / busy).max(1.0)))
     }
 
@@ -194,8 +237,8 @@ impl<'a> Case<'a> {
         let exchanges_s = f64::from(self.modelled.exchanges) * self.layers.exchange_s();
         let of_nop = self.layers.nop.map_or(0.0, Estimate::relative_error);
         let of_layers = of_nop * (exchanges_s / self.service_s()).min(1.0);
-        let error =
-            1.0 + (MODEL_ERROR.powi(2) + self.rate.relative_error().powi(2) + of_layers.powi(2)).sqrt();
+        let error = 1.0
+            + (MODEL_ERROR.powi(2) + self.rate.relative_error().powi(2) + of_layers.powi(2)).sqrt();
         Gain {
             predicted: ratio.is_finite().then_some(ratio),
             low: ratio.min(f64::MAX) / error,
@@ -220,13 +263,17 @@ const TRUTH_MAX: f64 = 1.5;
 /// Whether requests wait for each other where a NOP does not wait: behind the target, at the medium.
 fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64) -> bool {
     let service_s = run.under_way * f64::from(run.load.block_bytes) / rate.value;
-    let quick = symptoms.nop_queue_s.is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
+    let quick = symptoms
+        .nop_queue_s
+        .is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
     let ends_idle = run.client_busy < BUSY_MAX && run.server_busy.unwrap_or(0.0) < BUSY_MAX;
     // A target that is away for half of the time takes twice as long.
     let there_s = service_s * (1.0 - symptoms.target_away);
     let waits = there_s >= alone_s * WAITS_MIN && there_s - alone_s >= WAITS_MIN_S;
-    let elsewhere =
-        symptoms.window.is_some() || symptoms.stalls.is_some() || symptoms.lossy() || symptoms.starved();
+    let elsewhere = symptoms.window.is_some()
+        || symptoms.stalls.is_some()
+        || symptoms.lossy()
+        || symptoms.starved();
     let elsewhere = elsewhere || run.by_connections().is_some_and(|ratio| ratio >= GAIN_MIN);
     run.load.depth > 1 && quick && waits && ends_idle && !elsewhere
 }

@@ -33,12 +33,16 @@ pub(super) struct BuiltFor {
 
 impl Ceiling {
     pub(super) fn of(evidence: &Evidence, layers: &Layers) -> Ceiling {
-        let fastest =
-            evidence.loads.iter().filter_map(|run| payload_per_s(evidence, run)).fold(0.0, f64::max);
-        let built_for =
-            built_for(evidence).filter(|built| built.said || built.payload_per_s > fastest * CARRIED_MAX);
+        let fastest = evidence
+            .loads
+            .iter()
+            .filter_map(|run| payload_per_s(evidence, run))
+            .fold(0.0, f64::max);
+        let built_for = built_for(evidence)
+            .filter(|built| built.said || built.payload_per_s > fastest * CARRIED_MAX);
         let [reads, writes] = [Direction::Read, Direction::Write].map(|direction| {
-            full_per_s(evidence, layers, built_for, direction).or(slow_per_s(layers, built_for, direction))
+            full_per_s(evidence, layers, built_for, direction)
+                .or(slow_per_s(layers, built_for, direction))
         });
         // A link that only loads in the other direction filled is assumed to have the same speed both ways, unless a
         // load was faster.
@@ -46,7 +50,10 @@ impl Ceiling {
             full.filter(|full| *full >= fastest_per_s(evidence, direction) * FULL_MIN)
         };
         Ceiling {
-            full_per_s: [reads.or(other(writes, Direction::Read)), writes.or(other(reads, Direction::Write))],
+            full_per_s: [
+                reads.or(other(writes, Direction::Read)),
+                writes.or(other(reads, Direction::Write)),
+            ],
             built_for,
             loopback: loopback(evidence),
         }
@@ -62,9 +69,16 @@ impl Ceiling {
     }
 
     /// Adds the limits that this load shows to a path.
-    pub(super) fn limit(&self, path: &mut Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) {
-        path.payload_per_s =
-            self.full_per_s(run.load.direction).or(self.built_for.map(|built| built.payload_per_s));
+    pub(super) fn limit(
+        &self,
+        path: &mut Path,
+        run: &LoadRun,
+        rate: Estimate,
+        symptoms: &Symptoms,
+    ) {
+        path.payload_per_s = self
+            .full_per_s(run.load.direction)
+            .or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = symptoms.window.map(|window| window.bytes);
         let is_short = symptoms.waiting >= WAITING_MIN
             || run.window_stalled >= STALLED_MIN && run.under_way <= run.places() * SHORT_MAX;
@@ -115,7 +129,10 @@ fn layer(evidence: &Evidence) -> Option<&LinkLayer> {
 }
 
 fn loopback(evidence: &Evidence) -> bool {
-    let is_local = evidence.nbd.as_ref().is_some_and(|session| session.unix_socket);
+    let is_local = evidence
+        .nbd
+        .as_ref()
+        .is_some_and(|session| session.unix_socket);
     is_local || layer(evidence).is_some_and(|layer| layer.loopback)
 }
 
@@ -125,15 +142,25 @@ fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
     }
     let said = evidence.expected_link_bits_per_s;
     let told = layer(evidence).and_then(|layer| layer.bits_per_s);
-    let bits_per_s = said.or(told).filter(|bits| *bits > 0.0 && bits.is_finite())?;
+    let bits_per_s = said
+        .or(told)
+        .filter(|bits| *bits > 0.0 && bits.is_finite())?;
     let payload_per_s = link_payload_per_s(evidence, bits_per_s);
-    Some(BuiltFor { bits_per_s, payload_per_s, said: said.is_some() })
+    Some(BuiltFor {
+        bits_per_s,
+        payload_per_s,
+        said: said.is_some(),
+    })
 }
 
 /// Returns the payload rate of a link with this speed, with the interface's MTU and Linux's TCP headers.
 pub(super) fn link_payload_per_s(evidence: &Evidence, bits_per_s: f64) -> f64 {
     let mtu = layer(evidence).map_or(1500, |layer| layer.mtu.clamp(MTU_MIN, MTU_MAX));
-    Link { timestamps: true, ..Link::ethernet(bits_per_s, mtu) }.payload_per_s()
+    Link {
+        timestamps: true,
+        ..Link::ethernet(bits_per_s, mtu)
+    }
+    .payload_per_s()
 }
 
 /// The range of valid MTUs: the minimum that IPv4 guarantees, and the maximum of Ethernet.
@@ -141,16 +168,18 @@ const MTU_MIN: u32 = 576;
 const MTU_MAX: u32 = 9216;
 
 /// The speeds of Ethernet, in bits per second.
-const LADDER: [f64; 11] = [10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9];
+const LADDER: [f64; 11] = [
+    10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9,
+];
 /// The share of the link's payload rate that TCP achieves: all of it with the best implementations, nine
 /// tenths with others.
 const REACHED: std::ops::Range<f64> = 0.9..1.02;
 
 /// Returns the Ethernet speed whose full link has this payload rate, if there is one.
 pub(super) fn step(evidence: &Evidence, carried_per_s: f64) -> Option<f64> {
-    LADDER
-        .into_iter()
-        .find(|bits_per_s| REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s))))
+    LADDER.into_iter().find(|bits_per_s| {
+        REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s)))
+    })
 }
 
 /// Returns the throughput of the full link in one direction. If any load was faster, the link was not full.
@@ -171,14 +200,22 @@ fn full_per_s(
 }
 
 /// Returns the loads of a direction, with their TCP payload rates.
-fn of_direction(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (&LoadRun, f64)> {
-    let loads = evidence.loads.iter().filter(move |run| run.load.direction == direction);
+fn of_direction(
+    evidence: &Evidence,
+    direction: Direction,
+) -> impl Iterator<Item = (&LoadRun, f64)> {
+    let loads = evidence
+        .loads
+        .iter()
+        .filter(move |run| run.load.direction == direction);
     loads.filter_map(|run| Some((run, payload_per_s(evidence, run)?)))
 }
 
 /// Returns the TCP payload rate of the fastest load of a direction, or 0 without a load.
 fn fastest_per_s(evidence: &Evidence, direction: Direction) -> f64 {
-    of_direction(evidence, direction).map(|(_, per_s)| per_s).fold(0.0, f64::max)
+    of_direction(evidence, direction)
+        .map(|(_, per_s)| per_s)
+        .fold(0.0, f64::max)
 }
 
 /// Returns the rate at which the data of single requests crosses a link far below its rated speed, even if no load
@@ -212,10 +249,13 @@ fn is_full(
     run: &LoadRun,
     per_s: f64,
 ) -> bool {
-    let Some(rate) = achieved_rate(evidence, run) else { return false };
+    let Some(rate) = achieved_rate(evidence, run) else {
+        return false;
+    };
     let symptoms = Symptoms::of(evidence, layers, run, rate);
     let at_step = step(evidence, per_s).is_some();
-    let steady = rate.relative_error() <= STEADY_MAX && run.load.depth > 1 && symptoms.window.is_none();
+    let steady =
+        rate.relative_error() <= STEADY_MAX && run.load.depth > 1 && symptoms.window.is_none();
     built_for.is_some_and(|built| per_s >= built.payload_per_s * FULL_MIN)
         || symptoms.queued(layers) && (!symptoms.lossy() || at_step)
         || steady && at_step && !symptoms.lossy()
@@ -235,7 +275,10 @@ fn payload_per_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
 
 /// Returns the share of data in TCP's payload.
 pub(super) fn data_share(load: &Load, keys: &Keys) -> f64 {
-    let path = Path { payload_per_s: Some(1.0), ..Path::of_round_trip(1.0) };
+    let path = Path {
+        payload_per_s: Some(1.0),
+        ..Path::of_round_trip(1.0)
+    };
     let share = predict(&path, keys, load)
         .terms
         .iter()
@@ -274,8 +317,8 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
         Direction::Write => path.sent_bytes as f64,
     };
     let data = run.paths.iter().map(bytes).sum::<f64>() * data_share(&run.load, &evidence.keys());
-    let value =
-        data / (round_s(evidence)? * run.bytes_per_s.len() as f64) * without_a_slow_round(&run.bytes_per_s);
+    let value = data / (round_s(evidence)? * run.bytes_per_s.len() as f64)
+        * without_a_slow_round(&run.bytes_per_s);
     let block = f64::from(run.load.block_bytes);
     // Less data than one request per round comes from NOPs alone.
     let is_load = data >= block * run.bytes_per_s.len() as f64;
@@ -290,7 +333,11 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
 /// TCP's windows first had to grow.
 fn without_a_slow_round(rates: &[f64]) -> f64 {
     let ratio = stats::median(rates) / stats::mean(rates);
-    if ratio.is_finite() { ratio.clamp(1.0, SLOW_ROUND_MAX) } else { 1.0 }
+    if ratio.is_finite() {
+        ratio.clamp(1.0, SLOW_ROUND_MAX)
+    } else {
+        1.0
+    }
 }
 
 /// The maximum correction: one round of six transferred almost nothing.
@@ -299,7 +346,10 @@ const SLOW_ROUND_MAX: f64 = 1.15;
 /// Returns the counted duration of a round, in seconds. It is the same for all loads, so it is computed from
 /// the load with the most requests.
 fn round_s(evidence: &Evidence) -> Option<f64> {
-    let many = evidence.loads.iter().filter(|run| requests_of_a_place(run) >= REQUESTS_MIN);
+    let many = evidence
+        .loads
+        .iter()
+        .filter(|run| requests_of_a_place(run) >= REQUESTS_MIN);
     let busiest = many.max_by_key(|run| run.service.count())?;
     let bytes = busiest.service.count() as f64 * f64::from(busiest.load.block_bytes);
     let per_s: f64 = busiest.bytes_per_s.iter().sum();

@@ -173,11 +173,21 @@ impl Timed {
         let median_us = median(&us);
         let interval = match median_interval(&us) {
             Some(interval) => interval,
-            None => Interval { low: 0.0, high: 2.0 * us.first()? },
+            None => Interval {
+                low: 0.0,
+                high: 2.0 * us.first()?,
+            },
         };
-        let times = times.iter().map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let times = times
+            .iter()
+            .map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let times = Histogram(times.map(|ns| (ns, 1)).collect()).merged(&Histogram::default());
-        Some(Timed { times, median_us, low_us: interval.low.max(0.0), high_us: interval.high })
+        Some(Timed {
+            times,
+            median_us,
+            low_us: interval.low.max(0.0),
+            high_us: interval.high,
+        })
     }
 }
 
@@ -215,13 +225,33 @@ mod tests {
     #[test]
     fn a_median_is_known_better_the_more_often_it_was_measured() {
         let ms = |values: &[u64]| {
-            Timed::of(&values.iter().copied().map(Duration::from_millis).collect::<Vec<_>>())
+            Timed::of(
+                &values
+                    .iter()
+                    .copied()
+                    .map(Duration::from_millis)
+                    .collect::<Vec<_>>(),
+            )
         };
         assert_eq!(ms(&[]), None);
         let once = ms(&[3]).unwrap();
-        assert_eq!((once.low_us, once.median_us, once.high_us), (0.0, 3000.0, 6000.0));
+        assert_eq!(
+            (once.low_us, once.median_us, once.high_us),
+            (0.0, 3000.0, 6000.0)
+        );
         let often = ms(&[3, 2, 3, 4, 3, 2, 3, 4, 3, 900]).unwrap();
-        assert_eq!((often.low_us, often.median_us, often.high_us), (2000.0, 3000.0, 4000.0));
-        assert_eq!(often.times.0, [(2_000_000, 2), (3_000_000, 5), (4_000_000, 2), (900_000_000, 1)]);
+        assert_eq!(
+            (often.low_us, often.median_us, often.high_us),
+            (2000.0, 3000.0, 4000.0)
+        );
+        assert_eq!(
+            often.times.0,
+            [
+                (2_000_000, 2),
+                (3_000_000, 5),
+                (4_000_000, 2),
+                (900_000_000, 1)
+            ]
+        );
     }
 }

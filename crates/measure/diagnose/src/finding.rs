@@ -251,15 +251,17 @@ impl LoadRun {
 
     /// Returns the gain from several connections, if it was tested.
     pub(super) fn by_connections(&self) -> Option<f64> {
-        self.tried(Otherwise::is_connections).map(|(_, tried)| tried.ratio)
+        self.tried(Otherwise::is_connections)
+            .map(|(_, tried)| tried.ratio)
     }
 }
 
 impl Beside {
     /// Returns the median rates without and with the change, in bytes per second.
     pub fn medians(&self) -> (f64, f64) {
-        let median =
-            |of: fn(&(f64, f64)) -> f64| stats::median(&self.pairs.iter().map(of).collect::<Vec<_>>());
+        let median = |of: fn(&(f64, f64)) -> f64| {
+            stats::median(&self.pairs.iter().map(of).collect::<Vec<_>>())
+        };
         (median(|pair| pair.0), median(|pair| pair.1))
     }
 }
@@ -279,6 +281,9 @@ impl Otherwise {
             Otherwise::Connections(count) => ("connections", count.to_string()),
             Otherwise::Plain => ("tls", "off".to_owned()),
         };
-        Change { settings: vec![(key.to_owned(), value)], ..Change::default() }
+        Change {
+            settings: vec![(key.to_owned(), value)],
+            ..Change::default()
+        }
     }
 }

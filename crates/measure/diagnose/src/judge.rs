@@ -20,39 +20,68 @@ const FINDINGS_MAX: usize = 3;
 pub fn diagnose(evidence: Evidence) -> Diagnosis {
     let layers = Layers::of(&evidence);
     let ceiling = Ceiling::of(&evidence, &layers);
-    let cases: Vec<Case<'_>> =
-        (0..evidence.loads.len()).filter_map(|index| Case::of(&evidence, &layers, &ceiling, index)).collect();
+    let cases: Vec<Case<'_>> = (0..evidence.loads.len())
+        .filter_map(|index| Case::of(&evidence, &layers, &ceiling, index))
+        .collect();
     let asked = asked_about(&cases);
     let findings = settle(found(&evidence, &asked));
     let verdict = verdict(&findings, &asked);
     let explained = (0..evidence.loads.len())
         .map(|index| {
-            cases.iter().find(|case| case.index == index).map_or_else(Default::default, Case::explained)
+            cases
+                .iter()
+                .find(|case| case.index == index)
+                .map_or_else(Default::default, Case::explained)
         })
         .collect();
-    Diagnosis { explained, findings, verdict, evidence }
+    Diagnosis {
+        explained,
+        findings,
+        verdict,
+        evidence,
+    }
 }
 
 /// Returns the loads to explain.
 fn asked_about<'a, 'b>(cases: &'a [Case<'b>]) -> Vec<&'a Case<'b>> {
     let named: Vec<_> = cases.iter().filter(|case| case.run.named).collect();
-    if named.is_empty() { cases.iter().collect() } else { named }
+    if named.is_empty() {
+        cases.iter().collect()
+    } else {
+        named
+    }
 }
 
 /// Returns each cause once, with the load that it affects most.
 fn found(evidence: &Evidence, cases: &[&Case<'_>]) -> Vec<Finding> {
     let vanished = causes::long_packets(evidence).map(|found| finding(found, 0));
     let worst = causes::ALL.iter().filter_map(|find| {
-        let of_loads =
-            cases.iter().filter_map(|case| Some(finding(causes::told(find(case)?, case), case.index)));
-        of_loads.filter(worth_it).max_by(|one, other| size(one).total_cmp(&size(other)))
+        let of_loads = cases
+            .iter()
+            .filter_map(|case| Some(finding(causes::told(find(case)?, case), case.index)));
+        of_loads
+            .filter(worth_it)
+            .max_by(|one, other| size(one).total_cmp(&size(other)))
     });
     vanished.into_iter().chain(worst).collect()
 }
 
 fn finding(found: Found, load: usize) -> Finding {
-    let Found { cause, because, gain, remedies, trial } = found;
-    Finding { cause, load, because, gain, remedies, trial }
+    let Found {
+        cause,
+        because,
+        gain,
+        remedies,
+        trial,
+    } = found;
+    Finding {
+        cause,
+        load,
+        because,
+        gain,
+        remedies,
+        trial,
+    }
 }
 
 /// Returns the predicted gain; infinite if nothing works at all.
@@ -101,7 +130,10 @@ const EXPLAINED_MAX: f64 = 1.5;
 
 /// Returns the findings with the greatest gains, without those that another cause explains.
 fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let sizes: Vec<(Cause, f64)> = findings.iter().map(|finding| (finding.cause, size(finding))).collect();
+    let sizes: Vec<(Cause, f64)> = findings
+        .iter()
+        .map(|finding| (finding.cause, size(finding)))
+        .collect();
     let causes: Vec<Cause> = sizes.iter().map(|(cause, _)| *cause).collect();
     findings.retain(|finding| {
         let explains = |(cause, gain): &(Cause, f64)| {
@@ -110,7 +142,9 @@ fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
         !sizes.iter().any(explains)
     });
     findings.sort_by(|one, other| {
-        rank(one, &causes).cmp(&rank(other, &causes)).then(size(other).total_cmp(&size(one)))
+        rank(one, &causes)
+            .cmp(&rank(other, &causes))
+            .then(size(other).total_cmp(&size(one)))
     });
     findings.truncate(FINDINGS_MAX);
     findings
@@ -138,21 +172,37 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
     if !findings.is_empty() {
         return Verdict::HeldBack;
     }
-    let least_known = cases.iter().map(|case| case.rate.uncertainty()).fold(0.0, f64::max);
+    let least_known = cases
+        .iter()
+        .map(|case| case.rate.uncertainty())
+        .fold(0.0, f64::max);
     if least_known >= UNCERTAIN_MIN {
-        return Verdict::Uncertain { interval: least_known };
+        return Verdict::Uncertain {
+            interval: least_known,
+        };
     }
     let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
     let by_share = |one: &&&Case<'_>, other: &&&Case<'_>| share(one).total_cmp(&share(other));
     let Some(worst) = cases.iter().min_by(by_share) else {
-        return Verdict::NotKnown { unexplained: 1.0, load: 0 };
+        return Verdict::NotKnown {
+            unexplained: 1.0,
+            load: 0,
+        };
     };
     // Prefer the link, because it is the most expensive limit to change.
-    let at_link = cases.iter().filter(|case| case.modelled.binding() == Some(Term::Link));
+    let at_link = cases
+        .iter()
+        .filter(|case| case.modelled.binding() == Some(Term::Link));
     let best = at_link.max_by(by_share).unwrap_or(&cases[0]);
     match best.modelled.binding() {
-        Some(term) if share(worst) >= FINE_MIN => Verdict::Fine { term, share: share(best) },
-        _ => Verdict::NotKnown { unexplained: (1.0 - share(worst)).clamp(0.0, 1.0), load: worst.index },
+        Some(term) if share(worst) >= FINE_MIN => Verdict::Fine {
+            term,
+            share: share(best),
+        },
+        _ => Verdict::NotKnown {
+            unexplained: (1.0 - share(worst)).clamp(0.0, 1.0),
+            load: worst.index,
+        },
     }
 }
 
@@ -165,13 +215,20 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
 /// its rounds.
 pub fn confirmed(pairs: &[(f64, f64)]) -> Option<Confirmed> {
     // Use logarithms, since only these are distributed symmetrically around their median.
-    let logs: Vec<f64> =
-        pairs.iter().map(|(without, with)| (with / without).ln()).filter(|log| log.is_finite()).collect();
+    let logs: Vec<f64> = pairs
+        .iter()
+        .map(|(without, with)| (with / without).ln())
+        .filter(|log| log.is_finite())
+        .collect();
     if logs.len() < PAIRS_MIN {
         return None;
     }
     let interval = median_interval(&logs)?;
-    Some(Confirmed { ratio: median(&logs).exp(), low: interval.low.exp(), high: interval.high.exp() })
+    Some(Confirmed {
+        ratio: median(&logs).exp(),
+        low: interval.low.exp(),
+        high: interval.high.exp(),
+    })
 }
 
 const PAIRS_MIN: usize = 3;
@@ -183,13 +240,18 @@ mod tests {
     #[test]
     fn rounds_in_which_nothing_got_through_have_no_ratio() {
         assert_eq!(confirmed(&[]), None);
-        assert_eq!(confirmed(&[(0.0, 5.0), (0.0, 5.0), (0.0, 5.0), (1.0, 0.0)]), None);
+        assert_eq!(
+            confirmed(&[(0.0, 5.0), (0.0, 5.0), (0.0, 5.0), (1.0, 0.0)]),
+            None
+        );
         assert_eq!(confirmed(&[(1.0, 2.0), (1.0, 2.0)]), None);
     }
 
     #[test]
     fn a_drift_that_both_rounds_of_a_pair_share_is_not_in_the_ratio() {
-        let pairs: Vec<(f64, f64)> = (1..=7).map(|n| (f64::from(n), 1.5 * f64::from(n))).collect();
+        let pairs: Vec<(f64, f64)> = (1..=7)
+            .map(|n| (f64::from(n), 1.5 * f64::from(n)))
+            .collect();
         let tried = confirmed(&pairs).expect("seven pairs");
         for end in [tried.ratio, tried.low, tried.high] {
             assert!((end - 1.5).abs() < 1e-9, "{tried:?}");
@@ -198,10 +260,19 @@ mod tests {
 
     #[test]
     fn one_pair_that_went_wrong_moves_neither_the_ratio_nor_much_of_the_interval() {
-        let mut pairs =
-            vec![(10.0, 19.0), (10.0, 20.0), (10.0, 21.0), (10.0, 19.5), (10.0, 20.5), (10.0, 20.0)];
+        let mut pairs = vec![
+            (10.0, 19.0),
+            (10.0, 20.0),
+            (10.0, 21.0),
+            (10.0, 19.5),
+            (10.0, 20.5),
+            (10.0, 20.0),
+        ];
         pairs.extend([(10.0, 20.2), (10.0, 19.8), (10.0, 1.0)]);
         let tried = confirmed(&pairs).expect("nine pairs");
-        assert!((1.95..2.05).contains(&tried.ratio) && tried.low > 1.85 && tried.high < 2.15, "{tried:?}");
+        assert!(
+            (1.95..2.05).contains(&tried.ratio) && tried.low > 1.85 && tried.high < 2.15,
+            "{tried:?}"
+        );
     }
 }

@@ -58,10 +58,15 @@ fn spread(probe: &Known<Timed>) -> Option<Spread> {
 /// sometimes slow, or a single disturbance, affects only some of them.
 fn away(evidence: &Evidence) -> f64 {
     let ladder = &evidence.ladder;
-    let probes = [&ladder.nop, &ladder.test_unit_ready, &ladder.cached_read].into_iter().map(spread);
+    let probes = [&ladder.nop, &ladder.test_unit_ready, &ladder.cached_read]
+        .into_iter()
+        .map(spread);
     let single = evidence.loads.iter().filter(|run| run.load.depth == 1);
     let all = probes.chain(single.map(|run| patterns::spread(&run.service)));
-    all.flatten().map(|spread| spread.away).fold(None, least).unwrap_or(0.0)
+    all.flatten()
+        .map(|spread| spread.away)
+        .fold(None, least)
+        .unwrap_or(0.0)
 }
 
 fn least(so_far: Option<f64>, next: f64) -> Option<f64> {
@@ -73,9 +78,18 @@ impl Layers {
         let ladder = &evidence.ladder;
         let probe = median(&ladder.nop);
         let round_trip_s = round_trip(evidence, probe);
-        let nop = probe.filter(|nop| evidence.nbd.is_none() || nop.value - round_trip_s < STATUS_MAX_S);
-        let reads = by_length(&ladder.cached_read, evidence.storage.block_bytes, &ladder.cached_reads);
-        let writes = by_length(&ladder.write, evidence.storage.physical_block_bytes, &ladder.writes);
+        let nop =
+            probe.filter(|nop| evidence.nbd.is_none() || nop.value - round_trip_s < STATUS_MAX_S);
+        let reads = by_length(
+            &ladder.cached_read,
+            evidence.storage.block_bytes,
+            &ladder.cached_reads,
+        );
+        let writes = by_length(
+            &ladder.write,
+            evidence.storage.physical_block_bytes,
+            &ladder.writes,
+        );
         let more = |deeper: &Known<Timed>, than: Option<Estimate>| match (median(deeper), than) {
             (Some(deeper), Some(than)) => Some((deeper.value - than.value).max(0.0)),
             _ => None,
@@ -103,17 +117,21 @@ impl Layers {
 
     /// Returns the time of one exchange: a NOP, or the round trip if that is unknown.
     pub(super) fn exchange_s(&self) -> f64 {
-        self.nop.map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
+        self.nop
+            .map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
     }
 
     /// Returns the time that the probe sent during loads takes on an idle path.
     pub(super) fn probe_s(&self) -> f64 {
-        self.probe.map_or(self.round_trip_s, |probe| probe.value.max(self.round_trip_s))
+        self.probe.map_or(self.round_trip_s, |probe| {
+            probe.value.max(self.round_trip_s)
+        })
     }
 
     /// Returns the target's time for a command without data, in addition to a NOP.
     pub(super) fn dispatch_s(&self) -> f64 {
-        self.unit_ready.map_or(0.0, |ready| (ready.value - self.exchange_s()).max(0.0))
+        self.unit_ready
+            .map_or(0.0, |ready| (ready.value - self.exchange_s()).max(0.0))
     }
 
     /// Returns the time of a single command of this length and direction, without a seek and without a flush.
@@ -131,7 +149,9 @@ impl Layers {
             Direction::Read => &self.reads,
             Direction::Write => &self.writes,
         };
-        let [.., (shorter, less), (longer, more)] = known[..] else { return None };
+        let [.., (shorter, less), (longer, more)] = known[..] else {
+            return None;
+        };
         (more.value > less.value).then(|| (longer - shorter) / (more.value - less.value))
     }
 
@@ -142,7 +162,9 @@ impl Layers {
             Direction::Read => self.reads.first(),
             Direction::Write => self.writes.first(),
         };
-        let Some(&(bytes, time)) = shortest else { return self.dispatch_s() };
+        let Some(&(bytes, time)) = shortest else {
+            return self.dispatch_s();
+        };
         let exchanges = f64::from(keys.exchanges(direction, bytes as u32));
         (time.value - exchanges * self.exchange_s()).max(0.0)
     }
@@ -150,7 +172,9 @@ impl Layers {
     /// Whether the load consists of writes that are not a multiple of the physical block.
     pub(super) fn short_of_a_block(&self, load: &Load) -> bool {
         load.direction == Direction::Write
-            && !load.block_bytes.is_multiple_of(self.physical_block_bytes.max(1))
+            && !load
+                .block_bytes
+                .is_multiple_of(self.physical_block_bytes.max(1))
     }
 
     /// Returns the path with these layers, for a load. Limits on concurrent commands are missing, because an
@@ -188,9 +212,13 @@ const NOTHING_S: f64 = 1e-6;
 /// Returns the time of a byte of a NOP's data, in seconds: the least of all lengths, because a small congestion window
 /// adds a round trip to a longer NOP.
 fn ping_s(evidence: &Evidence, nop: Estimate) -> Option<f64> {
-    let each = evidence.ladder.nop_with_data.iter().filter_map(|(bytes, probe)| {
-        Some((median(probe)?.value - nop.value).max(0.0) / f64::from((*bytes).max(1)))
-    });
+    let each = evidence
+        .ladder
+        .nop_with_data
+        .iter()
+        .filter_map(|(bytes, probe)| {
+            Some((median(probe)?.value - nop.value).max(0.0) / f64::from((*bytes).max(1)))
+        });
     each.min_by(f64::total_cmp)
 }
 
@@ -211,11 +239,14 @@ fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
     let least_s = nop.map_or(f64::INFINITY, |nop| nop.value);
     match told_s {
         told_s if told_s > 0.0 => told_s.min(least_s),
-        _ => [median(&evidence.connect).map(|connect| connect.value), nop.map(|nop| nop.value)]
-            .into_iter()
-            .flatten()
-            .fold(f64::INFINITY, f64::min)
-            .min(LONGEST_S),
+        _ => [
+            median(&evidence.connect).map(|connect| connect.value),
+            nop.map(|nop| nop.value),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(f64::INFINITY, f64::min)
+        .min(LONGEST_S),
     }
 }
 
@@ -229,9 +260,13 @@ fn by_length(
     block_bytes: u32,
     series: &[(u32, Known<Timed>)],
 ) -> Vec<(f64, Estimate)> {
-    let all = series.iter().map(|(bytes, probe)| (*bytes, probe)).chain([(block_bytes, one_block)]);
-    let mut known: Vec<(f64, Estimate)> =
-        all.filter_map(|(bytes, probe)| Some((f64::from(bytes), median(probe)?))).collect();
+    let all = series
+        .iter()
+        .map(|(bytes, probe)| (*bytes, probe))
+        .chain([(block_bytes, one_block)]);
+    let mut known: Vec<(f64, Estimate)> = all
+        .filter_map(|(bytes, probe)| Some((f64::from(bytes), median(probe)?)))
+        .collect();
     known.sort_by(|one, other| one.0.total_cmp(&other.0));
     known.dedup_by(|later, earlier| later.0 == earlier.0);
     known
@@ -240,7 +275,9 @@ fn by_length(
 /// Returns the time for any length, interpolated between two measured lengths, or extrapolated from the two
 /// nearest.
 fn on_the_line(known: &[(f64, Estimate)], bytes: f64) -> Option<f64> {
-    let at = known.partition_point(|(length, _)| *length < bytes).clamp(1, known.len().max(2) - 1);
+    let at = known
+        .partition_point(|(length, _)| *length < bytes)
+        .clamp(1, known.len().max(2) - 1);
     match (known.get(at - 1), known.get(at)) {
         (Some(&(shorter, less)), Some(&(longer, more))) => {
             let slope = ((more.value - less.value) / (longer - shorter)).max(0.0);

@@ -47,7 +47,8 @@ mod tests;
 pub use environment::network::LinkLayer;
 pub use evidence::{Evidence, Known, Ladder, LongPackets, NbdSession, PathLayer, Storage, Timed};
 pub use finding::{
-    Beside, Cause, Change, Confirmed, Diagnosis, Explained, Finding, Gain, Otherwise, Remedy, Verdict, Where,
+    Beside, Cause, Change, Confirmed, Diagnosis, Explained, Finding, Gain, Otherwise, Remedy,
+    Verdict, Where,
 };
 pub use judge::{confirmed, diagnose};
 pub use load::{LoadRun, Parts, PathUnderLoad};

@@ -33,11 +33,17 @@ pub(super) fn spread(times: &Histogram) -> Option<Spread> {
         return None;
     }
     let bound_s = seconds(times.quantile_ns(USUAL_QUANTILE)) * USUAL_FACTOR + SLICE_S;
-    let (usual, late): (Vec<_>, Vec<_>) =
-        times.0.iter().copied().partition(|(ns, _)| seconds(*ns) <= bound_s);
+    let (usual, late): (Vec<_>, Vec<_>) = times
+        .0
+        .iter()
+        .copied()
+        .partition(|(ns, _)| seconds(*ns) <= bound_s);
     let usual_s = mean_s(&usual)?;
     let mean_s = mean_s(&times.0)?;
-    let more_s: f64 = late.iter().map(|(ns, count)| (seconds(*ns) - usual_s) * *count as f64).sum();
+    let more_s: f64 = late
+        .iter()
+        .map(|(ns, count)| (seconds(*ns) - usual_s) * *count as f64)
+        .sum();
     let longest_s = seconds(times.max_ns());
     (mean_s > 0.0).then(|| Spread {
         usual_s,
@@ -55,11 +61,18 @@ pub(super) fn stood_still(times: &Histogram) -> Option<(f64, f64)> {
     }
     let median_s = seconds(times.quantile_ns(0.5));
     let bound_s = (median_s * STOOD_STILL_FACTOR).max(median_s + STOOD_STILL_MIN_S);
-    let (longer, _): (Vec<_>, Vec<_>) =
-        times.0.iter().copied().partition(|(ns, _)| seconds(*ns) > median_s * BETWEEN_FACTOR);
-    let (still, between): (Vec<_>, Vec<_>) = longer.into_iter().partition(|(ns, _)| seconds(*ns) > bound_s);
+    let (longer, _): (Vec<_>, Vec<_>) = times
+        .0
+        .iter()
+        .copied()
+        .partition(|(ns, _)| seconds(*ns) > median_s * BETWEEN_FACTOR);
+    let (still, between): (Vec<_>, Vec<_>) = longer
+        .into_iter()
+        .partition(|(ns, _)| seconds(*ns) > bound_s);
     let excess_s = |of: &[(u64, u64)]| -> f64 {
-        of.iter().map(|(ns, count)| (seconds(*ns) - median_s) * *count as f64).sum()
+        of.iter()
+            .map(|(ns, count)| (seconds(*ns) - median_s) * *count as f64)
+            .sum()
     };
     let (lost_s, all_s) = (excess_s(&still), mean_s(&times.0)? * times.count() as f64);
     (lost_s > excess_s(&between)).then(|| (lost_s / all_s, seconds(times.max_ns())))
@@ -100,21 +113,33 @@ const OTHERS_MIN: f64 = 0.1;
 
 /// Returns `None` if there is no such cluster, or if an exchange could take that long without a stall.
 pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
-    HELD_BACK_S.into_iter().filter(|(from_s, _)| exchange_s < from_s / 2.0).find_map(|(from_s, to_s)| {
-        let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
-            times.0.iter().copied().filter(|(ns, _)| range.contains(&seconds(*ns))).collect()
-        };
-        let (from_s, to_s) = (from_s + exchange_s, to_s + exchange_s);
-        let (shorter, beside) = (within(0.0..from_s / 2.0), within(from_s / 2.0..from_s));
-        let (crowd, later) = (within(from_s..to_s), within(to_s..f64::INFINITY));
-        let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
-        let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
-        let others_s = mean_s(&shorter).filter(|_| others);
-        // The cluster must be isolated; otherwise it may be the middle of a wide distribution.
-        let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
-        let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
-        (share >= SHARE_MIN && crowded).then_some(Stalls { share: share.min(1.0), held_s, others_s })
-    })
+    HELD_BACK_S
+        .into_iter()
+        .filter(|(from_s, _)| exchange_s < from_s / 2.0)
+        .find_map(|(from_s, to_s)| {
+            let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
+                times
+                    .0
+                    .iter()
+                    .copied()
+                    .filter(|(ns, _)| range.contains(&seconds(*ns)))
+                    .collect()
+            };
+            let (from_s, to_s) = (from_s + exchange_s, to_s + exchange_s);
+            let (shorter, beside) = (within(0.0..from_s / 2.0), within(from_s / 2.0..from_s));
+            let (crowd, later) = (within(from_s..to_s), within(to_s..f64::INFINITY));
+            let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
+            let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
+            let others_s = mean_s(&shorter).filter(|_| others);
+            // The cluster must be isolated; otherwise it may be the middle of a wide distribution.
+            let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
+            let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
+            (share >= SHARE_MIN && crowded).then_some(Stalls {
+                share: share.min(1.0),
+                held_s,
+                others_s,
+            })
+        })
 }
 
 fn count(times: &[(u64, u64)]) -> f64 {
@@ -123,7 +148,10 @@ fn count(times: &[(u64, u64)]) -> f64 {
 
 fn mean_s(times: &[(u64, u64)]) -> Option<f64> {
     let count: f64 = times.iter().map(|(_, count)| *count as f64).sum();
-    let sum_s: f64 = times.iter().map(|(ns, count)| seconds(*ns) * *count as f64).sum();
+    let sum_s: f64 = times
+        .iter()
+        .map(|(ns, count)| seconds(*ns) * *count as f64)
+        .sum();
     (count > 0.0).then(|| sum_s / count)
 }
 
@@ -151,16 +179,24 @@ impl Estimate {
     pub(super) fn of_rounds(rates: &[f64]) -> Option<Estimate> {
         let value = stats::median(rates);
         let known = stats::median_interval(rates);
-        let (low, high) =
-            known.map_or((value * (1.0 - ONE_ROUND), value * (1.0 + ONE_ROUND)), |i| (i.low, i.high));
-        (value > 0.0 && value.is_finite()).then_some(Estimate { value, low: low.max(0.0), high })
+        let (low, high) = known.map_or(
+            (value * (1.0 - ONE_ROUND), value * (1.0 + ONE_ROUND)),
+            |i| (i.low, i.high),
+        );
+        (value > 0.0 && value.is_finite()).then_some(Estimate {
+            value,
+            low: low.max(0.0),
+            high,
+        })
     }
 
     /// Returns the median of times, in seconds, or `None` if it is implausible: a target may return anything.
     pub(super) fn of_times(timed: &Timed) -> Option<Estimate> {
         let seconds = |us: f64| us / 1e6;
         let sound = timed.median_us > 0.0
-            && [timed.median_us, timed.low_us, timed.high_us].iter().all(|us| us.is_finite());
+            && [timed.median_us, timed.low_us, timed.high_us]
+                .iter()
+                .all(|us| us.is_finite());
         sound.then(|| Estimate {
             value: seconds(timed.median_us),
             low: seconds(timed.low_us.clamp(0.0, timed.median_us)),
@@ -175,7 +211,11 @@ impl Estimate {
 
     /// Returns half of the interval, as a share of the value.
     pub(super) fn relative_error(self) -> f64 {
-        if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 1.0 }
+        if self.value > 0.0 {
+            (self.high - self.low) / 2.0 / self.value
+        } else {
+            1.0
+        }
     }
 }
 
@@ -205,7 +245,10 @@ mod tests {
     #[test]
     fn a_crowd_at_40_ms_is_an_acknowledgement_held_back() {
         let stalls = stalls(&times(&[(300, 60), (40_500, 40)]), 0.0002).unwrap();
-        assert!((stalls.share - 0.4).abs() < 1e-9 && stalls.others_s < Some(0.001), "{stalls:?}");
+        assert!(
+            (stalls.share - 0.4).abs() < 1e-9 && stalls.others_s < Some(0.001),
+            "{stalls:?}"
+        );
     }
 
     #[test]
@@ -224,7 +267,14 @@ mod tests {
 
     #[test]
     fn one_round_says_little() {
-        assert_eq!(Estimate::of_rounds(&[100.0]), Some(Estimate { value: 100.0, low: 80.0, high: 120.0 }));
+        assert_eq!(
+            Estimate::of_rounds(&[100.0]),
+            Some(Estimate {
+                value: 100.0,
+                low: 80.0,
+                high: 120.0
+            })
+        );
     }
 
     #[test]
@@ -237,6 +287,9 @@ mod tests {
         };
         assert_eq!(Estimate::of_times(&timed(0.0)), None);
         assert_eq!(Estimate::of_times(&timed(f64::INFINITY)), None);
-        assert_eq!(Estimate::of_times(&timed(250.0)).map(|time| time.value), Some(0.000_25));
+        assert_eq!(
+            Estimate::of_times(&timed(250.0)).map(|time| time.value),
+            Some(0.000_25)
+        );
     }
 }

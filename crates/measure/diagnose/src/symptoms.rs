@@ -60,14 +60,20 @@ pub(super) enum Whose {
 }
 
 impl Symptoms {
-    pub(super) fn of(evidence: &Evidence, layers: &Layers, run: &LoadRun, rate: Estimate) -> Symptoms {
+    pub(super) fn of(
+        evidence: &Evidence,
+        layers: &Layers,
+        run: &LoadRun,
+        rate: Estimate,
+    ) -> Symptoms {
         let waiting = waiting(run);
         let nop_queue_s = median(&run.nop).map(|nop| nop.value - layers.probe_s());
         let handshakes_s = handshakes_s(evidence, run);
         let symptoms = Symptoms {
             lost: lost(run),
-            queue_s: handshakes_s
-                .unwrap_or_else(|| round_trips_s(layers, run).min(nop_queue_s.unwrap_or(f64::INFINITY))),
+            queue_s: handshakes_s.unwrap_or_else(|| {
+                round_trips_s(layers, run).min(nop_queue_s.unwrap_or(f64::INFINITY))
+            }),
             nop_queue_s,
             waiting,
             at_once: run.under_way,
@@ -77,7 +83,10 @@ impl Symptoms {
             target_away: layers.away,
             medium_full: false,
         };
-        Symptoms { window: full_window(evidence, layers, run, rate, &symptoms), ..symptoms }
+        Symptoms {
+            window: full_window(evidence, layers, run, rate, &symptoms),
+            ..symptoms
+        }
     }
 
     /// Whether the loss is high enough to slow TCP down. By the square root law, a loss of 0.1 % allows 40
@@ -125,7 +134,10 @@ fn lost(run: &LoadRun) -> f64 {
             share(sum(|path| path.retransmitted_segments), sent)
         }
         Direction::Read => {
-            let came = sum(|path| path.segments_in.unwrap_or(path.received_bytes / SEGMENT_BYTES));
+            let came = sum(|path| {
+                path.segments_in
+                    .unwrap_or(path.received_bytes / SEGMENT_BYTES)
+            });
             share(sum(|path| path.out_of_order_segments.unwrap_or(0)), came)
         }
     }
@@ -149,9 +161,17 @@ fn handshakes_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
 
 /// Returns the increase of TCP's round trip, in seconds.
 fn round_trips_s(layers: &Layers, run: &LoadRun) -> f64 {
-    let loaded: Vec<f64> =
-        run.paths.iter().map(|path| path.round_trip_us / 1e6).filter(|s| s.is_finite() && *s > 0.0).collect();
-    if loaded.is_empty() { 0.0 } else { (stats::median(&loaded) - layers.round_trip_s).max(0.0) }
+    let loaded: Vec<f64> = run
+        .paths
+        .iter()
+        .map(|path| path.round_trip_us / 1e6)
+        .filter(|s| s.is_finite() && *s > 0.0)
+        .collect();
+    if loaded.is_empty() {
+        0.0
+    } else {
+        (stats::median(&loaded) - layers.round_trip_s).max(0.0)
+    }
 }
 
 fn waiting(run: &LoadRun) -> f64 {
@@ -166,7 +186,11 @@ fn waiting(run: &LoadRun) -> f64 {
         parts.status_us,
     ];
     let all: f64 = all.iter().sum();
-    if all > 0.0 { (parts.waiting_us / all).clamp(0.0, 1.0) } else { 0.0 }
+    if all > 0.0 {
+        (parts.waiting_us / all).clamp(0.0, 1.0)
+    } else {
+        0.0
+    }
 }
 
 /// Finds single requests that wait for a delayed acknowledgement.
@@ -211,7 +235,8 @@ fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u3
 
 /// Returns the probe whose length is nearest to that of the load's requests.
 fn nearest<'a>(evidence: &'a Evidence, run: &LoadRun) -> Option<(u32, &'a Histogram)> {
-    single(evidence, run.load.direction).min_by_key(|(bytes, _)| bytes.abs_diff(run.load.block_bytes))
+    single(evidence, run.load.direction)
+        .min_by_key(|(bytes, _)| bytes.abs_diff(run.load.block_bytes))
 }
 
 /// Returns the window that is full: according to the kernel, or because the data in transit equals the
@@ -236,10 +261,14 @@ fn full_window(
     let on_the_way = rate.value * layers.round_trip_s / connections;
     let far = layers.round_trip_s >= NEAR_S && asked / connections >= ASKED_MIN * on_the_way;
     // If requests take as long as single ones, a window does not limit their rate.
-    let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
+    let alone_s = layers
+        .alone_s(run.load.direction, run.load.block_bytes)
+        .unwrap_or(0.0);
     let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
     // Several connections have several windows. If they are not faster, a window is not the limit.
-    let elsewhere = run.by_connections().is_some_and(|ratio| ratio < CONNECTIONS_MIN);
+    let elsewhere = run
+        .by_connections()
+        .is_some_and(|ratio| ratio < CONNECTIONS_MIN);
     if !far || explained || elsewhere || symptoms.lossy() || symptoms.queued(layers) {
         return None;
     }
@@ -259,18 +288,30 @@ const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
 fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
-    let mean = |of: fn(&PathUnderLoad) -> f64| stats::mean(&run.paths.iter().map(of).collect::<Vec<_>>());
-    let (receiver, buffer) =
-        (mean(|path| path.limited_by_receiver), mean(|path| path.limited_by_send_buffer));
-    let window = run.paths.iter().filter_map(|path| path.peer_window_bytes).min().map(|bytes| bytes as f64);
+    let mean =
+        |of: fn(&PathUnderLoad) -> f64| stats::mean(&run.paths.iter().map(of).collect::<Vec<_>>());
+    let (receiver, buffer) = (
+        mean(|path| path.limited_by_receiver),
+        mean(|path| path.limited_by_send_buffer),
+    );
+    let window = run
+        .paths
+        .iter()
+        .filter_map(|path| path.peer_window_bytes)
+        .min()
+        .map(|bytes| bytes as f64);
     // A target that does not read its data also closes its window, but then much less data than a window is
     // in transit.
     let used = window.is_none_or(|window| on_the_way >= USED_MIN * window);
     match () {
-        () if receiver >= LIMITED_MIN && receiver >= buffer && used => {
-            Some(FullWindow { bytes: on_the_way, whose: Whose::TargetReceive })
-        }
-        () if buffer >= LIMITED_MIN => Some(FullWindow { bytes: on_the_way, whose: Whose::OurSend }),
+        () if receiver >= LIMITED_MIN && receiver >= buffer && used => Some(FullWindow {
+            bytes: on_the_way,
+            whose: Whose::TargetReceive,
+        }),
+        () if buffer >= LIMITED_MIN => Some(FullWindow {
+            bytes: on_the_way,
+            whose: Whose::OurSend,
+        }),
         () => None,
     }
 }
@@ -290,19 +331,29 @@ fn receiving(
     on_the_way: f64,
     symptoms: &Symptoms,
 ) -> Option<FullWindow> {
-    let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max().map(|bytes| bytes as f64);
+    let window = run
+        .paths
+        .iter()
+        .filter_map(|path| path.own_window_bytes)
+        .max()
+        .map(|bytes| bytes as f64);
     let used = |window: f64| (USED_MIN..USED_MAX).contains(&(on_the_way / window));
     // If the target has data that waits, it delays the response to a NOP. A target without data to send does
     // not delay the response.
-    let waits_for_data =
-        symptoms.nop_queue_s.is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
+    let waits_for_data = symptoms
+        .nop_queue_s
+        .is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
     let steady = rate.relative_error() <= STEADY_MAX;
     match window {
-        Some(window) if used(window) && waits_for_data => {
-            Some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
-        }
+        Some(window) if used(window) && waits_for_data => Some(FullWindow {
+            bytes: on_the_way,
+            whose: Whose::OurReceive,
+        }),
         _ if waits_for_data && steady && !symptoms.starved() && layers.round_trip_s >= FAR_S => {
-            Some(FullWindow { bytes: on_the_way, whose: Whose::TargetSend })
+            Some(FullWindow {
+                bytes: on_the_way,
+                whose: Whose::TargetSend,
+            })
         }
         _ => None,
     }
@@ -312,9 +363,16 @@ fn receiving(
 /// it is the limit. The limits of the server (its buffer, or its own speed) are not visible from the client.
 fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     run.by_connections()?;
-    let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max()? as f64;
+    let window = run
+        .paths
+        .iter()
+        .filter_map(|path| path.own_window_bytes)
+        .max()? as f64;
     let used = (USED_MIN..USED_MAX).contains(&(on_the_way / window));
-    used.then_some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
+    used.then_some(FullWindow {
+        bytes: on_the_way,
+        whose: Whose::OurReceive,
+    })
 }
 
 /// The minimum ratio. If windows are the limit, four connections are four times as fast as one, or as fast as

@@ -32,9 +32,17 @@ pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Uni
     let system = System::this();
     let mut facts = system::machine_facts(&system);
     if let (Location::Lun(url), Some(unit)) = (place, unit) {
-        let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
+        let connections = unit
+            .target()
+            .statistics()
+            .await
+            .map(|all| all.connections)
+            .unwrap_or_default();
         facts.extend(network::facts(&system, &connections));
-        facts.extend(network::negotiated_facts(&url.settings.offers, &unit.target().parameters()));
+        facts.extend(network::negotiated_facts(
+            &url.settings.offers,
+            &unit.target().parameters(),
+        ));
     }
     facts.extend(storage::facts(&system, place, device, unit).await);
     facts.extend(tool());
@@ -52,23 +60,43 @@ pub fn machine() -> Facts {
 /// Returns the maximum throughput of the link to the unit's target, for requests of these lengths. Empty if
 /// the link is not a limit.
 pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
-    let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
-    let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));
+    let connections = unit
+        .target()
+        .statistics()
+        .await
+        .map(|all| all.connections)
+        .unwrap_or_default();
+    let link = connections
+        .first()
+        .and_then(|first| network::ethernet(&System::this(), first));
     let parameters = unit.target().parameters();
-    let segment =
-        parameters.local_max_recv_data_segment_length.min(parameters.peer_max_recv_data_segment_length);
-    link.map(|link| link.limits(block_bytes, segment)).unwrap_or_default()
+    let segment = parameters
+        .local_max_recv_data_segment_length
+        .min(parameters.peer_max_recv_data_segment_length);
+    link.map(|link| link.limits(block_bytes, segment))
+        .unwrap_or_default()
 }
 
 fn tool() -> [Fact; 1] {
     let optimized = !cfg!(debug_assertions);
-    let better = (!optimized).then(|| "a release build: a debug build is several times slower".to_owned());
+    let better =
+        (!optimized).then(|| "a release build: a debug build is several times slower".to_owned());
     let build = if optimized { "" } else { ", debug build" };
-    [fact(Group::Tool, "linerate", format!("{}{build}", env!("CARGO_PKG_VERSION")), better)]
+    [fact(
+        Group::Tool,
+        "linerate",
+        format!("{}{build}", env!("CARGO_PKG_VERSION")),
+        better,
+    )]
 }
 
 fn fact(group: Group, name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
-    Fact { group, name: name.to_owned(), value: value.into(), better }
+    Fact {
+        group,
+        name: name.to_owned(),
+        value: value.into(),
+        better,
+    }
 }
 
 #[cfg(test)]
@@ -87,10 +115,21 @@ mod tests {
     #[test]
     fn this_machine_and_a_volume_are_known() {
         let facts = facts_of("delay:1ms:[ram:1MiB]");
-        assert!(facts.value(Group::Client, "kernel").is_some_and(|kernel| kernel.starts_with("Linux ")));
+        assert!(
+            facts
+                .value(Group::Client, "kernel")
+                .is_some_and(|kernel| kernel.starts_with("Linux "))
+        );
         assert!(facts.value(Group::Client, "CPUs").is_some());
-        assert_eq!(facts.value(Group::Storage, "volume"), Some("delay:1ms:[ram:1MiB]"));
-        assert!(facts.value(Group::Storage, "capacity").is_some_and(|size| size.starts_with("1MiB, ")));
+        assert_eq!(
+            facts.value(Group::Storage, "volume"),
+            Some("delay:1ms:[ram:1MiB]")
+        );
+        assert!(
+            facts
+                .value(Group::Storage, "capacity")
+                .is_some_and(|size| size.starts_with("1MiB, "))
+        );
         assert!(facts.0.iter().all(|fact| fact.group != Group::Network));
     }
 
@@ -99,6 +138,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(1 << 20).expect("long enough");
         let facts = facts_of(file.path().to_str().expect("text"));
-        assert!(facts.value(Group::Storage, "file system").is_some(), "{facts:?}");
+        assert!(
+            facts.value(Group::Storage, "file system").is_some(),
+            "{facts:?}"
+        );
     }
 }

@@ -50,7 +50,9 @@ impl Server {
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();
         let system = System::this();
         let is_ours = |socket: &Socket| {
-            addresses.iter().any(|address| plain(socket.remote) == plain(*address))
+            addresses
+                .iter()
+                .any(|address| plain(socket.remote) == plain(*address))
                 && holds(Path::new("/proc/self"), socket.inode)
         };
         let ours = sockets(&system).find(is_ours)?;
@@ -62,19 +64,30 @@ impl Server {
     pub fn on_socket(path: &Path) -> Option<Server> {
         let system = System::this();
         let table = system.text("proc/net/unix")?;
-        let mut accepted = table.lines().skip(1).filter_map(|line| accepted_on(line, path));
+        let mut accepted = table
+            .lines()
+            .skip(1)
+            .filter_map(|line| accepted_on(line, path));
         accepted.find_map(|inode| Server::holding(&system, inode))
     }
 
     fn holding(system: &System, inode: u64) -> Option<Server> {
         let pid = holder(Path::new("/proc"), inode)?;
         let name = system.text(format!("proc/{pid}/comm")).unwrap_or_default();
-        (pid != std::process::id()).then(|| Server { name: printable(&name), pid, thread: None })
+        (pid != std::process::id()).then(|| Server {
+            name: printable(&name),
+            pid,
+            thread: None,
+        })
     }
 
     /// Creates a server that is a thread of this process, with the thread's number in the kernel.
     pub fn here(name: &str, thread: u32) -> Server {
-        Server { name: name.to_owned(), pid: std::process::id(), thread: Some(thread) }
+        Server {
+            name: name.to_owned(),
+            pid: std::process::id(),
+            thread: Some(thread),
+        }
     }
 
     /// Returns the CPU time so far. Fails if the process has ended.
@@ -82,11 +95,17 @@ impl Server {
         match self.thread {
             None => {
                 let threads = Threads::of_process(self.pid)?;
-                Ok(ServerClocks { process: cputime::of_process(self.pid)?, threads })
+                Ok(ServerClocks {
+                    process: cputime::of_process(self.pid)?,
+                    threads,
+                })
             }
             Some(thread) => {
                 let threads = Threads::only(self.pid, thread)?;
-                Ok(ServerClocks { process: threads.of_thread(thread), threads })
+                Ok(ServerClocks {
+                    process: threads.of_thread(thread),
+                    threads,
+                })
             }
         }
     }
@@ -96,7 +115,10 @@ impl Server {
         let now = self.clocks().ok()?;
         let used = now.process.saturating_sub(earlier.process);
         let (of, busiest) = match self.thread {
-            None => (format!("process {}", self.pid), now.threads.busiest_since(&earlier.threads)),
+            None => (
+                format!("process {}", self.pid),
+                now.threads.busiest_since(&earlier.threads),
+            ),
             Some(_) => ("a thread of this process".to_owned(), used),
         };
         Some(ServerCpu {
@@ -117,14 +139,19 @@ impl ServerClocks {
 
 /// Returns the inode of the socket at the other end of the connection from `local` to `peer`.
 fn server_socket(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
-    sockets(system).find(|socket| socket.connects(peer, local)).map(|socket| socket.inode)
+    sockets(system)
+        .find(|socket| socket.connects(peer, local))
+        .map(|socket| socket.inode)
 }
 
 /// Returns all TCP sockets of this network namespace.
 fn sockets(system: &System) -> impl Iterator<Item = Socket> {
-    let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|table| system.text(table).unwrap_or_default());
-    let lines: Vec<Socket> =
-        tables.iter().flat_map(|table| table.lines().skip(1).filter_map(Socket::parse)).collect();
+    let tables =
+        ["proc/net/tcp", "proc/net/tcp6"].map(|table| system.text(table).unwrap_or_default());
+    let lines: Vec<Socket> = tables
+        .iter()
+        .flat_map(|table| table.lines().skip(1).filter_map(Socket::parse))
+        .collect();
     lines.into_iter()
 }
 
@@ -156,7 +183,11 @@ impl Socket {
         let (local, remote) = (address(fields.nth(1)?)?, address(fields.next()?)?);
         // The fields in between are the state, queues, timer, retransmissions, user and timeout.
         let inode = fields.nth(6)?.parse().ok().filter(|inode| *inode != 0)?;
-        Some(Socket { local, remote, inode })
+        Some(Socket {
+            local,
+            remote,
+            inode,
+        })
     }
 
     fn connects(&self, from: SocketAddr, to: SocketAddr) -> bool {
@@ -169,7 +200,11 @@ impl Socket {
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let word = |at: usize| {
+        u32::from_str_radix(ip.get(at..at + 8)?, 16)
+            .ok()
+            .map(u32::to_ne_bytes)
+    };
     let ip: IpAddr = match ip.len() {
         8 => Ipv4Addr::from(word(0)?).into(),
         32 => {
@@ -195,8 +230,13 @@ fn holder(proc: &Path, inode: u64) -> Option<u32> {
 /// have no open files.
 fn holds(process: &Path, inode: u64) -> bool {
     let wanted = format!("socket:[{inode}]");
-    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == &*wanted)
+    let files = fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    files
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|link| link.as_os_str() == &*wanted)
 }
 
 #[cfg(test)]
@@ -215,21 +255,32 @@ mod tests {
     fn the_other_end_of_a_connection_is_found_in_either_table() {
         let heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
         let rest = "01 00000000:00000000 00:00000000 00000000     0        0";
-        let v4 = format!("{heading}\n   0: 0100007F:0CBC 0100007F:9C40 {rest} 4711 1 0 20 4 1 64 -1\n");
+        let v4 =
+            format!("{heading}\n   0: 0100007F:0CBC 0100007F:9C40 {rest} 4711 1 0 20 4 1 64 -1\n");
         let mapped = "0000000000000000FFFF0000";
-        let v6 = format!("{heading}\n   0: {mapped}0100007F:0CBD {mapped}0100007F:9C41 {rest} 4712 1 0 20\n");
+        let v6 = format!(
+            "{heading}\n   0: {mapped}0100007F:0CBD {mapped}0100007F:9C41 {rest} 4712 1 0 20\n"
+        );
         let made = TestSystem::with(&[("proc/net/tcp", &v4), ("proc/net/tcp6", &v6)]);
         let find = |local, peer| server_socket(&made.system, at(local), at(peer));
         assert_eq!(find("127.0.0.1:40000", "127.0.0.1:3260"), Some(4711));
         assert_eq!(find("127.0.0.1:40001", "127.0.0.1:3261"), Some(4712));
-        assert_eq!(find("127.0.0.1:3260", "127.0.0.1:40000"), None, "our own end is not the server");
+        assert_eq!(
+            find("127.0.0.1:3260", "127.0.0.1:40000"),
+            None,
+            "our own end is not the server"
+        );
     }
 
     #[test]
     fn lines_of_another_form_are_passed_over() {
-        for line in
-            ["", "0:", "0: 0100007F:0CBC", "0: 01:1 02:2 01 a b c d e 7", "0: ÄÖÜ:1 ÄÖÜ:2 3 4 5 6 7 8 9"]
-        {
+        for line in [
+            "",
+            "0:",
+            "0: 0100007F:0CBC",
+            "0: 01:1 02:2 01 a b c d e 7",
+            "0: ÄÖÜ:1 ÄÖÜ:2 3 4 5 6 7 8 9",
+        ] {
             assert!(Socket::parse(line).is_none(), "{line}");
         }
     }
@@ -239,7 +290,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (_server, _) = listener.accept().expect("accepted");
-        let (local, peer) = (client.local_addr().expect("ours"), client.peer_addr().expect("theirs"));
+        let (local, peer) = (
+            client.local_addr().expect("ours"),
+            client.peer_addr().expect("theirs"),
+        );
         let inode = server_socket(&System::this(), local, peer).expect("in the table");
         assert_eq!(holder(Path::new("/proc"), inode), Some(std::process::id()));
     }
@@ -247,20 +301,39 @@ mod tests {
     #[test]
     fn what_was_accepted_on_a_unix_socket_is_found_by_its_path() {
         let path = Path::new("/run/a b");
-        let line =
-            |state, at| format!("000000006c38f5b8: 00000003 00000000 00000000 0001 {state}  4713 {at}");
+        let line = |state, at| {
+            format!("000000006c38f5b8: 00000003 00000000 00000000 0001 {state}  4713 {at}")
+        };
         assert_eq!(accepted_on(&line("03", "/run/a b"), path), Some(4713));
-        assert_eq!(accepted_on(&line("01", "/run/a b"), path), None, "it listens");
+        assert_eq!(
+            accepted_on(&line("01", "/run/a b"), path),
+            None,
+            "it listens"
+        );
         assert_eq!(accepted_on(&line("03", "/run/a"), path), None);
-        assert_eq!(accepted_on("000000006c38f5b8: 00000003 00000000 00000000 0001 03 4713", path), None);
+        assert_eq!(
+            accepted_on(
+                "000000006c38f5b8: 00000003 00000000 00000000 0001 03 4713",
+                path
+            ),
+            None
+        );
         assert_eq!(accepted_on("", path), None);
     }
 
     #[test]
     fn a_server_that_has_ended_has_no_cpu_time() {
-        let server = Server { name: "tgtd".to_owned(), pid: 1 << 23, thread: None };
+        let server = Server {
+            name: "tgtd".to_owned(),
+            pid: 1 << 23,
+            thread: None,
+        };
         assert!(server.clocks().is_err());
-        let here = Server { name: "test".to_owned(), pid: std::process::id(), thread: None };
+        let here = Server {
+            name: "test".to_owned(),
+            pid: std::process::id(),
+            thread: None,
+        };
         let before = here.clocks().expect("we are there");
         let cpu = here.cpu_since(&before).expect("we are there still");
         assert_eq!(cpu.of, format!("test (process {})", std::process::id()));

@@ -31,7 +31,11 @@ pub(super) async fn facts(
         Location::Lun(_) => None,
     };
     let under = path.into_iter().flat_map(|path| of_path(system, path));
-    of_place(place).into_iter().chain(under).chain(of_device(device)).collect()
+    of_place(place)
+        .into_iter()
+        .chain(under)
+        .chain(of_device(device))
+        .collect()
 }
 
 fn known(name: &str, value: impl Into<String>) -> Fact {
@@ -47,7 +51,11 @@ async fn of_unit(unit: &Unit) -> Vec<Fact> {
         facts.push(known("product", printable(&product)));
     }
     if let Ok(disk) = Disk::look(unit).await {
-        facts.extend(disk.rows().into_iter().map(|(name, value)| known(name, value)));
+        facts.extend(
+            disk.rows()
+                .into_iter()
+                .map(|(name, value)| known(name, value)),
+        );
     }
     facts
 }
@@ -68,7 +76,13 @@ fn of_device(device: &dyn BlockDevice) -> [Fact; 3] {
         (false, false) => "volatile: it is memory",
     };
     [
-        known("capacity", format!("{}, {blocks} blocks of {block_bytes} bytes", Bytes(geometry.bytes()))),
+        known(
+            "capacity",
+            format!(
+                "{}, {blocks} blocks of {block_bytes} bytes",
+                Bytes(geometry.bytes())
+            ),
+        ),
         known("cache", cache),
         known("thin", if profile.thin { "yes" } else { "no" }),
     ]
@@ -76,15 +90,19 @@ fn of_device(device: &dyn BlockDevice) -> [Fact; 3] {
 
 /// Returns the file system of a file, or facts about the disk of a block device.
 fn of_path(system: &System, path: &Path) -> Vec<Fact> {
-    let Ok(metadata) = path.metadata() else { return Vec::new() };
+    let Ok(metadata) = path.metadata() else {
+        return Vec::new();
+    };
     if metadata.file_type().is_block_device() {
         return of_disk(system, metadata.rdev());
     }
     // The table contains the device numbers of all mounted file systems, including those without a device.
     let mounts = system.text("proc/self/mountinfo").unwrap_or_default();
     let mounted = file_system(&mounts, metadata.dev());
-    let mut facts: Vec<Fact> =
-        mounted.map(|text| known("file system", printable(&text))).into_iter().collect();
+    let mut facts: Vec<Fact> = mounted
+        .map(|text| known("file system", printable(&text)))
+        .into_iter()
+        .collect();
     facts.extend(of_disk(system, metadata.dev()));
     facts
 }
@@ -94,36 +112,68 @@ fn of_path(system: &System, path: &Path) -> Vec<Fact> {
 /// source options`.
 fn file_system(mounts: &str, device: u64) -> Option<String> {
     let number = numbers(device);
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').nth(2) == Some(&number))?;
     let (_, behind) = line.split_once(" - ")?;
     let mut fields = behind.split(' ');
     Some(format!("{} on {}", fields.next()?, fields.next()?))
 }
 
 fn numbers(device: u64) -> String {
-    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+    format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    )
 }
 
 /// Returns facts about a disk, or about the disk of a partition, if the kernel has one with this number.
 fn of_disk(system: &System, device: u64) -> Vec<Fact> {
     let here = format!("sys/dev/block/{}", numbers(device));
-    let folder = if system.has(format!("{here}/partition")) { format!("{here}/..") } else { here };
+    let folder = if system.has(format!("{here}/partition")) {
+        format!("{here}/..")
+    } else {
+        here
+    };
     let text = |file: &str| system.text(format!("{folder}/{file}"));
-    let medium = |text: String| if text == "1" { "rotational" } else { "solid state" };
-    let cache = |text: String| if text == "write back" { "write cache on" } else { "write cache off" };
+    let medium = |text: String| {
+        if text == "1" {
+            "rotational"
+        } else {
+            "solid state"
+        }
+    };
+    let cache = |text: String| {
+        if text == "write back" {
+            "write cache on"
+        } else {
+            "write cache off"
+        }
+    };
     let rows = [
         ("disk", text("device/model")),
-        ("medium", text("queue/rotational").map(|text| medium(text).to_owned())),
-        ("disk's cache", text("queue/write_cache").map(|text| cache(text).to_owned())),
+        (
+            "medium",
+            text("queue/rotational").map(|text| medium(text).to_owned()),
+        ),
+        (
+            "disk's cache",
+            text("queue/write_cache").map(|text| cache(text).to_owned()),
+        ),
         ("scheduler", text("queue/scheduler").as_deref().map(chosen)),
     ];
-    let told = rows.into_iter().filter_map(|(name, value)| Some(known(name, printable(&value?))));
+    let told = rows
+        .into_iter()
+        .filter_map(|(name, value)| Some(known(name, printable(&value?))));
     told.collect()
 }
 
 /// Returns the value in brackets, as in `[none] mq-deadline`.
 fn chosen(all: &str) -> String {
-    let inside = all.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let inside = all
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(all, |(chosen, _)| chosen).to_owned()
 }
 
@@ -141,7 +191,10 @@ mod tests {
             Some("ext4 on /dev/nvme0n1p3")
         );
         assert_eq!(file_system(mounts, rustix::fs::makedev(259, 4)), None);
-        assert_eq!(file_system("30 1 259:3 / / rw - ext4", rustix::fs::makedev(259, 3)), None);
+        assert_eq!(
+            file_system("30 1 259:3 / / rw - ext4", rustix::fs::makedev(259, 3)),
+            None
+        );
     }
 
     #[test]

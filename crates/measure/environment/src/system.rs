@@ -16,7 +16,9 @@ pub struct System {
 impl System {
     /// Returns this machine's files.
     pub fn this() -> System {
-        System { root: PathBuf::from("/") }
+        System {
+            root: PathBuf::from("/"),
+        }
     }
 
     /// Returns the files below this directory, instead of this machine's.
@@ -52,7 +54,9 @@ impl System {
     pub fn value(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
         let text = self.text(path)?;
         let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
-        pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+        pairs
+            .find(|(name, _)| name.trim() == key)
+            .map(|(_, value)| value.trim().to_owned())
     }
 }
 
@@ -76,7 +80,10 @@ impl TestSystem {
                 None => fs::write(path, content).expect("a file"),
             }
         }
-        TestSystem { system: System::below(folder.path().to_owned()), _folder: folder }
+        TestSystem {
+            system: System::below(folder.path().to_owned()),
+            _folder: folder,
+        }
     }
 }
 
@@ -100,16 +107,27 @@ fn known(name: &str, value: impl Into<String>, better: Option<&str>) -> Fact {
 
 fn kernel(system: &System) -> Option<Fact> {
     let release = system.text("proc/sys/kernel/osrelease")?;
-    Some(known("kernel", format!("Linux {release}, {}", std::env::consts::ARCH), None))
+    Some(known(
+        "kernel",
+        format!("Linux {release}, {}", std::env::consts::ARCH),
+        None,
+    ))
 }
 
 fn cpus(system: &System) -> Option<Fact> {
     let all = system.text("proc/cpuinfo")?;
-    let count = all.lines().filter(|line| line.starts_with("processor")).count();
+    let count = all
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
     let model = system.value("proc/cpuinfo", "model name");
     let model = model.map_or_else(String::new, |model| format!(", {model}"));
     let usable = std::thread::available_parallelism().map_or(count, usize::from);
-    let usable = if usable < count { format!(", {usable} of them usable") } else { String::new() };
+    let usable = if usable < count {
+        format!(", {usable} of them usable")
+    } else {
+        String::new()
+    };
     Some(known("CPUs", format!("{count}{model}{usable}"), None))
 }
 
@@ -124,20 +142,30 @@ fn governor(system: &System) -> Option<Fact> {
 fn memory(system: &System) -> Option<Fact> {
     let kib = system.value("proc/meminfo", "MemTotal")?;
     let kib: u64 = kib.strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(known("memory", format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)), None))
+    Some(known(
+        "memory",
+        format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)),
+        None,
+    ))
 }
 
 fn clock_source(system: &System) -> Option<Fact> {
     let source = system.text("sys/devices/system/clocksource/clocksource0/current_clocksource")?;
     let slow = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"].contains(&source.as_str());
-    let better = "tsc, or the hypervisor's clock source: each reading of this one takes a microsecond";
+    let better =
+        "tsc, or the hypervisor's clock source: each reading of this one takes a microsecond";
     Some(known("clock source", source, slow.then_some(better)))
 }
 
 fn virtualisation(system: &System) -> Option<Fact> {
-    let container = ["run/.containerenv", ".dockerenv"].iter().any(|mark| system.has(mark));
+    let container = ["run/.containerenv", ".dockerenv"]
+        .iter()
+        .any(|mark| system.has(mark));
     let flags = system.value("proc/cpuinfo", "flags").unwrap_or_default();
-    let machine = flags.split(' ').any(|flag| flag == "hypervisor").then(|| hypervisor(system));
+    let machine = flags
+        .split(' ')
+        .any(|flag| flag == "hypervisor")
+        .then(|| hypervisor(system));
     let container = container.then(|| "container".to_owned());
     let kinds: Vec<String> = container.into_iter().chain(machine).collect();
     (!kinds.is_empty()).then(|| known("virtualisation", kinds.join(" in a "), None))
@@ -150,7 +178,10 @@ fn hypervisor(system: &System) -> String {
         let product = system.text("sys/class/dmi/id/product_name");
         Some(product.map_or(vendor.clone(), |product| format!("{vendor} {product}")))
     });
-    name.map_or_else(|| "virtual machine".to_owned(), |name| format!("virtual machine ({name})"))
+    name.map_or_else(
+        || "virtual machine".to_owned(),
+        |name| format!("virtual machine ({name})"),
+    )
 }
 
 fn load(system: &System) -> Option<Fact> {
@@ -159,7 +190,11 @@ fn load(system: &System) -> Option<Fact> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let busy = load > BUSY_SHARE * cpus as f64;
     let better = "an idle machine: other programs use CPU time, which affects the measurement";
-    Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
+    Some(known(
+        "load at the start",
+        format!("{load:.2}"),
+        busy.then_some(better),
+    ))
 }
 
 /// The share of the CPUs from which the load average counts as other load. On an idle machine, the load
@@ -173,7 +208,10 @@ mod tests {
 
     fn facts_of(files: &[(&str, &str)]) -> Vec<(String, String, bool)> {
         let facts = machine_facts(&TestSystem::with(files).system);
-        facts.into_iter().map(|fact| (fact.name, fact.value, fact.better.is_some())).collect()
+        facts
+            .into_iter()
+            .map(|fact| (fact.name, fact.value, fact.better.is_some()))
+            .collect()
     }
 
     fn told(name: &str, value: &str, marked: bool) -> (String, String, bool) {
@@ -183,16 +221,28 @@ mod tests {
     #[test]
     fn what_is_not_there_is_left_out() {
         assert_eq!(facts_of(&[]), []);
-        assert_eq!(facts_of(&[("proc/meminfo", "MemTotal: lots"), ("proc/loadavg", "low")]), []);
+        assert_eq!(
+            facts_of(&[("proc/meminfo", "MemTotal: lots"), ("proc/loadavg", "low")]),
+            []
+        );
     }
 
     #[test]
     fn what_makes_latencies_unsteady_is_marked() {
         let clock = "sys/devices/system/clocksource/clocksource0/current_clocksource";
         let governor = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
-        assert_eq!(facts_of(&[(clock, "tsc\n")]), [told("clock source", "tsc", false)]);
-        assert_eq!(facts_of(&[(clock, "hpet\n")]), [told("clock source", "hpet", true)]);
-        assert_eq!(facts_of(&[(governor, "powersave\n")]), [told("CPU governor", "powersave", true)]);
+        assert_eq!(
+            facts_of(&[(clock, "tsc\n")]),
+            [told("clock source", "tsc", false)]
+        );
+        assert_eq!(
+            facts_of(&[(clock, "hpet\n")]),
+            [told("clock source", "hpet", true)]
+        );
+        assert_eq!(
+            facts_of(&[(governor, "powersave\n")]),
+            [told("CPU governor", "powersave", true)]
+        );
         assert_eq!(
             facts_of(&[("proc/loadavg", "999.00 1 1 1/1 1")]),
             [told("load at the start", "999.00", true)]
@@ -201,9 +251,15 @@ mod tests {
 
     #[test]
     fn a_virtual_machine_is_seen_by_its_cpu_and_named_by_its_firmware() {
-        let cpu = ("proc/cpuinfo", "processor : 0\nmodel name : X\nflags\t\t: fpu hypervisor sse\n");
+        let cpu = (
+            "proc/cpuinfo",
+            "processor : 0\nmodel name : X\nflags\t\t: fpu hypervisor sse\n",
+        );
         let dmi = ("sys/class/dmi/id/sys_vendor", "QEMU\n");
-        assert_eq!(facts_of(&[cpu, dmi])[1], told("virtualisation", "virtual machine (QEMU)", false));
+        assert_eq!(
+            facts_of(&[cpu, dmi])[1],
+            told("virtualisation", "virtual machine (QEMU)", false)
+        );
         assert_eq!(
             facts_of(&[cpu, (".dockerenv", "")])[1],
             told("virtualisation", "container in a virtual machine", false)

@@ -56,13 +56,25 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
         }
         Volume::Null => {
             let block_size = BlockSize::B512;
-            let blocks = block_size.exact(VOLUME_BYTES).ok_or("a volume of whole blocks")?;
-            Arc::new(Null::new(Geometry { block_size, blocks, physical_exponent: 0 }))
+            let blocks = block_size
+                .exact(VOLUME_BYTES)
+                .ok_or("a volume of whole blocks")?;
+            Arc::new(Null::new(Geometry {
+                block_size,
+                blocks,
+                physical_exponent: 0,
+            }))
         }
     };
-    let options =
-        LogicalUnitOptions { identity: Identity::new(*b"linerate's count"), removable: false, thin: None };
-    Ok(LogicalUnit::new(volume::Volume::new(device, Default::default())?, options)?)
+    let options = LogicalUnitOptions {
+        identity: Identity::new(*b"linerate's count"),
+        removable: false,
+        thin: None,
+    };
+    Ok(LogicalUnit::new(
+        volume::Volume::new(device, Default::default())?,
+        options,
+    )?)
 }
 
 fn served(unit: Arc<LogicalUnit>) -> (front_end_core::Config, Config) {
@@ -82,8 +94,11 @@ fn served(unit: Arc<LogicalUnit>) -> (front_end_core::Config, Config) {
         deadline: Duration::from_secs(30),
     };
     let target = Target::open(NAME, vec![export]);
-    let served =
-        front_end_core::Config { volumes, portals: vec![portal], limits: front_end_core::Limits::default() };
+    let served = front_end_core::Config {
+        volumes,
+        portals: vec![portal],
+        limits: front_end_core::Limits::default(),
+    };
     let config = Config {
         targets: vec![Arc::new(target)],
         discovery_authentication: None,
@@ -102,16 +117,24 @@ pub(crate) fn run_initiator(work: Work, outside: &Arc<Outside>) -> Result<(), An
 }
 
 async fn work_on(work: Work) -> Result<(), Anything> {
-    let digests = if work.digests { "?header-digest=crc32c&data-digest=crc32c" } else { "" };
+    let digests = if work.digests {
+        "?header-digest=crc32c&data-digest=crc32c"
+    } else {
+        ""
+    };
     let url = Url::parse(&format!("iscsi://{ADDRESS}/{NAME}/0{digests}"))?;
     let lun = Arc::new(iscsi_client::open(&url, never_random).await?);
     // Write all blocks first. The first write to an offset costs more; this cost is part of every run, so it
     // cancels out in differences between runs.
-    let everything = Extent { lba: Lba(0), blocks: lun.geometry().blocks };
+    let everything = Extent {
+        lba: Lba(0),
+        blocks: lun.geometry().blocks,
+    };
     let zeros = Buffer::zeroed(VOLUME_BYTES as usize).share();
     lun.write(everything, zeros, Durability::Cached).await?;
-    let askers: Vec<_> =
-        (0..work.depth).map(|number| reactor::spawn(ask(Arc::clone(&lun), work, number))).collect();
+    let askers: Vec<_> = (0..work.depth)
+        .map(|number| reactor::spawn(ask(Arc::clone(&lun), work, number)))
+        .collect();
     for asker in askers {
         asker.await?;
     }
@@ -126,7 +149,8 @@ async fn ask(lun: Arc<RemoteLun>, work: Work, number: u32) -> Result<(), Anythin
     let mut buffer = Buffer::zeroed(work.bytes as usize);
     let data = Buffer::zeroed(work.bytes as usize).share();
     for turn in 0..u64::from(work.commands / work.depth) {
-        let place = (turn * u64::from(work.depth) + u64::from(number)).wrapping_mul(SCATTER) % places;
+        let place =
+            (turn * u64::from(work.depth) + u64::from(number)).wrapping_mul(SCATTER) % places;
         let extent = Extent::new(place * blocks, blocks);
         match work.write {
             true => lun.write(extent, data.clone(), Durability::Cached).await?,

@@ -70,7 +70,9 @@ fn carry_out(work: Work) -> Result<(), Anything> {
     let outside = Arc::new(Outside::new());
     let shared = Arc::clone(&outside);
     let server = ends::server(work.volume)?;
-    thread::Builder::new().name("target".to_owned()).spawn(move || server.run(&shared))?;
+    thread::Builder::new()
+        .name("target".to_owned())
+        .spawn(move || server.run(&shared))?;
     ends::run_initiator(work, &outside)
 }
 
@@ -79,7 +81,8 @@ impl Work {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let [operation, bytes, depth, volume, digests, commands] = words[..] else {
             return Err(
-                "usage: instructions read|write BYTES DEPTH ram|cached|null plain|digests COMMANDS".into()
+                "usage: instructions read|write BYTES DEPTH ram|cached|null plain|digests COMMANDS"
+                    .into(),
             );
         };
         Ok(Work {
@@ -88,7 +91,11 @@ impl Work {
             depth: depth.parse()?,
             volume: one_of(
                 volume,
-                &[("ram", Volume::Ram), ("cached", Volume::Cached), ("null", Volume::Null)],
+                &[
+                    ("ram", Volume::Ram),
+                    ("cached", Volume::Cached),
+                    ("null", Volume::Null),
+                ],
             )?,
             digests: one_of(digests, &[("plain", false), ("digests", true)])?,
             commands: commands.parse()?,
@@ -98,5 +105,7 @@ impl Work {
 
 fn one_of<T: Copy>(word: &str, choices: &[(&str, T)]) -> Result<T, Anything> {
     let choice = choices.iter().find(|(name, _)| *name == word);
-    choice.map(|(_, value)| *value).ok_or_else(|| format!("{word} is no choice here").into())
+    choice
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("{word} is no choice here").into())
 }

@@ -50,16 +50,33 @@ impl Outside {
     /// Creates the state in which the target has the first turn, and the initiator the next.
     pub(crate) fn new() -> Outside {
         let target = Side::default();
-        let initiator = Side { news: true, ..Side::default() };
-        let state = State { turn: End::Target, now: Instant::now(), connecting: false, target, initiator };
-        Outside { state: Mutex::new(state), passed: Condvar::new() }
+        let initiator = Side {
+            news: true,
+            ..Side::default()
+        };
+        let state = State {
+            turn: End::Target,
+            now: Instant::now(),
+            connecting: false,
+            target,
+            initiator,
+        };
+        Outside {
+            state: Mutex::new(state),
+            passed: Condvar::new(),
+        }
     }
 
     /// Waits for the first turn of this end.
     #[inline(never)]
     pub(crate) fn begin(&self, end: End) {
-        let waited = self.passed.wait_while(lock(self), |state| state.turn != end);
-        waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
+        let waited = self
+            .passed
+            .wait_while(lock(self), |state| state.turn != end);
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .side(end)
+            .news = false;
     }
 
     /// Returns the current time, which advances only while both ends wait.
@@ -78,7 +95,10 @@ impl Outside {
         state.pass(end);
         self.passed.notify_all();
         let waited = self.passed.wait_while(state, |state| state.turn != end);
-        waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .side(end)
+            .news = false;
     }
 
     /// Makes the next wait of this end return soon.
@@ -107,7 +127,9 @@ impl Outside {
     #[inline(never)]
     pub(crate) fn take(&self, end: End, into: &mut [InSlice<'_>]) -> usize {
         let mut state = lock(self);
-        into.iter_mut().map(|slice| state.side(end).fill(slice)).sum()
+        into.iter_mut()
+            .map(|slice| state.side(end).fill(slice))
+            .sum()
     }
 
     /// Sends bytes to the other end, and returns their number.

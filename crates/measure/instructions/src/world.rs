@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use reactor::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
-    World,
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
 };
 
 use crate::outside::{End, Outside};
@@ -21,9 +21,16 @@ pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 
 /// Creates the runtime environment of `end`, for its thread.
 pub(crate) fn shared(end: End, outside: &Arc<Outside>) -> SharedWorld {
-    let socket = Socket { end, outside: Arc::clone(outside), waiting: Rc::default() };
-    let listening =
-        Listening { outside: Arc::clone(outside), socket: socket.clone(), waiting: Rc::default() };
+    let socket = Socket {
+        end,
+        outside: Arc::clone(outside),
+        waiting: Rc::default(),
+    };
+    let listening = Listening {
+        outside: Arc::clone(outside),
+        socket: socket.clone(),
+        waiting: Rc::default(),
+    };
     Rc::new(Memory { socket, listening })
 }
 
@@ -76,7 +83,11 @@ impl World for Memory {
     }
 
     fn turn(&self, park: Park) {
-        let Socket { end, outside, waiting } = &self.socket;
+        let Socket {
+            end,
+            outside,
+            waiting,
+        } = &self.socket;
         match park {
             Park::No => {}
             Park::For(limit) => outside.wait(*end, Some(limit)),
@@ -91,7 +102,10 @@ impl World for Memory {
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {
-        Arc::new(Wake { end: self.socket.end, outside: Arc::clone(&self.socket.outside) })
+        Arc::new(Wake {
+            end: self.socket.end,
+            outside: Arc::clone(&self.socket.outside),
+        })
     }
 }
 
@@ -110,7 +124,11 @@ impl Listener for Listening {
     }
 
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        poll(self.outside.is_connecting(self.socket.end), &self.waiting, cx)
+        poll(
+            self.outside.is_connecting(self.socket.end),
+            &self.waiting,
+            cx,
+        )
     }
 
     fn local(&self) -> SocketAddr {

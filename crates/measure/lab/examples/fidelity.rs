@@ -106,13 +106,18 @@ fn flood(lab: &Lab, both: bool) -> Result<Run, LabError> {
             scope.spawn(|| receive(client_again));
         }
         thread::sleep(Duration::from_secs(3));
-        let (begun, bytes_before, cpu_before) = (Instant::now(), received.load(Relaxed), wire_cpu());
+        let (begun, bytes_before, cpu_before) =
+            (Instant::now(), received.load(Relaxed), wire_cpu());
         thread::sleep(Duration::from_secs(5));
         let seconds = begun.elapsed().as_secs_f64();
         let bytes = received.load(Relaxed) - bytes_before;
         let cpu = wire_cpu() - cpu_before;
         stop.store(true, Relaxed);
-        Run { bits_per_s: bytes as f64 * 8.0 / seconds, counts: link.counts(), wire_cpu: cpu / seconds }
+        Run {
+            bits_per_s: bytes as f64 * 8.0 / seconds,
+            counts: link.counts(),
+            wire_cpu: cpu / seconds,
+        }
     });
     Ok(run)
 }
@@ -123,8 +128,11 @@ fn round_trips() -> Result<(), LabError> {
     );
     for wanted_ms in [0, 2, 10, 50] {
         let delay = Duration::from_millis(wanted_ms) / 2;
-        let lab =
-            Lab::build(&Plan::pair(Conditions { bits_per_s: Some(1e9), delay, ..Conditions::default() }))?;
+        let lab = Lab::build(&Plan::pair(Conditions {
+            bits_per_s: Some(1e9),
+            delay,
+            ..Conditions::default()
+        }))?;
         let (mut client, mut server) = connection(&lab)?;
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -171,12 +179,22 @@ fn at_once() {
 fn losses() -> Result<(), LabError> {
     println!("\n| loss wanted | frames | lost |\n|---|---|---|");
     for loss in [0.001, 0.01, 0.1] {
-        let conditions = Conditions { bits_per_s: Some(1e9), loss, seed: 42, ..Conditions::default() };
+        let conditions = Conditions {
+            bits_per_s: Some(1e9),
+            loss,
+            seed: 42,
+            ..Conditions::default()
+        };
         let lab = Lab::build(&Plan::pair(conditions))?;
         flood(&lab, false)?;
         let counts = lab.link("wire")?.counts_of(Direction::Forward);
         let share = counts.lost as f64 / (counts.lost + counts.frames) as f64;
-        println!("| {:.1} % | {} | {:.3} % |", loss * 100.0, counts.frames, share * 100.0);
+        println!(
+            "| {:.1} % | {} | {:.3} % |",
+            loss * 100.0,
+            counts.frames,
+            share * 100.0
+        );
     }
     Ok(())
 }
@@ -185,7 +203,9 @@ fn connection(lab: &Lab) -> Result<(TcpStream, TcpStream), LabError> {
     let server = lab.host("server")?;
     let listener = server.run(|| TcpListener::bind((server.address(), 0)).expect("binds"))?;
     let address = listener.local_addr().expect("bound");
-    let client = lab.host("client")?.run(|| TcpStream::connect(address).expect("connects"))?;
+    let client = lab
+        .host("client")?
+        .run(|| TcpStream::connect(address).expect("connects"))?;
     let (accepted, _) = listener.accept().expect("accepts");
     client.set_nodelay(true).expect("a TCP socket");
     accepted.set_nodelay(true).expect("a TCP socket");
@@ -194,10 +214,16 @@ fn connection(lab: &Lab) -> Result<(TcpStream, TcpStream), LabError> {
 
 /// Returns the CPU time of the wire's thread, in seconds.
 fn wire_cpu() -> f64 {
-    let tasks = fs::read_dir("/proc/self/task").expect("Linux").filter_map(Result::ok);
-    let wire = tasks
-        .map(|task| task.path())
-        .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "wire wire"));
+    let tasks = fs::read_dir("/proc/self/task")
+        .expect("Linux")
+        .filter_map(Result::ok);
+    let wire = tasks.map(|task| task.path()).find(|task| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "wire wire")
+    });
     let schedstat = fs::read_to_string(wire.expect("it runs").join("schedstat")).expect("it runs");
-    schedstat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(0.0, |ns| ns / 1e9)
+    schedstat
+        .split(' ')
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok())
+        .map_or(0.0, |ns| ns / 1e9)
 }

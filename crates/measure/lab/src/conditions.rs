@@ -73,20 +73,31 @@ impl Conditions {
 
     /// Returns the paths: the lanes or, without lanes, these conditions themselves.
     pub(crate) fn paths(&self) -> &[Conditions] {
-        if self.lanes.is_empty() { std::slice::from_ref(self) } else { &self.lanes }
+        if self.lanes.is_empty() {
+            std::slice::from_ref(self)
+        } else {
+            &self.lanes
+        }
     }
 
     /// Returns the largest MTU of all paths.
     pub(crate) fn mtu_max(&self) -> u32 {
-        self.paths().iter().map(|path| path.mtu).max().unwrap_or(self.mtu)
+        self.paths()
+            .iter()
+            .map(|path| path.mtu)
+            .max()
+            .unwrap_or(self.mtu)
     }
 
     /// Returns the error in a value, if there is one.
     pub(crate) fn mistake(&self) -> Option<String> {
         let share = |name: &str, value: f64| {
-            (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is {value}, but must be 0 to 1"))
+            (!(0.0..=1.0).contains(&value))
+                .then(|| format!("{name} is {value}, but must be 0 to 1"))
         };
-        let rate = self.bits_per_s.filter(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
+        let rate = self
+            .bits_per_s
+            .filter(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
         rate.map(|rate| format!("the rate is {rate} bit/s, but must be 1 kbit/s to 1 Tbit/s"))
             .or_else(|| share("loss", self.loss))
             .or_else(|| share("reorder", self.reorder))
@@ -129,8 +140,9 @@ pub(crate) fn allow(name: &str) -> Result<(), LabError> {
         )));
     }
     let more = format!("{} {name}", allowed.trim());
-    fs::write(ALLOWED, more)
-        .map_err(LabError::system(format!("allow the congestion control {name} to hosts")))
+    fs::write(ALLOWED, more).map_err(LabError::system(format!(
+        "allow the congestion control {name} to hosts"
+    )))
 }
 
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
@@ -142,11 +154,27 @@ mod tests {
 
     #[test]
     fn what_no_link_can_be_is_said() {
-        let lossy = Conditions { loss: 1.5, ..Conditions::default() };
-        assert_eq!(lossy.mistake().as_deref(), Some("loss is 1.5, but must be 0 to 1"));
-        let still = Conditions { bits_per_s: Some(f64::NAN), ..Conditions::default() };
-        assert!(still.mistake().is_some_and(|what| what.starts_with("the rate is")));
-        let bundle = Conditions { lanes: vec![Conditions::default(), lossy], ..Conditions::default() };
+        let lossy = Conditions {
+            loss: 1.5,
+            ..Conditions::default()
+        };
+        assert_eq!(
+            lossy.mistake().as_deref(),
+            Some("loss is 1.5, but must be 0 to 1")
+        );
+        let still = Conditions {
+            bits_per_s: Some(f64::NAN),
+            ..Conditions::default()
+        };
+        assert!(
+            still
+                .mistake()
+                .is_some_and(|what| what.starts_with("the rate is"))
+        );
+        let bundle = Conditions {
+            lanes: vec![Conditions::default(), lossy],
+            ..Conditions::default()
+        };
         assert!(bundle.mistake().is_some());
         assert_eq!(Conditions::default().mistake(), None);
     }
@@ -155,7 +183,9 @@ mod tests {
     fn one_that_the_kernel_lacks_is_missing() {
         let refused = allow("carrier-pigeon").expect_err("not there").to_string();
         assert!(
-            refused.starts_with("the kernel does not have the congestion control carrier-pigeon, only "),
+            refused.starts_with(
+                "the kernel does not have the congestion control carrier-pigeon, only "
+            ),
             "{refused}"
         );
     }

@@ -49,7 +49,10 @@ impl std::error::Error for LabError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             LabError::System { error, .. } => Some(error),
-            LabError::Plan(_) | LabError::Missing(_) | LabError::NotReady(_) | LabError::NoSuch(_) => None,
+            LabError::Plan(_)
+            | LabError::Missing(_)
+            | LabError::NotReady(_)
+            | LabError::NoSuch(_) => None,
         }
     }
 }

@@ -45,15 +45,26 @@ impl Shape {
             return None;
         }
         let gso_type = packet[1] & !GSO_ECN;
-        let segment = if gso_type == GSO_NONE { None } else { Some(segment(packet, frame, gso_type)?) };
-        Some(Shape { flow: flow(frame), bytes: frame.len(), segment })
+        let segment = if gso_type == GSO_NONE {
+            None
+        } else {
+            Some(segment(packet, frame, gso_type)?)
+        };
+        Some(Shape {
+            flow: flow(frame),
+            bytes: frame.len(),
+            segment,
+        })
     }
 
     /// Returns the number of frames.
     pub(crate) fn frames(&self) -> usize {
         match self.segment {
             None => 1,
-            Some(segment) => self.payload_bytes(segment).div_ceil(segment.frame_payload_bytes).max(1),
+            Some(segment) => self
+                .payload_bytes(segment)
+                .div_ceil(segment.frame_payload_bytes)
+                .max(1),
         }
     }
 
@@ -114,8 +125,14 @@ pub(crate) fn cut(packet: &[u8], shape: &Shape, frames: Range<usize>) -> Vec<u8>
 fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     let frame_payload_bytes = usize::from(u16::from_ne_bytes(packet[GSO_SIZE].try_into().ok()?));
     let (version, tcp) = match gso_type {
-        GSO_TCP4 => (Version::V4, ETHERNET_BYTES + usize::from(frame.get(IP)? & 0xf) * 4),
-        GSO_TCP6 => (Version::V6, usize::from(u16::from_ne_bytes(packet[CSUM_START].try_into().ok()?))),
+        GSO_TCP4 => (
+            Version::V4,
+            ETHERNET_BYTES + usize::from(frame.get(IP)? & 0xf) * 4,
+        ),
+        GSO_TCP6 => (
+            Version::V6,
+            usize::from(u16::from_ne_bytes(packet[CSUM_START].try_into().ok()?)),
+        ),
         _ => return None,
     };
     let shortest = match version {
@@ -124,8 +141,16 @@ fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     };
     let tcp_bytes = usize::from(frame.get(tcp.checked_add(12)?)? >> 4) * 4;
     let headers_bytes = tcp + tcp_bytes;
-    let sound = frame_payload_bytes > 0 && tcp >= shortest && tcp_bytes >= 20 && headers_bytes <= frame.len();
-    sound.then_some(Segment { tcp, headers_bytes, frame_payload_bytes, version })
+    let sound = frame_payload_bytes > 0
+        && tcp >= shortest
+        && tcp_bytes >= 20
+        && headers_bytes <= frame.len();
+    sound.then_some(Segment {
+        tcp,
+        headers_bytes,
+        frame_payload_bytes,
+        version,
+    })
 }
 
 /// Corrects the length, identification and checksum of an IP header after some frames of the segment were
@@ -151,7 +176,12 @@ fn correct_ip(frame: &mut [u8], version: Version, frames_before: u16) {
 /// the segment were removed.
 fn correct_tcp(frame: &mut [u8], segment: Segment, bytes_before: u32, first: bool, last: bool) {
     let tcp = segment.tcp;
-    let sequence = u32::from_be_bytes([frame[tcp + 4], frame[tcp + 5], frame[tcp + 6], frame[tcp + 7]]);
+    let sequence = u32::from_be_bytes([
+        frame[tcp + 4],
+        frame[tcp + 5],
+        frame[tcp + 6],
+        frame[tcp + 7],
+    ]);
     frame[tcp + 4..tcp + 8].copy_from_slice(&sequence.wrapping_add(bytes_before).to_be_bytes());
     if !last {
         frame[tcp + 13] &= !(FIN | PSH);
@@ -173,11 +203,21 @@ fn flow(frame: &[u8]) -> u64 {
     let ends = match be16(frame, ETHERNET_BYTES - 2) {
         0x0800 if frame.len() >= IP + 20 => {
             let header = usize::from(frame[IP] & 0xf) * 4;
-            ends(frame, frame[IP + 9], IP + 12..IP + 16, IP + 16..IP + 20, IP + header)
+            ends(
+                frame,
+                frame[IP + 9],
+                IP + 12..IP + 16,
+                IP + 16..IP + 20,
+                IP + header,
+            )
         }
-        0x86dd if frame.len() >= IP + 40 => {
-            ends(frame, frame[IP + 6], IP + 8..IP + 24, IP + 24..IP + 40, IP + 40)
-        }
+        0x86dd if frame.len() >= IP + 40 => ends(
+            frame,
+            frame[IP + 6],
+            IP + 8..IP + 24,
+            IP + 24..IP + 40,
+            IP + 40,
+        ),
         _ => [0, 0],
     };
     // The sum does not depend on the order of the ends, so both directions are one flow.
@@ -208,7 +248,10 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
 
 /// Returns the sum of 16-bit words (RFC 1071). An odd last byte is the high half of a word.
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
+    bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0)))
+        .sum()
 }
 
 fn folded(mut sum: u64) -> u16 {
@@ -246,14 +289,25 @@ pub(crate) mod tests {
     /// Returns a segment as the kernel passes it: virtio header, Ethernet, IP, TCP with timestamps, payload.
     pub(crate) fn made(version: Version, payload: &[u8], flags: u8) -> Vec<u8> {
         let tcp = ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
-        let mut packet = vec![1, if version == Version::V4 { GSO_TCP4 } else { GSO_TCP6 }, 0, 0];
+        let mut packet = vec![
+            1,
+            if version == Version::V4 {
+                GSO_TCP4
+            } else {
+                GSO_TCP6
+            },
+            0,
+            0,
+        ];
         packet.extend((MSS as u16).to_ne_bytes());
         packet.extend((tcp as u16).to_ne_bytes());
         packet.extend(16u16.to_ne_bytes());
         packet.extend([0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2]);
         match version {
             Version::V4 => {
-                packet.extend([0x08, 0x00, 0x45, 0, 0, 0, 0xff, 0xff, 0x40, 0, 64, TCP, 0, 0]);
+                packet.extend([
+                    0x08, 0x00, 0x45, 0, 0, 0, 0xff, 0xff, 0x40, 0, 64, TCP, 0, 0,
+                ]);
                 packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
             }
             Version::V6 => {
@@ -313,14 +367,20 @@ pub(crate) mod tests {
         assert_eq!(broken(|packet| packet[GSO_SIZE].fill(0)), None);
         assert_eq!(broken(|packet| packet[1] = 3), None); // UDP, which was not offered
         assert_eq!(broken(|packet| packet[VIRTIO_BYTES + IP] = 0x40), None); // no IP header
-        assert_eq!(broken(|packet| packet[VIRTIO_BYTES + IP + 20 + 12] = 0), None); // no TCP header
+        assert_eq!(
+            broken(|packet| packet[VIRTIO_BYTES + IP + 20 + 12] = 0),
+            None
+        ); // no TCP header
     }
 
     #[test]
     fn a_segment_counts_as_the_frames_that_it_would_be() {
         let shape = Shape::parse(&made(Version::V4, &payload(2500), 0x10)).expect("sound");
         assert_eq!(shape.frames(), 3);
-        assert_eq!([0, 1, 2].map(|frame| shape.ip_bytes(frame)), [1052, 1052, 552]);
+        assert_eq!(
+            [0, 1, 2].map(|frame| shape.ip_bytes(frame)),
+            [1052, 1052, 552]
+        );
         assert_eq!((frame_bytes(1500), wire_bytes(1500)), (1518, 1538));
         assert_eq!((frame_bytes(40), wire_bytes(40)), (64, 84)); // padded
     }

@@ -32,13 +32,20 @@ pub struct Host {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "host {}", self.name())?;
-        self.addresses.iter().try_for_each(|(link, address)| write!(f, ", {address} on {link}"))?;
-        self.settings.iter().try_for_each(|(name, value)| write!(f, "\n  {name} = {value}"))
+        self.addresses
+            .iter()
+            .try_for_each(|(link, address)| write!(f, ", {address} on {link}"))?;
+        self.settings
+            .iter()
+            .try_for_each(|(name, value)| write!(f, "\n  {name} = {value}"))
     }
 }
 
 impl Host {
-    pub(crate) fn build(plan: &HostPlan, processes: &Arc<OnceLock<Processes>>) -> Result<Host, LabError> {
+    pub(crate) fn build(
+        plan: &HostPlan,
+        processes: &Arc<OnceLock<Processes>>,
+    ) -> Result<Host, LabError> {
         let namespace = Namespace::new().map_err(|error| without_namespaces(&error))?;
         conditions::allow(&plan.congestion)?;
         let wanted = settings(plan);
@@ -46,14 +53,23 @@ impl Host {
             .run(|| -> Result<_, LabError> {
                 let rtnetlink =
                     Rtnetlink::open().map_err(LabError::system("reach the kernel's rtnetlink"))?;
-                let loopback = rtnetlink.index("lo").map_err(LabError::system("find the loopback"))?;
+                let loopback = rtnetlink
+                    .index("lo")
+                    .map_err(LabError::system("find the loopback"))?;
                 let up = rtnetlink.set_up(loopback, &InterfaceSettings::default());
                 up.map_err(LabError::system("bring up the loopback interface"))?;
                 Ok((rtnetlink, set_all(&wanted)?))
             })
             .map_err(|error| without_namespaces(&error))??;
         let processes = Arc::clone(processes);
-        Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings, processes })
+        Ok(Host {
+            plan: plan.clone(),
+            namespace,
+            rtnetlink,
+            addresses: Vec::new(),
+            settings,
+            processes,
+        })
     }
 
     /// The name of the host.
@@ -68,7 +84,9 @@ impl Host {
 
     /// Returns the host's address on its first link, or the loopback address if the host has no link.
     pub fn address(&self) -> IpAddr {
-        self.addresses.first().map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
+        self.addresses
+            .first()
+            .map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
     }
 
     /// Returns the host's links, with its address on each.
@@ -87,7 +105,11 @@ impl Host {
     ///
     /// # Errors
     /// Returns the errors of [`Command::spawn`].
-    pub fn start(&self, program: impl AsRef<OsStr>, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
+    pub fn start(
+        &self,
+        program: impl AsRef<OsStr>,
+        prepare: impl FnOnce(&mut Command),
+    ) -> io::Result<Child> {
         let processes = match self.processes.get() {
             Some(processes) => processes,
             None => {
@@ -111,15 +133,24 @@ impl Host {
     /// # Errors
     /// [`LabError::System`] if a thread cannot be started or moved to this host.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        self.namespace.run(work).map_err(LabError::system(format!("enter host {}", self.plan.name)))
+        self.namespace
+            .run(work)
+            .map_err(LabError::system(format!("enter host {}", self.plan.name)))
     }
 }
 
 /// Returns the settings of a host: first the lab's own, then those of the plan.
 fn settings(plan: &HostPlan) -> Vec<(String, String)> {
-    let own = OWN_SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let congestion = ("net.ipv4.tcp_congestion_control".to_owned(), plan.congestion.clone());
-    own.chain([congestion]).chain(plan.sysctls.iter().cloned()).collect()
+    let own = OWN_SETTINGS
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let congestion = (
+        "net.ipv4.tcp_congestion_control".to_owned(),
+        plan.congestion.clone(),
+    );
+    own.chain([congestion])
+        .chain(plan.sysctls.iter().cloned())
+        .collect()
 }
 
 /// Settings of the lab for every host, so that results do not depend on the machine's settings.
@@ -138,9 +169,20 @@ fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabErro
         // The path refers to the namespace of the calling thread.
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         fs::write(&path, value)?;
-        Ok((name.clone(), fs::read_to_string(&path)?.split_whitespace().collect::<Vec<_>>().join(" ")))
+        Ok((
+            name.clone(),
+            fs::read_to_string(&path)?
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        ))
     };
-    let set = |setting| set(setting).map_err(LabError::system(format!("set {} to {}", setting.0, setting.1)));
+    let set = |setting| {
+        set(setting).map_err(LabError::system(format!(
+            "set {} to {}",
+            setting.0, setting.1
+        )))
+    };
     wanted.iter().map(set).collect()
 }
 

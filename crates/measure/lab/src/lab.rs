@@ -71,8 +71,15 @@ impl Lab {
             return Err(LabError::Plan(mistake));
         }
         let processes = Arc::default();
-        let hosts = plan.hosts.iter().map(|host| Host::build(host, &processes)).collect::<Result<_, _>>()?;
-        let mut lab = Lab { links: Vec::new(), hosts };
+        let hosts = plan
+            .hosts
+            .iter()
+            .map(|host| Host::build(host, &processes))
+            .collect::<Result<_, _>>()?;
+        let mut lab = Lab {
+            links: Vec::new(),
+            hosts,
+        };
         for (number, link) in plan.links.iter().enumerate() {
             let built = lab.join(number, link)?;
             lab.links.push(built);
@@ -112,8 +119,11 @@ impl Lab {
         let places = [0, 1].map(|end| self.place(&link.ends[end].host));
         let [first, second] = places;
         let (first, second) = (first?, second?);
-        let addresses =
-            [0, 1].map(|end| link.ends[end].address.unwrap_or_else(|| default_address(number, end)));
+        let addresses = [0, 1].map(|end| {
+            link.ends[end]
+                .address
+                .unwrap_or_else(|| default_address(number, end))
+        });
         let ethernets = [0, 1].map(|end| ethernet(number, end));
         let mut ends = Vec::with_capacity(2);
         for (end, place) in [first, second].into_iter().enumerate() {
@@ -122,22 +132,36 @@ impl Lab {
                 name: &link.name,
                 ethernet: ethernets[end],
                 mtu: link.interface_mtu(end),
-                segment_frames_max: segment_frames_max(&link.conditions[end], link.interface_mtu(end)),
-                megabits: link.ends[end].reported_megabits.or_else(|| megabits(&link.conditions[end])),
+                segment_frames_max: segment_frames_max(
+                    &link.conditions[end],
+                    link.interface_mtu(end),
+                ),
+                megabits: link.ends[end]
+                    .reported_megabits
+                    .or_else(|| megabits(&link.conditions[end])),
                 address: addresses[end],
                 neighbour: (addresses[other].0, ethernets[other]),
             };
             ends.push(interface.make(&self.hosts[place])?);
-            self.hosts[place].addresses.push((link.name.clone(), addresses[end].0));
+            self.hosts[place]
+                .addresses
+                .push((link.name.clone(), addresses[end].0));
         }
         let hosts = [0, 1].map(|end| link.ends[end].host.clone());
         let new_direction = |direction: usize| {
-            LinkDirection::new(&link.conditions[direction], link.interface_mtu(1 - direction))
+            LinkDirection::new(
+                &link.conditions[direction],
+                link.interface_mtu(1 - direction),
+            )
         };
-        let [(first_tap, first_counters), (second_tap, second_counters)] =
-            <[_; 2]>::try_from(ends).unwrap_or_else(|_| unreachable!("one was pushed for each end"));
-        let wire = Wire::start(&link.name, [first_tap, second_tap], [new_direction(0), new_direction(1)])
-            .map_err(LabError::system(format!("start link {}", link.name)))?;
+        let [(first_tap, first_counters), (second_tap, second_counters)] = <[_; 2]>::try_from(ends)
+            .unwrap_or_else(|_| unreachable!("one was pushed for each end"));
+        let wire = Wire::start(
+            &link.name,
+            [first_tap, second_tap],
+            [new_direction(0), new_direction(1)],
+        )
+        .map_err(LabError::system(format!("start link {}", link.name)))?;
         Ok(LinkHandle {
             name: link.name.clone(),
             ends: hosts,
@@ -156,8 +180,18 @@ impl Lab {
 impl fmt::Display for LinkHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = self.ends();
-        writeln!(f, "link {}, {first} to {second}: {}", self.name, self.counts_of(Direction::Forward))?;
-        write!(f, "link {}, {second} to {first}: {}", self.name, self.counts_of(Direction::Back))
+        writeln!(
+            f,
+            "link {}, {first} to {second}: {}",
+            self.name,
+            self.counts_of(Direction::Forward)
+        )?;
+        write!(
+            f,
+            "link {}, {second} to {first}: {}",
+            self.name,
+            self.counts_of(Direction::Back)
+        )
     }
 }
 
@@ -178,7 +212,9 @@ impl LinkHandle {
         if let Some(mistake) = conditions.mistake() {
             return Err(LabError::Plan(mistake));
         }
-        direction.indices().for_each(|index| self.wire.link(index).set(conditions));
+        direction
+            .indices()
+            .for_each(|index| self.wire.link(index).set(conditions));
         Ok(())
     }
 
@@ -215,9 +251,13 @@ impl Interface<'_> {
         let name = self.name;
         at.run(|| {
             let tap = Tap::new(name).map_err(|error| without_taps(name, error))?;
-            self.set_up(at).map_err(LabError::system(format!("set up interface {name}")))?;
+            self.set_up(at)
+                .map_err(LabError::system(format!("set up interface {name}")))?;
             let counters = File::open("/proc/thread-self/net/dev").map(DeviceCounters);
-            Ok((tap, counters.map_err(LabError::system("read the counters of interfaces"))?))
+            Ok((
+                tap,
+                counters.map_err(LabError::system("read the counters of interfaces"))?,
+            ))
         })?
     }
 
@@ -226,9 +266,17 @@ impl Interface<'_> {
         let index = rtnetlink.index(self.name)?;
         if self.address.0.is_ipv4() {
             // With IPv6, the kernel would send unsolicited frames at random times, which would be counted.
-            let quiet = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name), "1");
-            quiet
-                .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+            let quiet = std::fs::write(
+                format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name),
+                "1",
+            );
+            quiet.or_else(|error| {
+                if error.kind() == io::ErrorKind::NotFound {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })?;
         }
         let settings = InterfaceSettings {
             ethernet: Some(self.ethernet),
@@ -239,7 +287,8 @@ impl Interface<'_> {
         rtnetlink.set_up(index, &settings)?;
         rtnetlink.add_address(index, self.address.0, self.address.1)?;
         rtnetlink.add_neighbour(index, self.neighbour.0, self.neighbour.1)?;
-        self.megabits.map_or(Ok(()), |megabits| report_speed(self.name, megabits))
+        self.megabits
+            .map_or(Ok(()), |megabits| report_speed(self.name, megabits))
     }
 }
 
@@ -255,8 +304,9 @@ impl DeviceCounters {
         let text = std::str::from_utf8(&text[..bytes]).ok()?;
         // The line contains eight receive counters, followed by bytes, packets, errors and drops of the send
         // direction.
-        let line =
-            text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
         line.split_whitespace().nth(11)?.parse().ok()
     }
 }
@@ -273,10 +323,15 @@ fn ethernet(link: usize, end: usize) -> [u8; 6] {
 /// Returns the maximum number of frames in a segment that the kernel passes in one piece: those that would
 /// arrive together over the slowest path. Longer segments would have to be cut.
 fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
-    let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
+    let slowest = conditions
+        .paths()
+        .iter()
+        .filter_map(|path| path.bits_per_s)
+        .reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
-    let frames =
-        slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| rate * (BATCH_NS as f64 / 1e9) / frame_bits);
+    let frames = slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| {
+        rate * (BATCH_NS as f64 / 1e9) / frame_bits
+    });
     (frames as u32).clamp(1, SEGMENT_FRAMES_MAX)
 }
 
@@ -285,7 +340,11 @@ const SEGMENT_FRAMES_MAX: u32 = 44;
 
 /// Returns the reported speed of a link's interface in Mbit/s: the rate of all its lanes together.
 fn megabits(conditions: &Conditions) -> Option<u32> {
-    let rates: Option<Vec<f64>> = conditions.paths().iter().map(|path| path.bits_per_s).collect();
+    let rates: Option<Vec<f64>> = conditions
+        .paths()
+        .iter()
+        .map(|path| path.bits_per_s)
+        .collect();
     rates.map(|rates| (rates.iter().sum::<f64>() / 1e6).max(1.0) as u32)
 }
 
@@ -322,11 +381,13 @@ impl Background {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
             if let [program, arguments @ ..] = &host.plan().run[..] {
-                let started =
-                    spawn(host, program, arguments).map_err(|error| cannot_run(host, program, &error))?;
+                let started = spawn(host, program, arguments)
+                    .map_err(|error| cannot_run(host, program, &error))?;
                 background.0.push(started);
                 let started = background.0.last_mut();
-                started.map_or(Ok(()), |started| wait_until_ready(host, program, &mut started.child))?;
+                started.map_or(Ok(()), |started| {
+                    wait_until_ready(host, program, &mut started.child)
+                })?;
             }
         }
         Ok(background)
@@ -350,7 +411,11 @@ fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program
     let mut child = host.start(program, |command| {
         // Standard output belongs to the command. The program gets a separate process group, since an
         // interrupt from the keyboard is meant for the command.
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(io::stderr()))
+            .process_group(0);
     })?;
     match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
         Ok(descriptor) => Ok(Program { child, descriptor }),
@@ -367,24 +432,34 @@ fn cannot_run(host: &Host, program: &str, error: &io::Error) -> LabError {
 }
 
 fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(), LabError> {
-    let Some(ready) = &host.plan().ready else { return Ok(()) };
+    let Some(ready) = &host.plan().ready else {
+        return Ok(());
+    };
     let (name, within) = (host.name(), host.plan().ready_within);
     let until = Instant::now() + within;
     loop {
         let why_not = match ready {
             ReadyCheck::Port(port) if listens(host, *port)? => return Ok(()),
-            ReadyCheck::Port(port) => format!("{program} in {name} is not listening on port {port}"),
+            ReadyCheck::Port(port) => {
+                format!("{program} in {name} is not listening on port {port}")
+            }
             ReadyCheck::Command(words) => match succeeds(host, words, until)? {
                 None => return Ok(()),
                 Some(why_not) => format!("{program} in {name} is not ready: {why_not}"),
             },
         };
-        if let Some(status) = child.try_wait().map_err(LabError::system(format!("wait for {program}")))? {
+        if let Some(status) = child
+            .try_wait()
+            .map_err(LabError::system(format!("wait for {program}")))?
+        {
             let sentence = format!("{program} in {name} exited before it was ready: {status}");
             return Err(LabError::NotReady(sentence));
         }
         if Instant::now() > until {
-            return Err(LabError::NotReady(format!("{why_not} after {} s", within.as_secs_f64())));
+            return Err(LabError::NotReady(format!(
+                "{why_not} after {} s",
+                within.as_secs_f64()
+            )));
         }
         thread::sleep(match ready {
             ReadyCheck::Port(_) => LOOK_EVERY,
@@ -395,12 +470,20 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
 
 /// Runs a command once, without output and until the given time. If it fails, returns the reason.
 fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, LabError> {
-    let [program, arguments @ ..] = words else { return Ok(None) };
+    let [program, arguments @ ..] = words else {
+        return Ok(None);
+    };
     let quiet = |command: &mut Command| {
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command.process_group(0);
     };
-    let mut child = host.start(program, quiet).map_err(|error| cannot_run(host, program, &error))?;
+    let mut child = host
+        .start(program, quiet)
+        .map_err(|error| cannot_run(host, program, &error))?;
     Ok(match wait_until(&mut child, until) {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} fails ({status})", words.join(" "))),
@@ -425,9 +508,13 @@ fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
 /// Whether a process in the host listens on this port. The kernel's lists are used, because a connection
 /// would have side effects.
 fn listens(host: &Host, port: u16) -> Result<bool, LabError> {
-    let lists = || ["tcp", "tcp6"].map(|list| fs::read_to_string(format!("/proc/thread-self/net/{list}")));
+    let lists =
+        || ["tcp", "tcp6"].map(|list| fs::read_to_string(format!("/proc/thread-self/net/{list}")));
     let lists = host.run(lists)?;
-    Ok(lists.into_iter().flatten().any(|list| list.lines().any(|line| is_listener(line, port))))
+    Ok(lists
+        .into_iter()
+        .flatten()
+        .any(|list| list.lines().any(|line| is_listener(line, port))))
 }
 
 /// Whether a line of `/proc/net/tcp` is a listening socket on this port. A line contains the number, the
@@ -455,23 +542,33 @@ mod tests {
     #[test]
     fn a_segment_lasts_a_quarter_of_a_millisecond_and_is_at_least_a_frame() {
         let frames = |bits_per_s: f64, mtu| {
-            let conditions = Conditions { bits_per_s: Some(bits_per_s), ..Conditions::default() };
+            let conditions = Conditions {
+                bits_per_s: Some(bits_per_s),
+                ..Conditions::default()
+            };
             segment_frames_max(&conditions, mtu)
         };
-        assert_eq!([10e6, 100e6, 160e6, 1e9, 10e9].map(|rate| frames(rate, 1500)), [1, 2, 3, 20, 44]);
+        assert_eq!(
+            [10e6, 100e6, 160e6, 1e9, 10e9].map(|rate| frames(rate, 1500)),
+            [1, 2, 3, 20, 44]
+        );
         assert_eq!(frames(1e9, 9000), 3);
     }
 
     #[test]
     fn a_plan_that_contradicts_itself_is_refused_before_anything_is_made() {
-        let plan = Plan { hosts: vec![HostPlan::new("a"), HostPlan::new("a")], links: Vec::new() };
+        let plan = Plan {
+            hosts: vec![HostPlan::new("a"), HostPlan::new("a")],
+            links: Vec::new(),
+        };
         assert!(matches!(Lab::build(&plan), Err(LabError::Plan(_))));
     }
 
     #[test]
     fn a_listener_is_known_by_its_port_and_state() {
-        let line =
-            |state: &str| format!("   0: 0100007F:0CBC 00000000:0000 {state} 00000000:00000000 00:00000000");
+        let line = |state: &str| {
+            format!("   0: 0100007F:0CBC 00000000:0000 {state} 00000000:00000000 00:00000000")
+        };
         assert!(is_listener(&line("0A"), 3260));
         assert!(!is_listener(&line("01"), 3260), "connected");
         assert!(!is_listener(&line("0A"), 3261));

@@ -53,14 +53,24 @@ pub(crate) enum FrameOutcome {
 impl Pipe {
     pub(crate) fn new(conditions: Conditions) -> Pipe {
         let ps_per_byte = conditions.bits_per_s.map_or(0.0, |rate| 8e12 / rate);
-        Pipe { conditions, ps_per_byte, busy_until_ps: 0, last_ns: 0, frames: 0 }
+        Pipe {
+            conditions,
+            ps_per_byte,
+            busy_until_ps: 0,
+            last_ns: 0,
+            frames: 0,
+        }
     }
 
     /// Changes the conditions for later frames. Waiting frames are still sent first. Frames are counted from
     /// 0 again, so that the same seed loses the frames with the same numbers.
     pub(crate) fn set(&mut self, conditions: Conditions) {
         let (busy_until_ps, last_ns) = (self.busy_until_ps, self.last_ns);
-        *self = Pipe { busy_until_ps, last_ns, ..Pipe::new(conditions) };
+        *self = Pipe {
+            busy_until_ps,
+            last_ns,
+            ..Pipe::new(conditions)
+        };
     }
 
     /// Handles a frame that contains an IP packet of `ip_bytes`, and takes `wire_bytes` on the wire with all
@@ -72,7 +82,8 @@ impl Pipe {
             return FrameOutcome::TooLong;
         }
         let now_ps = now_ns * PS_PER_NS;
-        if self.waiting_bytes(now_ps) + f64::from(wire_bytes) > self.conditions.buffer_bytes as f64 {
+        if self.waiting_bytes(now_ps) + f64::from(wire_bytes) > self.conditions.buffer_bytes as f64
+        {
             return FrameOutcome::Overflowed;
         }
         self.busy_until_ps = self.busy_until_ps.max(now_ps) + self.sending_ps(wire_bytes);
@@ -176,7 +187,10 @@ impl LinkDirection {
         for frame in 0..shape.frames() {
             match self.carry(lane, now_ns, shape.ip_bytes(frame), packet.len()) {
                 FrameOutcome::Arrives { at_ns } => {
-                    if !batch.as_mut().is_some_and(|batch| batch.takes(frame, at_ns)) {
+                    if !batch
+                        .as_mut()
+                        .is_some_and(|batch| batch.takes(frame, at_ns))
+                    {
                         self.send(batch.replace(FrameBatch::new(frame, at_ns)), packet, &shape);
                     }
                 }
@@ -203,7 +217,9 @@ impl LinkDirection {
         let (due_ns, packet) = self.line.arrived(now_ns)?;
         self.counts.frames += u64::from(packet.frames);
         self.counts.bytes += u64::from(packet.frame_bytes);
-        self.counts.own_delay.saturating_record_n((now_ns - due_ns).max(1), u64::from(packet.frames));
+        self.counts
+            .own_delay
+            .saturating_record_n((now_ns - due_ns).max(1), u64::from(packet.frames));
         Some(packet)
     }
 
@@ -214,7 +230,13 @@ impl LinkDirection {
         self.counts.failed += u64::from(packet.frames);
     }
 
-    fn carry(&mut self, lane: usize, now_ns: u64, ip_bytes: u32, memory_bytes: usize) -> FrameOutcome {
+    fn carry(
+        &mut self,
+        lane: usize,
+        now_ns: u64,
+        ip_bytes: u32,
+        memory_bytes: usize,
+    ) -> FrameOutcome {
         if ip_bytes > self.receiver_mtu {
             return FrameOutcome::TooLong;
         }
@@ -227,7 +249,9 @@ impl LinkDirection {
     fn lane(&mut self, shape: &Shape) -> usize {
         match (self.pipes.len(), self.spread) {
             (1, _) => 0,
-            (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
+            (lanes, Spread::ByHash) => {
+                (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize
+            }
             // Packets other than IP (such as ARP) do not count in the round-robin order.
             (_, Spread::InTurn) if shape.flow == 0 => 0,
             (lanes, Spread::InTurn) => self.round_robin_lane(shape.flow) % lanes,
@@ -239,18 +263,33 @@ impl LinkDirection {
         let known = self.flows.iter().position(|known| *known == flow);
         known.unwrap_or_else(|| {
             // When the list contains the maximum number of flows, it is cleared.
-            self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
+            self.flows.truncate(if self.flows.len() < FLOWS_MAX {
+                FLOWS_MAX
+            } else {
+                0
+            });
             self.flows.push(flow);
             self.flows.len() - 1
         })
     }
 
     fn send(&mut self, batch: Option<FrameBatch>, packet: &[u8], shape: &Shape) {
-        let Some(FrameBatch { frames, due_ns, .. }) = batch else { return };
-        let bytes = frames.clone().map(|frame| frame_bytes(shape.ip_bytes(frame))).sum();
+        let Some(FrameBatch { frames, due_ns, .. }) = batch else {
+            return;
+        };
+        let bytes = frames
+            .clone()
+            .map(|frame| frame_bytes(shape.ip_bytes(frame)))
+            .sum();
         let count = frames.len() as u32;
-        self.line
-            .send(due_ns, Packet { bytes: cut(packet, shape, frames), frames: count, frame_bytes: bytes });
+        self.line.send(
+            due_ns,
+            Packet {
+                bytes: cut(packet, shape, frames),
+                frames: count,
+                frame_bytes: bytes,
+            },
+        );
     }
 }
 
@@ -266,7 +305,11 @@ struct FrameBatch {
 
 impl FrameBatch {
     fn new(frame: usize, at_ns: u64) -> FrameBatch {
-        FrameBatch { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
+        FrameBatch {
+            frames: frame..frame + 1,
+            first_ns: at_ns,
+            due_ns: at_ns,
+        }
     }
 
     /// Adds this frame if it arrives together with the others. Returns whether it does.
@@ -342,7 +385,11 @@ impl InFlightQueue {
     pub(crate) fn send(&mut self, due_ns: u64, packet: Packet) {
         self.bytes += packet.bytes.len();
         self.sent += 1;
-        self.heap.push(InFlight { due_ns, order: self.sent, packet });
+        self.heap.push(InFlight {
+            due_ns,
+            order: self.sent,
+            packet,
+        });
     }
 
     /// Returns the arrival time of the next frame.
@@ -418,7 +465,8 @@ impl Default for Counts {
             too_long: 0,
             failed: 0,
             // The range is from 1 ns to 10 s, with a precision of 1 in 100.
-            own_delay: Histogram::new_with_bounds(1, 10_000_000_000, 2).expect("these bounds are in order"),
+            own_delay: Histogram::new_with_bounds(1, 10_000_000_000, 2)
+                .expect("these bounds are in order"),
         }
     }
 }
@@ -440,14 +488,21 @@ impl AddAssign<&Counts> for Counts {
         self.too_long += more.too_long;
         self.failed += more.failed;
         // Both histograms have the same bounds, so every value fits.
-        self.own_delay.add(&more.own_delay).expect("the bounds are the same");
+        self.own_delay
+            .add(&more.own_delay)
+            .expect("the bounds are the same");
     }
 }
 
 impl fmt::Display for Counts {
     /// Formats the counters on one line: "1000 frames, 1.5 MB; lost 3, …; own delay 12 µs at the median, …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} frames, {:.1} MB", self.frames, self.bytes as f64 / 1e6)?;
+        write!(
+            f,
+            "{} frames, {:.1} MB",
+            self.frames,
+            self.bytes as f64 / 1e6
+        )?;
         let unusual = [
             ("lost", self.lost),
             ("overtaken", self.overtaken),
@@ -462,7 +517,10 @@ impl fmt::Display for Counts {
             return Ok(());
         }
         let [median, p99, max] = [0.5, 0.99, 1.0].map(|share| self.own_delay_us(share));
-        write!(f, "; sent {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max) late")
+        write!(
+            f,
+            "; sent {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max) late"
+        )
     }
 }
 
@@ -495,7 +553,10 @@ mod tests {
     const GIGABIT: f64 = 1e9;
 
     fn pipe(change: impl FnOnce(&mut Conditions)) -> Pipe {
-        let mut conditions = Conditions { bits_per_s: Some(GIGABIT), ..Conditions::default() };
+        let mut conditions = Conditions {
+            bits_per_s: Some(GIGABIT),
+            ..Conditions::default()
+        };
         change(&mut conditions);
         Pipe::new(conditions)
     }
@@ -508,7 +569,10 @@ mod tests {
     fn a_frame_longer_than_the_mtu_vanishes_and_takes_no_time() {
         let mut pipe = pipe(|conditions| conditions.mtu = 1400);
         assert_eq!(full_frame(&mut pipe, 0), FrameOutcome::TooLong);
-        assert_eq!(pipe.carry(0, 1400, 1438), FrameOutcome::Arrives { at_ns: 11_504 });
+        assert_eq!(
+            pipe.carry(0, 1400, 1438),
+            FrameOutcome::Arrives { at_ns: 11_504 }
+        );
     }
 
     #[test]
@@ -524,7 +588,10 @@ mod tests {
             ]
         );
         // The first frame has been sent, so there is space for one more.
-        assert_eq!(full_frame(&mut pipe, 12_304), FrameOutcome::Arrives { at_ns: 36_912 });
+        assert_eq!(
+            full_frame(&mut pipe, 12_304),
+            FrameOutcome::Arrives { at_ns: 36_912 }
+        );
     }
 
     #[test]
@@ -532,7 +599,9 @@ mod tests {
         let lost = |seed| {
             let mut pipe = pipe(|conditions| (conditions.loss, conditions.seed) = (0.01, seed));
             let fates = (0..100_000).map(|number| full_frame(&mut pipe, number * 12_304));
-            let lost = fates.enumerate().filter(|(_, outcome)| *outcome == FrameOutcome::Lost);
+            let lost = fates
+                .enumerate()
+                .filter(|(_, outcome)| *outcome == FrameOutcome::Lost);
             lost.map(|(number, _)| number).collect::<Vec<_>>()
         };
         let once = lost(7);
@@ -543,18 +612,36 @@ mod tests {
 
     #[test]
     fn conditions_that_change_count_frames_anew_and_send_first_what_waits() {
-        let conditions = Conditions { loss: 0.5, seed: 7, ..Conditions::default() };
+        let conditions = Conditions {
+            loss: 0.5,
+            seed: 7,
+            ..Conditions::default()
+        };
         let mut pipe = Pipe::new(conditions.clone());
         let mut fates = || [(); 64].map(|()| full_frame(&mut pipe, 5) == FrameOutcome::Lost);
         let once = fates();
         assert_ne!(once, fates());
         pipe.set(conditions);
-        assert_eq!(once, [(); 64].map(|()| full_frame(&mut pipe, 5) == FrameOutcome::Lost));
+        assert_eq!(
+            once,
+            [(); 64].map(|()| full_frame(&mut pipe, 5) == FrameOutcome::Lost)
+        );
 
-        let mut slow = Pipe::new(Conditions { bits_per_s: Some(1e6), ..Conditions::default() });
+        let mut slow = Pipe::new(Conditions {
+            bits_per_s: Some(1e6),
+            ..Conditions::default()
+        });
         full_frame(&mut slow, 0);
-        slow.set(Conditions { bits_per_s: Some(GIGABIT), ..Conditions::default() });
-        assert_eq!(full_frame(&mut slow, 0), FrameOutcome::Arrives { at_ns: 12_304_000 + 12_304 });
+        slow.set(Conditions {
+            bits_per_s: Some(GIGABIT),
+            ..Conditions::default()
+        });
+        assert_eq!(
+            full_frame(&mut slow, 0),
+            FrameOutcome::Arrives {
+                at_ns: 12_304_000 + 12_304
+            }
+        );
     }
 
     #[test]
@@ -563,8 +650,13 @@ mod tests {
             let mut pipe = pipe(|conditions| conditions.bits_per_s = Some(rate));
             let arrives = (0..1000).map(|_| full_frame(&mut pipe, 0)).last();
             let wanted_ns = 1000.0 * 1538.0 * 8e9 / rate;
-            let Some(FrameOutcome::Arrives { at_ns }) = arrives else { panic!("{arrives:?}") };
-            assert!((at_ns as f64 - wanted_ns).abs() < 2.0, "{rate}: {at_ns} instead of {wanted_ns}");
+            let Some(FrameOutcome::Arrives { at_ns }) = arrives else {
+                panic!("{arrives:?}")
+            };
+            assert!(
+                (at_ns as f64 - wanted_ns).abs() < 2.0,
+                "{rate}: {at_ns} instead of {wanted_ns}"
+            );
         }
     }
 
@@ -579,7 +671,9 @@ mod tests {
         let mut last = 0;
         for number in 0..1000 {
             let now_ns = number * 1_000_000;
-            let FrameOutcome::Arrives { at_ns } = full_frame(&mut pipe, now_ns) else { panic!("lost") };
+            let FrameOutcome::Arrives { at_ns } = full_frame(&mut pipe, now_ns) else {
+                panic!("lost")
+            };
             let late = at_ns - now_ns - 1_000_000;
             assert!(late < 100_000 && at_ns > last, "{late}");
             (sum, last) = (sum + late, at_ns);
@@ -596,12 +690,16 @@ mod tests {
     fn an_overtaken_frame_comes_after_the_eight_that_follow() {
         let mut pipe = pipe(|conditions| (conditions.reorder, conditions.seed) = (0.05, 3));
         let fates: Vec<_> = (0..1000).map(|_| full_frame(&mut pipe, 0)).collect();
-        let overtaken =
-            fates.iter().position(|outcome| matches!(outcome, FrameOutcome::Overtaken { .. })).expect("5 %");
-        let FrameOutcome::Overtaken { at_ns } = fates[overtaken] else { unreachable!("found so") };
-        let earlier = fates[overtaken + 1..]
+        let overtaken = fates
             .iter()
-            .filter(|outcome| matches!(outcome, FrameOutcome::Arrives { at_ns: other } if *other <= at_ns));
+            .position(|outcome| matches!(outcome, FrameOutcome::Overtaken { .. }))
+            .expect("5 %");
+        let FrameOutcome::Overtaken { at_ns } = fates[overtaken] else {
+            unreachable!("found so")
+        };
+        let earlier = fates[overtaken + 1..].iter().filter(
+            |outcome| matches!(outcome, FrameOutcome::Arrives { at_ns: other } if *other <= at_ns),
+        );
         assert!((7..=8).contains(&earlier.count()));
     }
 
@@ -613,7 +711,10 @@ mod tests {
     }
 
     fn link(change: impl FnOnce(&mut Conditions)) -> LinkDirection {
-        let mut conditions = Conditions { bits_per_s: Some(1e9), ..Conditions::default() };
+        let mut conditions = Conditions {
+            bits_per_s: Some(1e9),
+            ..Conditions::default()
+        };
         change(&mut conditions);
         LinkDirection::new(&conditions, 1500)
     }
@@ -643,8 +744,14 @@ mod tests {
     fn a_segment_arrives_whole_when_its_last_frame_does() {
         let mut link = link(|conditions| conditions.delay = Duration::from_millis(1));
         link.receive(5, &segment(10));
-        assert_eq!(leaving(&mut link), [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]);
-        assert_eq!((link.counts.frames, link.counts.bytes), (10, 10 * (MSS as u64 + 52 + 18)));
+        assert_eq!(
+            leaving(&mut link),
+            [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]
+        );
+        assert_eq!(
+            (link.counts.frames, link.counts.bytes),
+            (10, 10 * (MSS as u64 + 52 + 18))
+        );
     }
 
     #[test]
@@ -666,16 +773,23 @@ mod tests {
             let lost = |count| crate::pipe::fraction(seed, Purpose::Loss, count) < 0.05;
             (0..10).all(|count| lost(count) == (count == 3))
         });
-        let mut link =
-            link(|conditions| (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000")));
+        let mut link = link(|conditions| {
+            (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000"))
+        });
         link.receive(0, &segment(10));
-        assert_eq!(leaving(&mut link), [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]);
+        assert_eq!(
+            leaving(&mut link),
+            [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]
+        );
         assert_eq!((link.counts.lost, link.counts.frames), (1, 9));
     }
 
     #[test]
     fn a_receiver_with_a_smaller_mtu_takes_nothing_longer() {
-        let conditions = Conditions { mtu: 9000, ..Conditions::default() };
+        let conditions = Conditions {
+            mtu: 9000,
+            ..Conditions::default()
+        };
         let mut link = LinkDirection::new(&conditions, MSS as u32);
         link.receive(0, &segment(2));
         assert_eq!((link.counts.too_long, link.next_due_ns()), (2, None));
@@ -687,14 +801,23 @@ mod tests {
         link.receive(0, &segment(3));
         let packet = link.leave(u64::MAX / 2).expect("due");
         link.refused(&packet);
-        assert_eq!((link.counts.frames, link.counts.bytes, link.counts.failed), (0, 0, 3));
+        assert_eq!(
+            (link.counts.frames, link.counts.bytes, link.counts.failed),
+            (0, 0, 3)
+        );
     }
 
     #[test]
     fn a_bundle_may_get_more_lanes_and_fewer() {
         let mut link = link(|_| {});
-        let lane = Conditions { bits_per_s: Some(1e8), ..Conditions::default() };
-        link.set(&Conditions { lanes: vec![lane.clone(), lane], ..Conditions::default() });
+        let lane = Conditions {
+            bits_per_s: Some(1e8),
+            ..Conditions::default()
+        };
+        link.set(&Conditions {
+            lanes: vec![lane.clone(), lane],
+            ..Conditions::default()
+        });
         link.receive(0, &segment(1));
         assert_eq!(leaving(&mut link), [(10 * MSS_FRAME_NS, 1)]);
         link.set(&Conditions::default());
@@ -704,7 +827,9 @@ mod tests {
 
     #[test]
     fn a_share_of_the_frames_is_as_large_as_wanted() {
-        let lost = (0..100_000).filter(|&count| fraction(7, Purpose::Loss, count) < 0.01).count();
+        let lost = (0..100_000)
+            .filter(|&count| fraction(7, Purpose::Loss, count) < 0.01)
+            .count();
         assert!((900..1100).contains(&lost), "{lost}");
     }
 
@@ -712,14 +837,20 @@ mod tests {
     fn purposes_and_seeds_do_not_follow_each_other() {
         let below = |seed, purpose: Purpose, count| fraction(seed, purpose, count) < 0.5;
         let same = |one: (u64, Purpose), other: (u64, Purpose)| {
-            (0..10_000).filter(|&count| below(one.0, one.1, count) == below(other.0, other.1, count)).count()
+            (0..10_000)
+                .filter(|&count| below(one.0, one.1, count) == below(other.0, other.1, count))
+                .count()
         };
         assert!((4_800..5_200).contains(&same((7, Purpose::Loss), (7, Purpose::Reorder))));
         assert!((4_800..5_200).contains(&same((7, Purpose::Loss), (8, Purpose::Loss))));
     }
 
     fn packet(byte: u8) -> Packet {
-        Packet { bytes: vec![byte], frames: 1, frame_bytes: 64 }
+        Packet {
+            bytes: vec![byte],
+            frames: 1,
+            frame_bytes: 64,
+        }
     }
 
     #[test]
@@ -739,10 +870,22 @@ mod tests {
 
     #[test]
     fn both_directions_make_a_sum() {
-        let mut sum = Counts { frames: 3, lost: 1, ..Counts::default() };
-        let mut more = Counts { frames: 4, bytes: 6_000_000, ..Counts::default() };
+        let mut sum = Counts {
+            frames: 3,
+            lost: 1,
+            ..Counts::default()
+        };
+        let mut more = Counts {
+            frames: 4,
+            bytes: 6_000_000,
+            ..Counts::default()
+        };
         more.own_delay.record(20_000).expect("in bounds");
         sum += &more;
-        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; sent 20 µs"), "{sum}");
+        assert!(
+            sum.to_string()
+                .starts_with("7 frames, 6.0 MB, 1 lost; sent 20 µs"),
+            "{sum}"
+        );
     }
 }

@@ -96,7 +96,10 @@ impl Plan {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         let links: Vec<&str> = self.links.iter().map(|link| link.name.as_str()).collect();
         let twice = |names: &[&str]| {
-            let again = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+            let again = names
+                .iter()
+                .enumerate()
+                .find(|(at, name)| names[..*at].contains(name));
             again.map(|(_, name)| format!("the name {name} is used twice"))
         };
         if hosts.is_empty() {
@@ -126,7 +129,9 @@ impl HostPlan {
 
     fn mistake(&self) -> Option<String> {
         let wrong = self.sysctls.iter().find(|(name, _)| !is_sysctl(name));
-        wrong.map(|(name, _)| format!("{name} is not a network setting; use one such as net.ipv4.tcp_sack"))
+        wrong.map(|(name, _)| {
+            format!("{name} is not a network setting; use one such as net.ipv4.tcp_sack")
+        })
     }
 }
 
@@ -139,12 +144,21 @@ impl LinkPlan {
         conditions: Conditions,
     ) -> LinkPlan {
         let ends = [EndPlan::new(first), EndPlan::new(second)];
-        LinkPlan { name: name.into(), ends, conditions: [conditions.clone(), conditions] }
+        LinkPlan {
+            name: name.into(),
+            ends,
+            conditions: [conditions.clone(), conditions],
+        }
     }
 
     /// Returns the length of the longest packet that the interface at an end sends or accepts.
     pub(crate) fn interface_mtu(&self, end: usize) -> u32 {
-        let carried = self.conditions.iter().map(Conditions::mtu_max).max().unwrap_or(IP_BYTES_MAX);
+        let carried = self
+            .conditions
+            .iter()
+            .map(Conditions::mtu_max)
+            .max()
+            .unwrap_or(IP_BYTES_MAX);
         self.ends[end].interface_mtu.unwrap_or(carried)
     }
 
@@ -155,24 +169,44 @@ impl LinkPlan {
                 "{name} is not a valid link name; use up to 15 letters, digits, - and _, but not lo"
             ));
         }
-        let stranger = self.ends.iter().find(|end| !hosts.contains(&end.host.as_str()));
+        let stranger = self
+            .ends
+            .iter()
+            .find(|end| !hosts.contains(&end.host.as_str()));
         if let Some(end) = stranger {
-            return Some(format!("link {name} connects {}, which is not a host in the plan", end.host));
+            return Some(format!(
+                "link {name} connects {}, which is not a host in the plan",
+                end.host
+            ));
         }
         if self.ends[0].host == self.ends[1].host {
-            return Some(format!("link {name} connects {} to itself", self.ends[0].host));
+            return Some(format!(
+                "link {name} connects {} to itself",
+                self.ends[0].host
+            ));
         }
-        let mtu = (0..2).map(|end| self.interface_mtu(end)).find(|mtu| !MTU.contains(mtu));
-        mtu.map(|mtu| format!("an interface of {name} has MTU {mtu}; use 68 to 65521")).or_else(|| {
-            self.conditions.iter().find_map(Conditions::mistake).map(|what| format!("{name}: {what}"))
-        })
+        let mtu = (0..2)
+            .map(|end| self.interface_mtu(end))
+            .find(|mtu| !MTU.contains(mtu));
+        mtu.map(|mtu| format!("an interface of {name} has MTU {mtu}; use 68 to 65521"))
+            .or_else(|| {
+                self.conditions
+                    .iter()
+                    .find_map(Conditions::mistake)
+                    .map(|what| format!("{name}: {what}"))
+            })
     }
 }
 
 impl EndPlan {
     /// Creates an end whose address, MTU and speed follow from the link.
     pub fn new(host: impl Into<String>) -> EndPlan {
-        EndPlan { host: host.into(), address: None, interface_mtu: None, reported_megabits: None }
+        EndPlan {
+            host: host.into(),
+            address: None,
+            interface_mtu: None,
+            reported_megabits: None,
+        }
     }
 }
 
@@ -190,7 +224,10 @@ pub(crate) fn is_interface(name: &str) -> bool {
 /// Whether a kernel setting with this name exists in each namespace.
 pub(crate) fn is_sysctl(name: &str) -> bool {
     let part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     name.starts_with("net.") && name.split('.').all(part)
 }
@@ -203,11 +240,21 @@ const IP_BYTES_MAX: u32 = 65_521;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(PlanError { line: 1, column: 1, what: "the plan is larger than 1 MiB".to_owned() });
+        return Err(PlanError {
+            line: 1,
+            column: 1,
+            what: "the plan is larger than 1 MiB".to_owned(),
+        });
     }
     let whole = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);
-        placed(text, Mistake { at, what: format!("the file is not valid TOML: {}", error.message()) })
+        placed(
+            text,
+            Mistake {
+                at,
+                what: format!("the file is not valid TOML: {}", error.message()),
+            },
+        )
     })?;
     plan(whole.get_ref()).map_err(|mistake| placed(text, mistake))
 }
@@ -233,19 +280,28 @@ fn placed(text: &str, mistake: Mistake) -> PlanError {
 }
 
 fn plan(root: &DeTable<'_>) -> Read<Plan> {
-    let file = Section { at: 0..0, table: root };
+    let file = Section {
+        at: 0..0,
+        table: root,
+    };
     file.knows(&["seed", "host", "link"])?;
     let seed = file.number("seed", 0..=u64::MAX >> 1)?.unwrap_or(0);
     let hosts = file.tables("host")?;
     if hosts.is_empty() {
         return Err(file.wrong("the plan has no host; add [host.NAME]"));
     }
-    let hosts = hosts.iter().map(|(name, section)| host(name, section)).collect::<Read<Vec<_>>>()?;
+    let hosts = hosts
+        .iter()
+        .map(|(name, section)| host(name, section))
+        .collect::<Read<Vec<_>>>()?;
     let links = file.tables("link")?;
     if let Some((_, section)) = links.get(LINKS_MAX) {
         return Err(section.wrong(format!("the maximum is {LINKS_MAX} links")));
     }
-    let links = links.iter().map(|(name, section)| link(name, section, &hosts, seed)).collect::<Read<_>>()?;
+    let links = links
+        .iter()
+        .map(|(name, section)| link(name, section, &hosts, seed))
+        .collect::<Read<_>>()?;
     Ok(Plan { hosts, links })
 }
 
@@ -278,12 +334,14 @@ fn ready(section: &Section<'_>) -> Read<Option<ReadyCheck>> {
     match section.table.get("ready").map(Spanned::get_ref) {
         None => Ok(None),
         Some(DeValue::Array(_)) => match section.words("ready")?.unwrap_or_default() {
-            words if words.is_empty() => Err(section.wrong_at("ready", "use a program with its arguments")),
+            words if words.is_empty() => {
+                Err(section.wrong_at("ready", "use a program with its arguments"))
+            }
             words => Ok(Some(ReadyCheck::Command(words))),
         },
-        Some(DeValue::Integer(_)) => {
-            Ok(section.number("ready", 1..=65_535)?.map(|port| ReadyCheck::Port(port as u16)))
-        }
+        Some(DeValue::Integer(_)) => Ok(section
+            .number("ready", 1..=65_535)?
+            .map(|port| ReadyCheck::Port(port as u16))),
         Some(_) => {
             let what = "use a port, or a command that must succeed: [\"curl\", \"…\"]";
             Err(section.wrong_at("ready", what))
@@ -291,16 +349,28 @@ fn ready(section: &Section<'_>) -> Read<Option<ReadyCheck>> {
     }
 }
 
-fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Read<(String, String)> {
+fn sysctl(
+    name: &Spanned<std::borrow::Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+) -> Read<(String, String)> {
     let key: &str = name.get_ref();
     if !is_sysctl(key) {
-        let what = format!("`{key}` is not a network setting; use one such as \"net.ipv4.tcp_sack\" = 0");
-        return Err(Mistake { at: name.span(), what });
+        let what =
+            format!("`{key}` is not a network setting; use one such as \"net.ipv4.tcp_sack\" = 0");
+        return Err(Mistake {
+            at: name.span(),
+            what,
+        });
     }
     let value = match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
-        _ => return Err(Mistake { at: value.span(), what: format!("`{key}`: use a string or a number") }),
+        _ => {
+            return Err(Mistake {
+                at: value.span(),
+                what: format!("`{key}`: use a string or a number"),
+            });
+        }
     };
     Ok((key.to_owned(), value))
 }
@@ -313,21 +383,31 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
         )));
     }
     let [first, second] = between(section, hosts)?;
-    let unsaid = Conditions { seed, ..Conditions::default() };
+    let unsaid = Conditions {
+        seed,
+        ..Conditions::default()
+    };
     let mut both = conditions(section, unsaid)?;
     for lane in section.sections("lane")? {
         lane.knows(CONDITIONS)?;
-        let unsaid = Conditions { lanes: Vec::new(), ..both.clone() };
+        let unsaid = Conditions {
+            lanes: Vec::new(),
+            ..both.clone()
+        };
         // The seed differs from lane to lane, so that lanes with the same conditions lose different frames.
         let seed = seed.wrapping_add(both.lanes.len() as u64 + 1);
-        both.lanes.push(conditions(&lane, Conditions { seed, ..unsaid })?);
+        both.lanes
+            .push(conditions(&lane, Conditions { seed, ..unsaid })?);
     }
     both.spread = section.read("spread", spread)?.unwrap_or_default();
     let mut link = LinkPlan::new(name, first, second, both);
     if link.conditions[1].lanes.is_empty() {
         link.conditions[1].seed ^= BACK;
     }
-    link.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= BACK);
+    link.conditions[1]
+        .lanes
+        .iter_mut()
+        .for_each(|lane| lane.seed ^= BACK);
     for (host, towards) in section.tables("towards")? {
         towards.knows(CONDITIONS)?;
         let direction = 1 - end_at(&link, host, &towards)?;
@@ -355,7 +435,9 @@ const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {
     let example = "specify the two hosts of the link, such as between = [\"client\", \"server\"]";
-    let names = section.texts("between")?.ok_or_else(|| section.wrong(example))?;
+    let names = section
+        .texts("between")?
+        .ok_or_else(|| section.wrong(example))?;
     for (at, name) in &names {
         if !hosts.iter().any(|host| host.name == *name) {
             return Err(Mistake {
@@ -375,7 +457,9 @@ fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
     found.ok_or_else(|| section.wrong(format!("link {} does not connect `{host}`", link.name)))
 }
 
-const CONDITIONS: &[&str] = &["rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer"];
+const CONDITIONS: &[&str] = &[
+    "rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer",
+];
 
 /// Reads the conditions of a section. Keys that the section does not contain have the values of `unsaid`.
 fn conditions(section: &Section<'_>, mut unsaid: Conditions) -> Read<Conditions> {
@@ -403,7 +487,9 @@ fn end_plan(host: &str, section: &Section<'_>) -> Read<EndPlan> {
         host: host.to_owned(),
         address: section.read("address", address)?,
         interface_mtu: mtu(section, "interface-mtu")?,
-        reported_megabits: section.read("reports", rate)?.map(|rate| (rate / 1e6) as u32),
+        reported_megabits: section
+            .read("reports", rate)?
+            .map(|rate| (rate / 1e6) as u32),
     })
 }
 
@@ -429,58 +515,99 @@ struct Section<'a> {
 
 impl<'a> Section<'a> {
     fn wrong(&self, what: impl Into<String>) -> Mistake {
-        Mistake { at: self.at.clone(), what: what.into() }
+        Mistake {
+            at: self.at.clone(),
+            what: what.into(),
+        }
     }
 
     fn wrong_at(&self, key: &str, what: impl Into<String>) -> Mistake {
-        let at = self.table.get(key).map_or_else(|| self.at.clone(), Spanned::span);
-        Mistake { at, what: format!("`{key}`: {}", what.into()) }
+        let at = self
+            .table
+            .get(key)
+            .map_or_else(|| self.at.clone(), Spanned::span);
+        Mistake {
+            at,
+            what: format!("`{key}`: {}", what.into()),
+        }
     }
 
     /// Rejects keys that are not valid in this section.
     fn knows(&self, keys: &[&str]) -> Read<()> {
-        let mut unknown: Vec<_> =
-            self.table.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())).collect();
+        let mut unknown: Vec<_> = self
+            .table
+            .iter()
+            .filter(|(key, _)| !keys.contains(&key.get_ref().as_ref()))
+            .collect();
         unknown.sort_by_key(|(key, _)| key.span().start);
         unknown.first().map_or(Ok(()), |(key, _)| {
-            let what = format!("unknown key `{}`; valid keys: {}", key.get_ref(), keys.join(", "));
-            Err(Mistake { at: key.span(), what })
+            let what = format!(
+                "unknown key `{}`; valid keys: {}",
+                key.get_ref(),
+                keys.join(", ")
+            );
+            Err(Mistake {
+                at: key.span(),
+                what,
+            })
         })
     }
 
     fn text(&self, key: &str) -> Read<Option<&'a str>> {
-        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
         let text = value.get_ref().as_str();
-        text.map(Some).ok_or_else(|| self.wrong_at(key, "use a string in quotes"))
+        text.map(Some)
+            .ok_or_else(|| self.wrong_at(key, "use a string in quotes"))
     }
 
     /// Reads a string, or a number, which is parsed like a string.
     fn read<T>(&self, key: &str, read: fn(&str) -> Result<T, String>) -> Read<Option<T>> {
-        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
         let text = match value.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) => number.as_str(),
             DeValue::Float(number) => number.as_str(),
             _ => return Err(self.wrong_at(key, "use a string in quotes")),
         };
-        read(text).map(Some).map_err(|what| self.wrong_at(key, what))
+        read(text)
+            .map(Some)
+            .map_err(|what| self.wrong_at(key, what))
     }
 
     fn number(&self, key: &str, range: std::ops::RangeInclusive<u64>) -> Read<Option<u64>> {
-        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
         let integer = value.get_ref().as_integer();
-        let number = integer.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
-        number.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
-            self.wrong_at(key, format!("use a number from {} to {}", range.start(), range.end()))
-        })
+        let number =
+            integer.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
+        number
+            .filter(|number| range.contains(number))
+            .map(Some)
+            .ok_or_else(|| {
+                self.wrong_at(
+                    key,
+                    format!("use a number from {} to {}", range.start(), range.end()),
+                )
+            })
     }
 
     fn texts(&self, key: &str) -> Read<Option<Vec<PlacedText<'a>>>> {
-        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
         let refused = || self.wrong_at(key, "use strings in brackets: [\"…\", \"…\"]");
         let list = value.get_ref().as_array().ok_or_else(refused)?;
         let text = |value: &'a Spanned<DeValue<'a>>| {
-            value.get_ref().as_str().map(|text| (value.span(), text)).ok_or_else(refused)
+            value
+                .get_ref()
+                .as_str()
+                .map(|text| (value.span(), text))
+                .ok_or_else(refused)
         };
         list.iter().map(text).collect::<Read<_>>().map(Some)
     }
@@ -492,34 +619,59 @@ impl<'a> Section<'a> {
     }
 
     fn section(&self, key: &str) -> Read<Option<Section<'a>>> {
-        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
         let table = value.get_ref().as_table();
         let table = table.ok_or_else(|| self.wrong_at(key, format!("use a table, [{key}]")))?;
-        Ok(Some(Section { at: value.span(), table }))
+        Ok(Some(Section {
+            at: value.span(),
+            table,
+        }))
     }
 
     /// Returns the tables of an array of tables.
     fn sections(&self, key: &str) -> Read<Vec<Section<'a>>> {
-        let Some(value) = self.table.get(key) else { return Ok(Vec::new()) };
-        let refused = || self.wrong_at(key, format!("use a table with double brackets for each: [[…{key}]]"));
+        let Some(value) = self.table.get(key) else {
+            return Ok(Vec::new());
+        };
+        let refused = || {
+            self.wrong_at(
+                key,
+                format!("use a table with double brackets for each: [[…{key}]]"),
+            )
+        };
         let list = value.get_ref().as_array().ok_or_else(refused)?;
         let table = |value: &'a Spanned<DeValue<'a>>| {
             let table = value.get_ref().as_table().ok_or_else(refused)?;
-            Ok(Section { at: value.span(), table })
+            Ok(Section {
+                at: value.span(),
+                table,
+            })
         };
         list.iter().map(table).collect()
     }
 
     /// Returns the tables under `key`, which have user-defined names, in the order of the file.
     fn tables(&self, key: &str) -> Read<Vec<(&'a str, Section<'a>)>> {
-        let Some(parent) = self.section(key)? else { return Ok(Vec::new()) };
+        let Some(parent) = self.section(key)? else {
+            return Ok(Vec::new());
+        };
         let mut entries: Vec<_> = parent.table.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
         let named = entries.into_iter().map(|(name, value)| {
             let what = || format!("use a table, [{key}.{}]", name.get_ref());
-            let table =
-                value.get_ref().as_table().ok_or_else(|| Mistake { at: name.span(), what: what() })?;
-            Ok((name.get_ref().as_ref(), Section { at: name.span(), table }))
+            let table = value.get_ref().as_table().ok_or_else(|| Mistake {
+                at: name.span(),
+                what: what(),
+            })?;
+            Ok((
+                name.get_ref().as_ref(),
+                Section {
+                    at: name.span(),
+                    table,
+                },
+            ))
         });
         named.collect()
     }
@@ -528,7 +680,8 @@ impl<'a> Section<'a> {
 /// Parses a rate in bits per second, such as `1Gbit/s` or `160 Mbit/s`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] = &[("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)];
-    quantity(text, UNITS).ok_or_else(|| format!("`{text}` is not a rate; use one such as \"160Mbit/s\""))
+    quantity(text, UNITS)
+        .ok_or_else(|| format!("`{text}` is not a rate; use one such as \"160Mbit/s\""))
 }
 
 /// Parses a time, such as `25ms`, `1.5s` or `0s`.
@@ -565,10 +718,16 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 
 /// Parses a nonnegative number with a unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let end = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
-    number.parse::<f64>().ok().map(|number| number * factor).filter(|value| value.is_finite())
+    number
+        .parse::<f64>()
+        .ok()
+        .map(|number| number * factor)
+        .filter(|value| value.is_finite())
 }
 
 #[cfg(test)]
@@ -588,20 +747,35 @@ mod tests {
             change(&mut plan);
             plan.mistake().expect("wrong")
         };
-        assert_eq!(told(|plan| plan.hosts.clear()), "the plan has no host; add [host.NAME]");
-        assert_eq!(told(|plan| plan.hosts.push(HostPlan::new("client"))), "the name client is used twice");
-        assert!(told(|plan| plan.links[0].ends[1].host = "nobody".to_owned()).contains("not a host"));
-        assert!(told(|plan| plan.links[0].ends[1].host = "client".to_owned()).contains("to itself"));
-        assert!(told(|plan| plan.links[0].name = "an interface".to_owned()).contains("valid link name"));
+        assert_eq!(
+            told(|plan| plan.hosts.clear()),
+            "the plan has no host; add [host.NAME]"
+        );
+        assert_eq!(
+            told(|plan| plan.hosts.push(HostPlan::new("client"))),
+            "the name client is used twice"
+        );
+        assert!(
+            told(|plan| plan.links[0].ends[1].host = "nobody".to_owned()).contains("not a host")
+        );
+        assert!(
+            told(|plan| plan.links[0].ends[1].host = "client".to_owned()).contains("to itself")
+        );
+        assert!(
+            told(|plan| plan.links[0].name = "an interface".to_owned()).contains("valid link name")
+        );
         assert!(told(|plan| plan.links[0].ends[0].interface_mtu = Some(20)).contains("MTU 20"));
         assert!(told(|plan| plan.links[0].conditions[1].loss = -0.1).contains("loss"));
         let escape = |plan: &mut Plan| {
-            plan.hosts[0].sysctls.push(("net...kernel.panic".to_owned(), "1".to_owned()));
+            plan.hosts[0]
+                .sysctls
+                .push(("net...kernel.panic".to_owned(), "1".to_owned()));
         };
         assert!(told(escape).contains("not a network setting"));
     }
 
-    const PAIR: &str = "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
+    const PAIR: &str =
+        "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
 
     fn refused(text: &str) -> String {
         parse(text).expect_err("wrong").to_string()
@@ -616,19 +790,28 @@ mod tests {
         );
         assert_eq!(refused(""), "1:1: the plan has no host; add [host.NAME]");
         let unknown = refused("[host.client]\n  colour = 1");
-        assert!(unknown.starts_with("2:3: unknown key `colour`"), "{unknown}");
+        assert!(
+            unknown.starts_with("2:3: unknown key `colour`"),
+            "{unknown}"
+        );
         assert_eq!(
             refused(&format!("{PAIR}rate = \"1G\"")),
             "5:8: `rate`: `1G` is not a rate; use one such as \"160Mbit/s\""
         );
-        assert_eq!(refused(&format!("{PAIR}mtu = 20")), "5:7: `mtu`: use a number from 68 to 65521");
+        assert_eq!(
+            refused(&format!("{PAIR}mtu = 20")),
+            "5:7: `mtu`: use a number from 68 to 65521"
+        );
         assert!(refused(&format!("{PAIR}loss = true")).starts_with("5:8: `loss`: use a string"));
         assert_eq!(
             refused("[host.a]\n[link.wire]\nbetween = [\"a\", \"b\"]"),
             "3:17: there is no host `b`; add [host.b]"
         );
         let elsewhere = format!("{PAIR}[link.wire.towards.moon]\ndelay = \"1.3s\"");
-        assert_eq!(refused(&elsewhere), "5:20: link wire does not connect `moon`");
+        assert_eq!(
+            refused(&elsewhere),
+            "5:20: link wire does not connect `moon`"
+        );
         let escape = "[host.a]\nsysctl = { \"kernel.panic\" = 1 }";
         assert!(refused(escape).starts_with("2:12: `kernel.panic` is not a network setting"));
         let twice = "[host.a]\n[host.a]";
@@ -646,12 +829,21 @@ mod tests {
         .expect("sound");
         assert_eq!(plan.mistake(), None);
         let [there, back] = &plan.links[0].conditions;
-        assert_eq!((there.bits_per_s, back.bits_per_s), (Some(160e6), Some(160e6)));
-        assert_eq!((there.delay, there.buffer_bytes), (Duration::from_millis(25), 1 << 20));
+        assert_eq!(
+            (there.bits_per_s, back.bits_per_s),
+            (Some(160e6), Some(160e6))
+        );
+        assert_eq!(
+            (there.delay, there.buffer_bytes),
+            (Duration::from_millis(25), 1 << 20)
+        );
         assert_eq!((there.loss, back.loss), (0.01, 0.5));
         assert_ne!(there.seed, back.seed);
         let [client, server] = &plan.links[0].ends;
-        assert_eq!((client.interface_mtu, server.interface_mtu), (None, Some(9000)));
+        assert_eq!(
+            (client.interface_mtu, server.interface_mtu),
+            (None, Some(9000))
+        );
         assert_eq!(server.reported_megabits, Some(1000));
     }
 
@@ -661,10 +853,18 @@ mod tests {
             "{PAIR}rate = \"1Gbit/s\"\n[[link.wire.lane]]\n[[link.wire.lane]]\nrate = \"100Mbit/s\"\n"
         ))
         .expect("sound");
-        let rates: Vec<_> = plan.links[0].conditions[0].lanes.iter().map(|lane| lane.bits_per_s).collect();
+        let rates: Vec<_> = plan.links[0].conditions[0]
+            .lanes
+            .iter()
+            .map(|lane| lane.bits_per_s)
+            .collect();
         assert_eq!(rates, [Some(1e9), Some(1e8)]);
         let [there, back] = &plan.links[0].conditions;
-        assert_eq!((there.seed, there.spread), (back.seed, Spread::ByHash), "a flow has one lane");
+        assert_eq!(
+            (there.seed, there.spread),
+            (back.seed, Spread::ByHash),
+            "a flow has one lane"
+        );
         let wrong = parse(&format!("{PAIR}spread = \"by-lot\"\n")).expect_err("no way to spread");
         assert!(wrong.what.contains("\"in-turn\""), "{wrong}");
     }
@@ -674,14 +874,18 @@ mod tests {
         let plan =
             parse("[host.zeta]\nrun = [\"sleep\", \"1\"]\nready = 3260\n[host.alpha]\ncongestion = \"bbr\"")
                 .expect("sound");
-        assert_eq!((plan.hosts[0].name.as_str(), plan.hosts[1].name.as_str()), ("zeta", "alpha"));
+        assert_eq!(
+            (plan.hosts[0].name.as_str(), plan.hosts[1].name.as_str()),
+            ("zeta", "alpha")
+        );
         assert_eq!(plan.hosts[1].congestion, "bbr");
     }
 
     #[test]
     fn a_program_is_ready_by_its_port_or_by_a_command() {
         let host = |keys: &str| {
-            let plan = parse(&format!("[host.a]\nrun = [\"sleep\", \"1\"]\n{keys}")).expect("sound");
+            let plan =
+                parse(&format!("[host.a]\nrun = [\"sleep\", \"1\"]\n{keys}")).expect("sound");
             (plan.hosts[0].ready.clone(), plan.hosts[0].ready_within)
         };
         let usual = HostPlan::new("a").ready_within;
@@ -689,14 +893,26 @@ mod tests {
         assert_eq!(host("ready = 3260"), (Some(ReadyCheck::Port(3260)), usual));
         let words = ["test", "-e", "/run/x"].map(str::to_owned).to_vec();
         let expected = (Some(ReadyCheck::Command(words)), Duration::from_secs(90));
-        assert_eq!(host("ready = [\"test\", \"-e\", \"/run/x\"]\nready-within = \"90s\""), expected);
+        assert_eq!(
+            host("ready = [\"test\", \"-e\", \"/run/x\"]\nready-within = \"90s\""),
+            expected
+        );
         for (keys, what) in [
-            ("run = [\"x\"]\nready = \"3260\"", "3:9: `ready`: use a port, or a command"),
-            ("run = [\"x\"]\nready = 0", "3:9: `ready`: use a number from 1"),
+            (
+                "run = [\"x\"]\nready = \"3260\"",
+                "3:9: `ready`: use a port, or a command",
+            ),
+            (
+                "run = [\"x\"]\nready = 0",
+                "3:9: `ready`: use a number from 1",
+            ),
             ("run = [\"x\"]\nready = []", "3:9: `ready`: use a program"),
             ("run = [\"x\"]\nready = [1]", "3:9: `ready`: use strings"),
             ("ready = 3260", "2:9: `ready`: this key requires `run`"),
-            ("run = [\"x\"]\nready-within = \"1s\"", "3:16: `ready-within`: this key requires `ready`"),
+            (
+                "run = [\"x\"]\nready-within = \"1s\"",
+                "3:16: `ready-within`: this key requires `ready`",
+            ),
         ] {
             let told = refused(&format!("[host.a]\n{keys}"));
             assert!(told.starts_with(what), "{told}");
@@ -706,8 +922,11 @@ mod tests {
     #[test]
     fn the_plans_of_the_documentation_are_sound() {
         let page = include_str!("../../../../docs/lab.md");
-        let plans: Vec<_> =
-            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        let plans: Vec<_> = page
+            .split("```toml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next())
+            .collect();
         assert!(plans.len() >= 4);
         for text in plans {
             let plan = parse(text).unwrap_or_else(|error| panic!("{error} in:\n{text}"));
@@ -718,7 +937,9 @@ mod tests {
     #[test]
     fn the_documentation_lists_every_condition() {
         let page = include_str!("../../../../docs/lab.md");
-        let missing = CONDITIONS.iter().find(|key| !page.contains(&format!("| `{key}` |")));
+        let missing = CONDITIONS
+            .iter()
+            .find(|key| !page.contains(&format!("| `{key}` |")));
         assert_eq!(missing, None);
     }
 
@@ -726,7 +947,10 @@ mod tests {
     fn what_has_no_unit_or_a_wrong_one_is_refused_with_an_example() {
         for text in ["", "25", "ms", "-1ms", "1e3ms", "1 m", "25ms ", "1.2.3s"] {
             let refused = time(text).expect_err(text);
-            assert!(refused.ends_with("is not a time; use one such as \"25ms\""), "{refused}");
+            assert!(
+                refused.ends_with("is not a time; use one such as \"25ms\""),
+                "{refused}"
+            );
         }
         assert!(rate("1G").is_err());
         assert!(size("1KB").is_err());

@@ -37,15 +37,32 @@ struct Shared {
 
 impl Wire {
     /// Connects two interfaces.
-    pub(crate) fn start(name: &str, taps: [Tap; 2], directions: [LinkDirection; 2]) -> io::Result<Wire> {
+    pub(crate) fn start(
+        name: &str,
+        taps: [Tap; 2],
+        directions: [LinkDirection; 2],
+    ) -> io::Result<Wire> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let shared =
-            Arc::new(Shared { directions: directions.map(Mutex::new), stop: AtomicBool::new(false), wake });
+        let shared = Arc::new(Shared {
+            directions: directions.map(Mutex::new),
+            stop: AtomicBool::new(false),
+            wake,
+        });
         let for_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new().name(format!("wire {name}")).spawn(move || {
-            Carrier { taps, clock: Clock::start(), scratch: vec![0; PACKET_BYTES_MAX] }.run(&for_thread)
-        })?;
-        Ok(Wire { shared, thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name(format!("wire {name}"))
+            .spawn(move || {
+                Carrier {
+                    taps,
+                    clock: Clock::start(),
+                    scratch: vec![0; PACKET_BYTES_MAX],
+                }
+                .run(&for_thread)
+            })?;
+        Ok(Wire {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Returns one direction: 0 is from the first end to the second, 1 the opposite direction.
@@ -67,7 +84,9 @@ impl Drop for Wire {
 
 impl Shared {
     fn link(&self, direction: usize) -> MutexGuard<'_, LinkDirection> {
-        self.directions[direction].lock().unwrap_or_else(PoisonError::into_inner)
+        self.directions[direction]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,7 +134,9 @@ impl Carrier {
     /// whether there were any.
     fn take_in(&mut self, link: &mut LinkDirection, direction: usize) -> bool {
         for taken in 0..BATCH {
-            let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };
+            let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else {
+                return taken > 0;
+            };
             link.receive(self.clock.now_ns(), &self.scratch[..bytes]);
         }
         true
@@ -124,8 +145,10 @@ impl Carrier {
     /// Sleeps until a packet is due or can be read, or until the thread has to end.
     fn sleep(&self, shared: &Shared, next_ns: Option<u64>) {
         let wait = next_ns.map(|due_ns| due_ns.saturating_sub(self.clock.now_ns()));
-        let timeout = wait
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let timeout = wait.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
         let mut watched = [
             PollFd::from_borrowed_fd(shared.wake.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.taps[0].as_fd(), PollFlags::IN),

@@ -69,7 +69,11 @@ pub struct Fitted {
 /// have little weight (Cauchy's loss), so that a transition that is too abrupt in the model does not distort
 /// all other constants. Reads and writes have different limits, so each direction needs a separate path.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
-    let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::new).collect();
+    let usable: Vec<Cell> = measured
+        .iter()
+        .filter(|one| one.is_usable())
+        .map(Cell::new)
+        .collect();
     if usable.is_empty() {
         return None;
     }
@@ -80,7 +84,11 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     // Remove constants if possible: one that another can replace, or that only slightly improves a single
     // cell, would mislead in all other conditions.
     for constant in free.clone().into_iter().rev() {
-        let others: Vec<Constant> = free.iter().copied().filter(|other| *other != constant).collect();
+        let others: Vec<Constant> = free
+            .iter()
+            .copied()
+            .filter(|other| *other != constant)
+            .collect();
         let mut without = best;
         constant.forget(&mut without);
         // A time always exists, even if it is small. A limit may not exist; the other constants may then have
@@ -94,10 +102,21 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
             (best, free) = (without, others);
         }
     }
-    let off: Vec<f64> = measured.iter().map(|one| one.modelled(&best) / one.bytes_per_s - 1.0).collect();
-    let mut sizes: Vec<f64> = off.iter().map(|off| off.abs()).filter(|off| !off.is_nan()).collect();
+    let off: Vec<f64> = measured
+        .iter()
+        .map(|one| one.modelled(&best) / one.bytes_per_s - 1.0)
+        .collect();
+    let mut sizes: Vec<f64> = off
+        .iter()
+        .map(|off| off.abs())
+        .filter(|off| !off.is_nan())
+        .collect();
     sizes.sort_by(f64::total_cmp);
-    Some(Fitted { path: best, off, median_off: sizes[sizes.len() / 2] })
+    Some(Fitted {
+        path: best,
+        off,
+        median_off: sizes[sizes.len() / 2],
+    })
 }
 
 /// The scale of the loss: an error of this size is usual. An error ten times as large counts hardly more than
@@ -118,17 +137,29 @@ fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) 
         .collect();
     let with = |values: &[f64]| {
         let mut path = *known;
-        free.iter().zip(values).for_each(|(constant, value)| constant.set(&mut path, *value));
+        free.iter()
+            .zip(values)
+            .for_each(|(constant, value)| constant.set(&mut path, *value));
         path
     };
-    let rounds = if near.is_some() { FROM_NEARBY } else { FROM_ANYWHERE };
-    with(&predict::least(&ranges, rounds, |values| loss(&with(values), cells)))
+    let rounds = if near.is_some() {
+        FROM_NEARBY
+    } else {
+        FROM_ANYWHERE
+    };
+    with(&predict::least(&ranges, rounds, |values| {
+        loss(&with(values), cells)
+    }))
 }
 
 fn loss(path: &Path, cells: &[Cell]) -> f64 {
     let of = |cell: &Cell| {
         let modelled = cell.modelled(path);
-        let Measured { bytes_per_s, rounding_per_s, .. } = cell.measured;
+        let Measured {
+            bytes_per_s,
+            rounding_per_s,
+            ..
+        } = cell.measured;
         // The distance from the nearest end of the rounding interval.
         let (low, high) = (bytes_per_s - rounding_per_s, bytes_per_s + rounding_per_s);
         let beyond = match modelled {
@@ -152,13 +183,24 @@ struct Cell {
 impl Cell {
     fn new(measured: &Measured) -> Cell {
         let demand = measured.load.map(|load| Demand::new(&measured.keys, &load));
-        Cell { measured: *measured, demand }
+        Cell {
+            measured: *measured,
+            demand,
+        }
     }
 
     /// Returns the rate of a path under the same conditions, in bytes per second.
     fn modelled(&self, path: &Path) -> f64 {
-        let Measured { round_trip_s, connections, .. } = self.measured;
-        let path = Path { round_trip_s, connections, ..*path };
+        let Measured {
+            round_trip_s,
+            connections,
+            ..
+        } = self.measured;
+        let path = Path {
+            round_trip_s,
+            connections,
+            ..*path
+        };
         match &self.demand {
             Some(demand) => demand.rate(&path),
             None => path.tcp_per_s(u32::from(connections)),
@@ -166,7 +208,9 @@ impl Cell {
     }
 
     fn exchanges_per_s(&self) -> f64 {
-        let Some(demand) = &self.demand else { return 0.0 };
+        let Some(demand) = &self.demand else {
+            return 0.0;
+        };
         demand.requests(self.measured.bytes_per_s) * f64::from(demand.exchanges())
     }
 }
@@ -220,7 +264,9 @@ impl Constant {
     /// Whether the constant is a limit, which may not exist.
     fn is_limit(self) -> bool {
         match self {
-            Constant::WindowDelay | Constant::Exchange | Constant::Command | Constant::Copy => false,
+            Constant::WindowDelay | Constant::Exchange | Constant::Command | Constant::Copy => {
+                false
+            }
             Constant::Link
             | Constant::Window
             | Constant::CommandsAtOnce
@@ -256,17 +302,23 @@ impl Constant {
             Constant::CommandsAtOnce => (1.0, seen),
             _ => (seen / BEYOND, seen * BEYOND),
         };
-        Range { start: start.unwrap_or(seen).clamp(least, most), least, most }
+        Range {
+            start: start.unwrap_or(seen).clamp(least, most),
+            least,
+            most,
+        }
     }
 
     fn most_seen(self, cells: &[Cell]) -> f64 {
         let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(1.0, f64::max);
         let on_the_way = |one: &Measured| one.bytes_per_s * one.round_trip_s.max(LEAST_TIME_S);
         match self {
-            Constant::Link | Constant::Copy | Constant::Medium => most(&|cell| cell.measured.bytes_per_s),
-            Constant::Window => {
-                most(&|cell| on_the_way(&cell.measured) / f64::from(cell.measured.connections.max(1)))
+            Constant::Link | Constant::Copy | Constant::Medium => {
+                most(&|cell| cell.measured.bytes_per_s)
             }
+            Constant::Window => most(&|cell| {
+                on_the_way(&cell.measured) / f64::from(cell.measured.connections.max(1))
+            }),
             Constant::WritesUnderWay => most(&|cell| match cell.measured.load {
                 Some(load) if load.direction == Direction::Write => on_the_way(&cell.measured),
                 _ => 0.0,

@@ -97,10 +97,28 @@ impl WriteMode {
         vec![
             WriteMode {
                 name: "unsolicited",
-                keys: Keys { initial_r2t: false, immediate_data: true, ..keys },
+                keys: Keys {
+                    initial_r2t: false,
+                    immediate_data: true,
+                    ..keys
+                },
             },
-            WriteMode { name: "immediate", keys: Keys { initial_r2t: true, immediate_data: true, ..keys } },
-            WriteMode { name: "solicited", keys: Keys { initial_r2t: true, immediate_data: false, ..keys } },
+            WriteMode {
+                name: "immediate",
+                keys: Keys {
+                    initial_r2t: true,
+                    immediate_data: true,
+                    ..keys
+                },
+            },
+            WriteMode {
+                name: "solicited",
+                keys: Keys {
+                    initial_r2t: true,
+                    immediate_data: false,
+                    ..keys
+                },
+            },
         ]
     }
 }
@@ -117,7 +135,11 @@ impl LinkLimits {
     ) -> LinkLimits {
         let block = |&bytes: &u32| {
             let read = Traffic::of_request(Direction::Read, bytes, &keys);
-            let read = if status_apart { read.with_status_apart(&keys) } else { read };
+            let read = if status_apart {
+                read.with_status_apart(&keys)
+            } else {
+                read
+            };
             let write = Traffic::of_request(Direction::Write, bytes, &keys);
             Block {
                 bytes,
@@ -137,7 +159,13 @@ impl LinkLimits {
     }
 }
 
-fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Distance) -> DistanceLimits {
+fn far(
+    link: Link,
+    keys: Keys,
+    modes: &[WriteMode],
+    blocks: &[u32],
+    asked: Distance,
+) -> DistanceLimits {
     let path = Path {
         window_bytes: asked.window_bytes.map(f64::from),
         connections: asked.connections,
@@ -146,7 +174,14 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
     let way = |direction, block_bytes, keys: &Keys| {
         // If no depth was given, the number of outstanding requests is unlimited.
         let depth = asked.depth.unwrap_or(u32::MAX);
-        let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
+        let load = Load {
+            direction,
+            block_bytes,
+            depth,
+            sessions: 1,
+            random: false,
+            durable: false,
+        };
         DirectionLimits {
             exchanges: keys.exchanges(direction, block_bytes),
             depth: link.depth(direction, block_bytes, keys, asked.round_trip_s),
@@ -154,10 +189,14 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
         }
     };
     let block = |&bytes: &u32| {
-        let writes = modes.iter().map(|mode| way(Direction::Write, bytes, &mode.keys));
+        let writes = modes
+            .iter()
+            .map(|mode| way(Direction::Write, bytes, &mode.keys));
         DistantBlock {
             bytes,
-            ways: std::iter::once(way(Direction::Read, bytes, &keys)).chain(writes).collect(),
+            ways: std::iter::once(way(Direction::Read, bytes, &keys))
+                .chain(writes)
+                .collect(),
         }
     };
     DistanceLimits {

@@ -30,7 +30,13 @@ pub const FRAMES_PER_ACK: u32 = 2;
 impl Link {
     /// Creates a link with IPv4, without VLAN tags and timestamps, as assumed in document 003.
     pub fn ethernet(bits_per_s: f64, mtu: u32) -> Link {
-        Link { bits_per_s, mtu, timestamps: false, vlan: false, ipv6: false }
+        Link {
+            bits_per_s,
+            mtu,
+            timestamps: false,
+            vlan: false,
+            ipv6: false,
+        }
     }
 
     /// Returns the line code and its rate, if a standard defines one for this link.
@@ -112,11 +118,16 @@ impl Link {
             name: self.to_string(),
             direction: direction.to_owned(),
             depth: None,
-            points: block_bytes.iter().map(|&block| (block, goodput(block).bytes_per_s)).collect(),
+            points: block_bytes
+                .iter()
+                .map(|&block| (block, goodput(block).bytes_per_s))
+                .collect(),
         };
         vec![
             curve("read", &|block| self.one_way(Direction::Read, block, &keys)),
-            curve("write", &|block| self.one_way(Direction::Write, block, &keys)),
+            curve("write", &|block| {
+                self.one_way(Direction::Write, block, &keys)
+            }),
             curve("both", &|block| self.both_ways(block, &keys)),
         ]
     }
@@ -148,7 +159,10 @@ impl Link {
     /// The PDUs follow each other without gaps and share frames, which is the best case. Acknowledgements for
     /// the opposite direction are part of the data frames.
     pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
-        self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
+        self.carries(
+            Traffic::of_request(direction, block_bytes, keys),
+            block_bytes,
+        )
     }
 
     /// As `one_way`, for commands with the given traffic.
@@ -212,7 +226,14 @@ impl Link {
         keys: &Keys,
         round_trip_s: f64,
     ) -> Option<u32> {
-        let load = Load { direction, block_bytes, depth: 1, sessions: 1, random: false, durable: false };
+        let load = Load {
+            direction,
+            block_bytes,
+            depth: 1,
+            sessions: 1,
+            random: false,
+            durable: false,
+        };
         let alone = predict(&self.path(round_trip_s), keys, &load).alone_s;
         let depth = (self.one_way(direction, block_bytes, keys).requests_per_s * alone).ceil();
         (depth >= 1.0 && depth <= f64::from(u32::MAX)).then_some(depth as u32)
@@ -222,7 +243,11 @@ impl Link {
     /// link's transmission time.
     pub fn path(self, round_trip_s: f64) -> Path {
         let payload_per_s = Some(self.payload_per_s());
-        Path { payload_per_s, copy_per_s: payload_per_s, ..Path::of_round_trip(round_trip_s) }
+        Path {
+            payload_per_s,
+            copy_per_s: payload_per_s,
+            ..Path::of_round_trip(round_trip_s)
+        }
     }
 }
 
@@ -265,7 +290,10 @@ impl Layers {
             check: 4,
             gap: 20,
         };
-        Layers { padding: FRAME_BYTES_MIN.saturating_sub(bare.frame()), ..bare }
+        Layers {
+            padding: FRAME_BYTES_MIN.saturating_sub(bare.frame()),
+            ..bare
+        }
     }
 
     /// Returns the length from the header to the check sequence.
@@ -320,7 +348,10 @@ impl LineCode {
     /// Returns the line code of a link with this rate, or `None` if no standard has this rate.
     pub fn for_rate(bits_per_s: f64) -> Option<LineCode> {
         let (_, name, factor) = CODES.iter().find(|(mbit, ..)| *mbit * 1e6 == bits_per_s)?;
-        Some(LineCode { name, bits_per_s: bits_per_s * factor })
+        Some(LineCode {
+            name,
+            bits_per_s: bits_per_s * factor,
+        })
     }
 }
 
@@ -350,50 +381,102 @@ mod tests {
 
     /// Returns a number of document 003's Appendix B, as printed.
     fn printed(metric: &str) -> String {
-        let row = published::rows()
-            .iter()
-            .find(|row| row.document == "003" && row.table.contains("Figure 10") && row.metric == metric);
+        let row = published::rows().iter().find(|row| {
+            row.document == "003" && row.table.contains("Figure 10") && row.metric == metric
+        });
         row.expect("Appendix B has it").printed.clone()
     }
 
     #[test]
     fn appendix_b_of_document_003_is_reproduced_to_its_last_digit() {
         let link = gigabit();
-        assert_eq!(link.frame_bytes().to_string(), printed("total_bytes_per_frame"));
-        assert_eq!(link.payload_bytes().to_string(), printed("data_payload_per_frame"));
-        assert_eq!(format!("{:.1}", link.frames_per_s()), printed("frames_per_second_no_acks"));
-        assert_eq!(format!("{:.2}", link.payload_per_s() / MIB), printed("data_rate_without_acks"));
-        assert_eq!(format!("{:.1}", link.frames_per_s_both_ways()), printed("frames_per_second_with_acks"));
+        assert_eq!(
+            link.frame_bytes().to_string(),
+            printed("total_bytes_per_frame")
+        );
+        assert_eq!(
+            link.payload_bytes().to_string(),
+            printed("data_payload_per_frame")
+        );
+        assert_eq!(
+            format!("{:.1}", link.frames_per_s()),
+            printed("frames_per_second_no_acks")
+        );
+        assert_eq!(
+            format!("{:.2}", link.payload_per_s() / MIB),
+            printed("data_rate_without_acks")
+        );
+        assert_eq!(
+            format!("{:.1}", link.frames_per_s_both_ways()),
+            printed("frames_per_second_with_acks")
+        );
         let both = link.payload_per_s_both_ways() / MIB;
-        assert_eq!(format!("{:.1}", both / 2.0), printed("data_rate_2_frames_per_ack"));
+        assert_eq!(
+            format!("{:.1}", both / 2.0),
+            printed("data_rate_2_frames_per_ack")
+        );
         assert_eq!(format!("{both:.2}"), printed("bidirectional_rate"));
     }
 
     #[test]
     fn tags_timestamps_and_longer_headers_cost_what_they_weigh() {
         let mib = |link: Link| format!("{:.2}", link.payload_per_s() / MIB);
-        let linux = Link { timestamps: true, ..gigabit() };
+        let linux = Link {
+            timestamps: true,
+            ..gigabit()
+        };
         assert_eq!(mib(linux), "112.23");
-        assert_eq!(mib(Link { vlan: true, ..linux }), "111.94");
-        assert_eq!(mib(Link { ipv6: true, ..gigabit() }), "111.61");
-        assert_eq!(mib(Link { mtu: 9000, ..gigabit() }), "118.18");
+        assert_eq!(
+            mib(Link {
+                vlan: true,
+                ..linux
+            }),
+            "111.94"
+        );
+        assert_eq!(
+            mib(Link {
+                ipv6: true,
+                ..gigabit()
+            }),
+            "111.61"
+        );
+        assert_eq!(
+            mib(Link {
+                mtu: 9000,
+                ..gigabit()
+            }),
+            "118.18"
+        );
         assert_eq!(mib(Link { mtu: 9000, ..linux }), "118.02");
         // The result is 218.50 if acknowledgements are padded to 64 bytes. With the timestamps option, they
         // have 70 bytes.
-        assert_eq!(format!("{:.2}", linux.payload_per_s_both_ways() / MIB), "218.09");
+        assert_eq!(
+            format!("{:.2}", linux.payload_per_s_both_ways() / MIB),
+            "218.09"
+        );
     }
 
     #[test]
     fn a_packet_with_no_room_for_data_carries_none() {
-        let link = Link { ipv6: true, ..Link::ethernet(1e9, 40) };
+        let link = Link {
+            ipv6: true,
+            ..Link::ethernet(1e9, 40)
+        };
         assert_eq!((link.payload_bytes(), link.payload_per_s()), (0, 0.0));
-        assert_eq!(link.one_way(Direction::Read, 4096, &Keys::default()).bytes_per_s, 0.0);
+        assert_eq!(
+            link.one_way(Direction::Read, 4096, &Keys::default())
+                .bytes_per_s,
+            0.0
+        );
     }
 
     #[test]
     fn a_link_is_named_as_people_name_it() {
         assert_eq!(gigabit().to_string(), "1 Gbit/s Ethernet, MTU 1500");
-        assert_eq!(Link::ethernet(100e6, 1500).to_string(), "100 Mbit/s Ethernet, MTU 1500");
+        assert_eq!(
+            Link::ethernet(100e6, 1500).to_string(),
+            "100 Mbit/s Ethernet, MTU 1500"
+        );
     }
 
     const KIB: u32 = 1024;
@@ -412,8 +495,14 @@ mod tests {
             let goodput = gigabit().one_way(Direction::Read, 256 * KIB, &keys);
             format!("{:.4}", goodput.bytes_per_s / gigabit().payload_per_s())
         };
-        assert_eq!([share(8 * KIB, false), share(8 * KIB, true)], ["0.9942", "0.9932"]);
-        assert_eq!([share(64 * KIB, false), share(256 * KIB, false)], ["0.9993", "0.9998"]);
+        assert_eq!(
+            [share(8 * KIB, false), share(8 * KIB, true)],
+            ["0.9942", "0.9932"]
+        );
+        assert_eq!(
+            [share(64 * KIB, false), share(256 * KIB, false)],
+            ["0.9993", "0.9998"]
+        );
     }
 
     #[test]
@@ -428,46 +517,78 @@ mod tests {
 
     #[test]
     fn both_ways_at_once_are_less_than_twice_one_way() {
-        let keys =
-            Keys { initiator_segment_bytes: 256 * KIB, target_segment_bytes: 256 * KIB, ..Keys::default() };
-        let one = gigabit().one_way(Direction::Read, 256 * KIB, &keys).bytes_per_s;
+        let keys = Keys {
+            initiator_segment_bytes: 256 * KIB,
+            target_segment_bytes: 256 * KIB,
+            ..Keys::default()
+        };
+        let one = gigabit()
+            .one_way(Direction::Read, 256 * KIB, &keys)
+            .bytes_per_s;
         let both = gigabit().both_ways(256 * KIB, &keys);
         let payload = gigabit().payload_per_s_both_ways();
         assert!(
-            both.bytes_per_s < 2.0 * one && both.bytes_per_s < payload && both.bytes_per_s > 0.999 * payload
+            both.bytes_per_s < 2.0 * one
+                && both.bytes_per_s < payload
+                && both.bytes_per_s > 0.999 * payload
         );
         assert!(both.back > 0.999);
     }
 
     #[test]
     fn so_many_commands_fill_a_link_and_one_less_does_not() {
-        let solicited = Keys { immediate_data: false, ..Keys::default() };
+        let solicited = Keys {
+            immediate_data: false,
+            ..Keys::default()
+        };
         for (direction, keys, block) in [
             (Direction::Read, Keys::default(), 4 * KIB),
             (Direction::Write, Keys::default(), 64 * KIB),
             (Direction::Write, solicited, 8 * KIB),
         ] {
-            let depth = gigabit().depth(direction, block, &keys, 0.05).expect("a depth");
+            let depth = gigabit()
+                .depth(direction, block, &keys, 0.05)
+                .expect("a depth");
             let full = gigabit().one_way(direction, block, &keys).bytes_per_s;
             let at = |depth| {
-                let load =
-                    Load { direction, block_bytes: block, depth, sessions: 1, random: false, durable: false };
+                let load = Load {
+                    direction,
+                    block_bytes: block,
+                    depth,
+                    sessions: 1,
+                    random: false,
+                    durable: false,
+                };
                 predict(&gigabit().path(0.05), &keys, &load).bytes_per_s
             };
-            assert!(at(depth) > 0.999_999 * full, "{depth}: {} {full}", at(depth));
+            assert!(
+                at(depth) > 0.999_999 * full,
+                "{depth}: {} {full}",
+                at(depth)
+            );
             assert!(at(depth - 1) < full, "{depth}: {} {full}", at(depth - 1));
         }
     }
 
     #[test]
     fn a_solicited_write_needs_twice_the_depth() {
-        let solicited = Keys { immediate_data: false, ..Keys::default() };
-        let depth = |keys: &Keys| gigabit().depth(Direction::Write, 4 * KIB, keys, 0.05).expect("a depth");
+        let solicited = Keys {
+            immediate_data: false,
+            ..Keys::default()
+        };
+        let depth = |keys: &Keys| {
+            gigabit()
+                .depth(Direction::Write, 4 * KIB, keys, 0.05)
+                .expect("a depth")
+        };
         // The depth is not quite doubled: with the header of the Data-Out, the link carries fewer commands
         // per second.
         let times = f64::from(depth(&solicited)) / f64::from(depth(&Keys::default()));
         assert!((1.97..2.0).contains(&times), "{times}");
-        assert_eq!(Link::ethernet(0.0, 1500).depth(Direction::Read, 4096, &solicited, 0.0), None);
+        assert_eq!(
+            Link::ethernet(0.0, 1500).depth(Direction::Read, 4096, &solicited, 0.0),
+            None
+        );
     }
 
     #[test]
@@ -481,21 +602,36 @@ mod tests {
         let ack = |link: Link| (link.ack_layers().padding, link.ack_bytes());
         assert_eq!(ack(link), (6, 84));
         assert_eq!(ack(Link { vlan: true, ..link }), (2, 84));
-        assert_eq!(ack(Link { timestamps: true, ..link }), (0, 90));
+        assert_eq!(
+            ack(Link {
+                timestamps: true,
+                ..link
+            }),
+            (0, 90)
+        );
         assert_eq!(ack(Link { ipv6: true, ..link }), (0, 98));
     }
 
     #[test]
     fn the_parts_are_the_whole() {
-        let link = Link { vlan: true, ipv6: true, timestamps: true, ..Link::ethernet(25e9, 9000) };
+        let link = Link {
+            vlan: true,
+            ipv6: true,
+            timestamps: true,
+            ..Link::ethernet(25e9, 9000)
+        };
         let frame = link.data_layers();
-        assert_eq!((frame.payload, frame.overhead(), frame.on_the_wire()), (8928, 114, 9042));
+        assert_eq!(
+            (frame.payload, frame.overhead(), frame.on_the_wire()),
+            (8928, 114, 9042)
+        );
     }
 
     #[test]
     fn the_rates_on_the_wire_are_the_standards() {
-        let rate =
-            |gbit: f64| LineCode::for_rate(gbit * 1e9).map(|code| format!("{}", code.bits_per_s / 1e9));
+        let rate = |gbit: f64| {
+            LineCode::for_rate(gbit * 1e9).map(|code| format!("{}", code.bits_per_s / 1e9))
+        };
         assert_eq!(rate(1.0).as_deref(), Some("1.25"));
         assert_eq!(rate(10.0).as_deref(), Some("10.3125"));
         assert_eq!(rate(400.0).as_deref(), Some("425"));

@@ -68,7 +68,9 @@ impl Path {
 
     /// Returns the rate of one window per round trip for each of this number of connections.
     pub(super) fn window_per_s(&self, connections: u32) -> f64 {
-        let each = self.window_bytes.map(|window| window / (self.round_trip_s + self.window_delay_s));
+        let each = self
+            .window_bytes
+            .map(|window| window / (self.round_trip_s + self.window_delay_s));
         each.map_or(f64::INFINITY, |each| each * f64::from(connections.max(1)))
     }
 }
@@ -163,7 +165,9 @@ impl Keys {
     /// Returns the amount of data in the command PDU of a write of this length.
     pub fn immediate_bytes(&self, block_bytes: u32) -> u32 {
         match self.immediate_data {
-            true => block_bytes.min(self.first_burst_bytes).min(self.target_segment_bytes),
+            true => block_bytes
+                .min(self.first_burst_bytes)
+                .min(self.target_segment_bytes),
             false => 0,
         }
     }
@@ -189,7 +193,11 @@ impl Keys {
     pub fn exchanges(&self, direction: Direction, block_bytes: u32) -> u32 {
         match direction {
             Direction::Read => 1,
-            Direction::Write => 1 + self.r2ts(block_bytes).div_ceil(u32::from(self.outstanding_r2ts).max(1)),
+            Direction::Write => {
+                1 + self
+                    .r2ts(block_bytes)
+                    .div_ceil(u32::from(self.outstanding_r2ts).max(1))
+            }
         }
     }
 }
@@ -224,11 +232,16 @@ impl FromStr for LinkRate {
             ));
         }
         let ends = ["bit/s", "bits/s", "bps", "b/s", ""];
-        let bare = ends.iter().find_map(|end| text.strip_suffix(end)).unwrap_or(text);
-        let unit =
-            UNITS.iter().find(|(unit, _)| bare.ends_with(unit) || (*unit == "k" && bare.ends_with('K')));
-        let (digits, unit) =
-            unit.map_or((bare, 1.0), |(unit, factor)| (&bare[..bare.len() - unit.len()], *factor));
+        let bare = ends
+            .iter()
+            .find_map(|end| text.strip_suffix(end))
+            .unwrap_or(text);
+        let unit = UNITS
+            .iter()
+            .find(|(unit, _)| bare.ends_with(unit) || (*unit == "k" && bare.ends_with('K')));
+        let (digits, unit) = unit.map_or((bare, 1.0), |(unit, factor)| {
+            (&bare[..bare.len() - unit.len()], *factor)
+        });
         let is_plain = digits.chars().all(|c| c.is_ascii_digit() || c == '.');
         let number: Option<f64> = digits.parse().ok().filter(|_| is_plain);
         let Some(number) = number else {
@@ -291,7 +304,10 @@ impl Traffic {
 
     /// Returns this traffic with a separate response PDU.
     pub fn with_status_apart(self, keys: &Keys) -> Traffic {
-        Traffic { to_initiator: self.to_initiator + header(keys), ..self }
+        Traffic {
+            to_initiator: self.to_initiator + header(keys),
+            ..self
+        }
     }
 
     /// Returns the sum of the traffic of two commands.
@@ -322,7 +338,10 @@ fn write(block_bytes: u32, keys: &Keys) -> Traffic {
         .map(|(burst, times)| times * pdus(burst, keys.target_segment_bytes, keys))
         .sum();
     let r2ts = u64::from(keys.r2ts(block_bytes));
-    Traffic { to_target: command + unsolicited + solicited, to_initiator: (r2ts + 1) * header(keys) }
+    Traffic {
+        to_target: command + unsolicited + solicited,
+        to_initiator: (r2ts + 1) * header(keys),
+    }
 }
 
 /// Divides data into bursts: returns the number of full bursts, and a last one with the rest. A PDU never
@@ -330,9 +349,12 @@ fn write(block_bytes: u32, keys: &Keys) -> Traffic {
 fn bursts(bytes: u32, burst_bytes: u32) -> impl Iterator<Item = (u32, u64)> {
     let burst_bytes = burst_bytes.max(1);
     let rest = bytes % burst_bytes;
-    [(burst_bytes, u64::from(bytes / burst_bytes)), (rest, u64::from(rest > 0))]
-        .into_iter()
-        .filter(|(_, times)| *times > 0)
+    [
+        (burst_bytes, u64::from(bytes / burst_bytes)),
+        (rest, u64::from(rest > 0)),
+    ]
+    .into_iter()
+    .filter(|(_, times)| *times > 0)
 }
 
 /// Returns the bytes of data in PDUs of up to `segment_bytes`.
@@ -340,7 +362,11 @@ fn pdus(bytes: u32, segment_bytes: u32, keys: &Keys) -> u64 {
     let segment_bytes = segment_bytes.max(1);
     let rest = bytes % segment_bytes;
     let full = u64::from(bytes / segment_bytes) * (header(keys) + data(segment_bytes, keys));
-    full + if rest > 0 { header(keys) + data(rest, keys) } else { 0 }
+    full + if rest > 0 {
+        header(keys) + data(rest, keys)
+    } else {
+        0
+    }
 }
 
 fn header(keys: &Keys) -> u64 {
@@ -349,7 +375,11 @@ fn header(keys: &Keys) -> u64 {
 
 /// Returns the length of a data segment with its padding and digest. A PDU without data has neither.
 fn data(bytes: u32, keys: &Keys) -> u64 {
-    let digest = if keys.data_digest && bytes > 0 { DIGEST_BYTES } else { 0 };
+    let digest = if keys.data_digest && bytes > 0 {
+        DIGEST_BYTES
+    } else {
+        0
+    };
     u64::from(bytes).next_multiple_of(u64::from(PADDED_TO_BYTES)) + digest
 }
 
@@ -362,10 +392,17 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_what_it_may_not_send_unasked() {
-        let solicited = Keys { immediate_data: false, ..Keys::default() };
+        let solicited = Keys {
+            immediate_data: false,
+            ..Keys::default()
+        };
         let immediate = Keys::default();
-        let unsolicited = Keys { initial_r2t: false, ..Keys::default() };
-        let exchanges = |keys: Keys| [4, 8, 64, 256].map(|kib| keys.exchanges(Direction::Write, kib * KIB));
+        let unsolicited = Keys {
+            initial_r2t: false,
+            ..Keys::default()
+        };
+        let exchanges =
+            |keys: Keys| [4, 8, 64, 256].map(|kib| keys.exchanges(Direction::Write, kib * KIB));
         assert_eq!(exchanges(solicited), [2, 2, 2, 2]);
         assert_eq!(exchanges(immediate), [1, 1, 2, 2]);
         assert_eq!(exchanges(unsolicited), [1, 1, 1, 2]);
@@ -374,21 +411,42 @@ mod tests {
 
     #[test]
     fn immediate_data_fit_into_the_targets_pdu_and_the_first_burst() {
-        let keys = Keys { target_segment_bytes: 4096, first_burst_bytes: 2048, ..Keys::default() };
+        let keys = Keys {
+            target_segment_bytes: 4096,
+            first_burst_bytes: 2048,
+            ..Keys::default()
+        };
         assert_eq!(keys.immediate_bytes(512), 512);
         assert_eq!(keys.immediate_bytes(65_536), 2048);
-        let keys = Keys { first_burst_bytes: 65_536, ..keys };
+        let keys = Keys {
+            first_burst_bytes: 65_536,
+            ..keys
+        };
         assert_eq!(keys.immediate_bytes(65_536), 4096);
     }
 
     #[test]
     fn several_r2ts_at_once_are_one_wait() {
-        let keys = Keys { max_burst_bytes: 8192, immediate_data: false, ..Keys::default() };
+        let keys = Keys {
+            max_burst_bytes: 8192,
+            immediate_data: false,
+            ..Keys::default()
+        };
         assert_eq!(keys.exchanges(Direction::Write, 65_536), 9);
-        let keys = Keys { outstanding_r2ts: 4, ..keys };
-        assert_eq!((keys.r2ts(65_536), keys.exchanges(Direction::Write, 65_536)), (8, 3));
+        let keys = Keys {
+            outstanding_r2ts: 4,
+            ..keys
+        };
+        assert_eq!(
+            (keys.r2ts(65_536), keys.exchanges(Direction::Write, 65_536)),
+            (8, 3)
+        );
         // Such values cannot be negotiated, but must not cause a panic.
-        let nonsense = Keys { max_burst_bytes: 0, outstanding_r2ts: 0, ..keys };
+        let nonsense = Keys {
+            max_burst_bytes: 0,
+            outstanding_r2ts: 0,
+            ..keys
+        };
         assert_eq!(nonsense.exchanges(Direction::Write, 512), 513);
     }
 
@@ -399,11 +457,28 @@ mod tests {
     #[test]
     fn what_is_no_rate_of_a_link_is_refused_with_one() {
         for text in ["", "G", "fast", "1X", "1.2.3G", "-1G", "1e9", "infG", "NaN"] {
-            assert!(rate(text).expect_err("a mistake").contains("such as 1G, 100M or 2.5Gbit/s"), "{text}");
+            assert!(
+                rate(text)
+                    .expect_err("a mistake")
+                    .contains("such as 1G, 100M or 2.5Gbit/s"),
+                "{text}"
+            );
         }
-        assert!(rate("125MB/s").expect_err("a mistake").contains("is in bytes"));
-        assert!(rate("1").expect_err("a mistake").ends_with("use 10kbit/s to 10Tbit/s"));
-        assert!(rate("11T").expect_err("a mistake").ends_with("use 10kbit/s to 10Tbit/s"));
+        assert!(
+            rate("125MB/s")
+                .expect_err("a mistake")
+                .contains("is in bytes")
+        );
+        assert!(
+            rate("1")
+                .expect_err("a mistake")
+                .ends_with("use 10kbit/s to 10Tbit/s")
+        );
+        assert!(
+            rate("11T")
+                .expect_err("a mistake")
+                .ends_with("use 10kbit/s to 10Tbit/s")
+        );
     }
 
     #[test]
@@ -432,34 +507,84 @@ mod tests {
     fn a_read_is_a_command_and_its_data() {
         let keys = Keys::default();
         let read = Traffic::of_request(Direction::Read, 65_536, &keys);
-        assert_eq!(read, Traffic { to_target: 48, to_initiator: 65_536 + 8 * 48 });
+        assert_eq!(
+            read,
+            Traffic {
+                to_target: 48,
+                to_initiator: 65_536 + 8 * 48
+            }
+        );
         assert_eq!(read.with_status_apart(&keys).to_initiator, 65_536 + 9 * 48);
         // A PDU ends where a burst ends: 20 KiB in bursts of 12 KiB and PDUs of up to 8 KiB are 8 + 4 + 8
         // KiB.
-        let keys = Keys { max_burst_bytes: 12 << 10, ..keys };
-        assert_eq!(Traffic::of_request(Direction::Read, 20 << 10, &keys).to_initiator, (20 << 10) + 3 * 48);
+        let keys = Keys {
+            max_burst_bytes: 12 << 10,
+            ..keys
+        };
+        assert_eq!(
+            Traffic::of_request(Direction::Read, 20 << 10, &keys).to_initiator,
+            (20 << 10) + 3 * 48
+        );
     }
 
     #[test]
     fn a_write_begins_in_its_command_and_goes_on_when_it_is_asked_to() {
         let keys = Keys::default();
         let short = Traffic::of_request(Direction::Write, 4096, &keys);
-        assert_eq!(short, Traffic { to_target: 48 + 4096, to_initiator: 48 });
+        assert_eq!(
+            short,
+            Traffic {
+                to_target: 48 + 4096,
+                to_initiator: 48
+            }
+        );
         // 8 KiB in the command, and then 7 Data-Outs for one R2T.
         let long = Traffic::of_request(Direction::Write, 65_536, &keys);
-        assert_eq!(long, Traffic { to_target: 65_536 + 8 * 48, to_initiator: 2 * 48 });
-        let solicited = Keys { immediate_data: false, max_burst_bytes: 8192, ..keys };
+        assert_eq!(
+            long,
+            Traffic {
+                to_target: 65_536 + 8 * 48,
+                to_initiator: 2 * 48
+            }
+        );
+        let solicited = Keys {
+            immediate_data: false,
+            max_burst_bytes: 8192,
+            ..keys
+        };
         let long = Traffic::of_request(Direction::Write, 65_536, &solicited);
-        assert_eq!(long, Traffic { to_target: 65_536 + 9 * 48, to_initiator: 9 * 48 });
+        assert_eq!(
+            long,
+            Traffic {
+                to_target: 65_536 + 9 * 48,
+                to_initiator: 9 * 48
+            }
+        );
     }
 
     #[test]
     fn digests_and_padding_are_counted_where_they_are() {
-        let keys = Keys { header_digest: true, data_digest: true, ..Keys::default() };
+        let keys = Keys {
+            header_digest: true,
+            data_digest: true,
+            ..Keys::default()
+        };
         let read = Traffic::of_request(Direction::Read, 510, &keys);
-        assert_eq!(read, Traffic { to_target: 52, to_initiator: 52 + 512 + 4 });
+        assert_eq!(
+            read,
+            Traffic {
+                to_target: 52,
+                to_initiator: 52 + 512 + 4
+            }
+        );
         let write = Traffic::of_request(Direction::Write, 16_384, &keys);
-        assert_eq!(write, Traffic { to_target: 16_384 + 2 * (52 + 4), to_initiator: 2 * 52 });
+        assert_eq!(
+            write,
+            Traffic {
+                to_target: 16_384 + 2 * (52 + 4),
+                to_initiator: 2 * 52
+            }
+        );
     }
 
     #[test]
@@ -470,8 +595,16 @@ mod tests {
             initiator_segment_bytes: 0,
             ..Keys::default()
         };
-        assert!(Traffic::of_request(Direction::Write, u32::MAX, &keys).to_target > u64::from(u32::MAX));
-        assert!(Traffic::of_request(Direction::Read, u32::MAX, &keys).to_initiator > u64::from(u32::MAX));
-        assert_eq!(Traffic::of_request(Direction::Read, 0, &keys).to_initiator, 0);
+        assert!(
+            Traffic::of_request(Direction::Write, u32::MAX, &keys).to_target > u64::from(u32::MAX)
+        );
+        assert!(
+            Traffic::of_request(Direction::Read, u32::MAX, &keys).to_initiator
+                > u64::from(u32::MAX)
+        );
+        assert_eq!(
+            Traffic::of_request(Direction::Read, 0, &keys).to_initiator,
+            0
+        );
     }
 }

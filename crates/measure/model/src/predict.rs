@@ -34,7 +34,10 @@ impl Prediction {
 
     /// Returns a single limit, if it is known.
     pub fn term(&self, term: Term) -> Option<f64> {
-        self.terms.iter().find(|(other, _)| *other == term).map(|(_, bytes_per_s)| *bytes_per_s)
+        self.terms
+            .iter()
+            .find(|(other, _)| *other == term)
+            .map(|(_, bytes_per_s)| *bytes_per_s)
     }
 }
 
@@ -80,7 +83,9 @@ impl Demand {
 
     /// Returns the lowest limit of a path, in bytes per second.
     pub(super) fn rate(&self, path: &Path) -> f64 {
-        self.limits(path).into_iter().fold(f64::INFINITY, |least, (_, limit)| least.min(limit))
+        self.limits(path)
+            .into_iter()
+            .fold(f64::INFINITY, |least, (_, limit)| least.min(limit))
     }
 
     /// Returns every limit of a path, in bytes per second. An unknown limit is infinite.
@@ -99,33 +104,52 @@ impl Demand {
         };
         [
             (Term::Link, or_none(path.payload_per_s) * self.data_share),
-            (Term::Window, path.window_per_s(connections) * self.data_share),
+            (
+                Term::Window,
+                path.window_per_s(connections) * self.data_share,
+            ),
             (Term::Depth, sessions * depth * block / self.alone(path)),
-            (Term::WritesUnderWay, or_none(under_way) * sessions / (path.round_trip_s + path.exchange_s)),
-            (Term::Exchanges, or_none(path.exchanges_per_s) * block / f64::from(self.exchanges)),
+            (
+                Term::WritesUnderWay,
+                or_none(under_way) * sessions / (path.round_trip_s + path.exchange_s),
+            ),
+            (
+                Term::Exchanges,
+                or_none(path.exchanges_per_s) * block / f64::from(self.exchanges),
+            ),
             (Term::Medium, or_none(path.medium_per_s)),
         ]
     }
 
     /// Returns the time of a single request, in seconds.
     fn alone(&self, path: &Path) -> f64 {
-        let data = path.copy_per_s.map_or(0.0, |copy| f64::from(self.load.block_bytes) / copy);
+        let data = path
+            .copy_per_s
+            .map_or(0.0, |copy| f64::from(self.load.block_bytes) / copy);
         f64::from(self.exchanges) * (path.round_trip_s + path.exchange_s) + path.command_s + data
     }
 
     /// Returns the prediction from these limits of a path.
     pub(super) fn on(&self, path: &Path, limits: [(Term, f64); 6]) -> Prediction {
-        let mut terms: Vec<(Term, f64)> =
-            limits.into_iter().filter(|(_, bytes_per_s)| bytes_per_s.is_finite()).collect();
+        let mut terms: Vec<(Term, f64)> = limits
+            .into_iter()
+            .filter(|(_, bytes_per_s)| bytes_per_s.is_finite())
+            .collect();
         terms.sort_by(|one, other| one.1.total_cmp(&other.1));
-        let bytes_per_s = terms.first().map_or(f64::INFINITY, |(_, bytes_per_s)| *bytes_per_s);
+        let bytes_per_s = terms
+            .first()
+            .map_or(f64::INFINITY, |(_, bytes_per_s)| *bytes_per_s);
         let alone_s = self.alone(path);
         let under_way = f64::from(self.load.depth.max(1)) * f64::from(self.load.sessions.max(1));
         let shared_s = under_way * f64::from(self.load.block_bytes) / bytes_per_s;
         Prediction {
             bytes_per_s,
             // A load without data has no rate; its requests take the time of a single request.
-            latency_s: if shared_s.is_finite() { shared_s.max(alone_s) } else { alone_s },
+            latency_s: if shared_s.is_finite() {
+                shared_s.max(alone_s)
+            } else {
+                alone_s
+            },
             alone_s,
             exchanges: self.exchanges,
             terms,
@@ -142,7 +166,11 @@ impl Demand {
 pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability) -> Prediction {
     let sessions = f64::from(load.sessions.max(1));
     let alike = sessions * law.at(1.0);
-    let share = if alike > 0.0 { law.at(sessions) / alike } else { 1.0 };
+    let share = if alike > 0.0 {
+        law.at(sessions) / alike
+    } else {
+        1.0
+    };
     let demand = Demand::new(keys, load);
     let shrunk = demand.limits(path).map(|(term, limit)| match term {
         Term::Depth | Term::WritesUnderWay | Term::Exchanges => (term, limit * share),
@@ -184,20 +212,32 @@ const SAME: f64 = 1e-12;
 
 /// Returns the minimum of `cost`, as found in this number of rounds.
 pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    let bounds: Vec<(f64, f64)> = ranges.iter().map(|range| (range.least.ln(), range.most.ln())).collect();
+    let bounds: Vec<(f64, f64)> = ranges
+        .iter()
+        .map(|range| (range.least.ln(), range.most.ln()))
+        .collect();
     let cost = |place: &[f64]| {
         let values: Vec<f64> = place.iter().map(|x| x.exp()).collect();
         let cost = cost(&values);
         if cost.is_nan() { f64::INFINITY } else { cost }
     };
-    let mut best: Vec<f64> =
-        ranges.iter().zip(&bounds).map(|(range, (low, high))| range.start.ln().clamp(*low, *high)).collect();
+    let mut best: Vec<f64> = ranges
+        .iter()
+        .zip(&bounds)
+        .map(|(range, (low, high))| range.start.ln().clamp(*low, *high))
+        .collect();
     let mut found = cost(&best);
     for round in 0..rounds {
         let before = found;
         (best, found) = along_the_axes(best, found, &bounds, &cost);
         // The simplex becomes smaller in each round: the first ones explore, and the last ones converge.
-        (best, found) = simplex(&best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
+        (best, found) = simplex(
+            &best,
+            found,
+            0.5 / f64::powi(3.0, round as i32),
+            &bounds,
+            &cost,
+        );
         if before.is_finite() && before - found <= SAME * before.abs() {
             break;
         }
@@ -223,8 +263,10 @@ fn along_the_axes(
                     (best, found) = (tried, value);
                 }
             }
-            (low, high) =
-                ((best[axis] - width).max(bounds[axis].0), (best[axis] + width).min(bounds[axis].1));
+            (low, high) = (
+                (best[axis] - width).max(bounds[axis].0),
+                (best[axis] + width).min(bounds[axis].1),
+            );
         }
     }
     (best, found)
@@ -239,7 +281,11 @@ fn simplex(
 ) -> (Vec<f64>, f64) {
     let dimensions = start.len();
     let held = |place: Vec<f64>| -> (Vec<f64>, f64) {
-        let place: Vec<f64> = place.iter().zip(bounds).map(|(x, (low, high))| x.clamp(*low, *high)).collect();
+        let place: Vec<f64> = place
+            .iter()
+            .zip(bounds)
+            .map(|(x, (low, high))| x.clamp(*low, *high))
+            .collect();
         let value = cost(&place);
         (place, value)
     };
@@ -247,7 +293,11 @@ fn simplex(
     for axis in 0..dimensions {
         let mut corner = start.to_vec();
         // If the corner would be outside the bounds, move it inward.
-        let inward = if corner[axis] + size > bounds[axis].1 { -size } else { size };
+        let inward = if corner[axis] + size > bounds[axis].1 {
+            -size
+        } else {
+            size
+        };
         corner[axis] += inward;
         corners.push(held(corner));
     }
@@ -259,19 +309,31 @@ fn simplex(
         }
         let middle: Vec<f64> = (0..dimensions)
             .map(|axis| {
-                corners[..dimensions].iter().map(|(place, _)| place[axis]).sum::<f64>() / dimensions as f64
+                corners[..dimensions]
+                    .iter()
+                    .map(|(place, _)| place[axis])
+                    .sum::<f64>()
+                    / dimensions as f64
             })
             .collect();
         // A point on the line from the worst corner through the centre of the others: 1 reflects the corner,
         // 2 expands beyond the reflection, -0.5 contracts towards the centre.
         let beyond = |by: f64, from: &[f64]| -> Vec<f64> {
-            middle.iter().zip(from).map(|(middle, from)| middle + by * (middle - from)).collect()
+            middle
+                .iter()
+                .zip(from)
+                .map(|(middle, from)| middle + by * (middle - from))
+                .collect()
         };
         let from = corners[dimensions].0.clone();
         let mirrored = held(beyond(1.0, &from));
         let better = if mirrored.1 < best {
             let further = held(beyond(2.0, &from));
-            Some(if further.1 < mirrored.1 { further } else { mirrored })
+            Some(if further.1 < mirrored.1 {
+                further
+            } else {
+                mirrored
+            })
         } else if mirrored.1 < corners[dimensions - 1].1 {
             Some(mirrored)
         } else {
@@ -283,7 +345,12 @@ fn simplex(
             None => {
                 let nearest = corners[0].0.clone();
                 for corner in &mut corners[1..] {
-                    let halfway = corner.0.iter().zip(&nearest).map(|(x, best)| (x + best) / 2.0).collect();
+                    let halfway = corner
+                        .0
+                        .iter()
+                        .zip(&nearest)
+                        .map(|(x, best)| (x + best) / 2.0)
+                        .collect();
                     *corner = held(halfway);
                 }
             }
@@ -302,19 +369,36 @@ mod tests {
 
     fn load(sessions: u16) -> Load {
         let direction = Direction::Read;
-        Load { direction, block_bytes: 4096, depth: 1, sessions, random: true, durable: false }
+        Load {
+            direction,
+            block_bytes: 4096,
+            depth: 1,
+            sessions,
+            random: true,
+            durable: false,
+        }
     }
 
     fn path() -> Path {
-        Path { payload_per_s: Some(100e6), command_s: 100e-6, ..Path::of_round_trip(0.0) }
+        Path {
+            payload_per_s: Some(100e6),
+            command_s: 100e-6,
+            ..Path::of_round_trip(0.0)
+        }
     }
 
     #[test]
     fn sessions_that_share_a_thread_gain_less_and_less() {
         // A single session has 10,000 requests per second, and a fifth of the work is serial.
-        let law = Scalability { one: 1e4, contention: 0.2, coherency: 0.0, off_percent: 0.0 };
+        let law = Scalability {
+            one: 1e4,
+            contention: 0.2,
+            coherency: 0.0,
+            off_percent: 0.0,
+        };
         let iops = |sessions| {
-            predict_sessions(&path(), &Keys::default(), &load(sessions), &law).requests_per_s(&load(sessions))
+            predict_sessions(&path(), &Keys::default(), &load(sessions), &law)
+                .requests_per_s(&load(sessions))
         };
         assert!((iops(1) / 1e4 - 1.0).abs() < 1e-9);
         assert!((iops(2) / (1e4 * 2.0 / 1.2) - 1.0).abs() < 1e-9);
@@ -334,7 +418,11 @@ mod tests {
         }
     }
 
-    const WIDE: Range = Range { start: 1.0, least: 1e-6, most: 1e6 };
+    const WIDE: Range = Range {
+        start: 1.0,
+        least: 1e-6,
+        most: 1e6,
+    };
 
     #[test]
     fn the_bottom_of_a_bent_valley_is_found() {
@@ -344,13 +432,22 @@ mod tests {
             (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2)
         };
         let found = least(&[WIDE, WIDE], FROM_ANYWHERE, cost);
-        assert!(found.iter().all(|value| (value / 1f64.exp() - 1.0).abs() < 1e-3), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|value| (value / 1f64.exp() - 1.0).abs() < 1e-3),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_plain_leaves_the_start_and_nothing_leaves_the_range() {
         assert_eq!(least(&[WIDE], FROM_ANYWHERE, |_| 1.0), [1.0]);
-        let narrow = Range { start: 5.0, least: 2.0, most: 8.0 };
+        let narrow = Range {
+            start: 5.0,
+            least: 2.0,
+            most: 8.0,
+        };
         let found = least(&[narrow], FROM_ANYWHERE, |values| values[0]);
         assert!((found[0] - 2.0).abs() < 1e-9, "{found:?}");
         let found = least(&[narrow], FROM_ANYWHERE, |_| f64::NAN);

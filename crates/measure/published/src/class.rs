@@ -143,7 +143,9 @@ pub fn comparable(conditions: &Conditions) -> impl Iterator<Item = &'static Row>
 
 impl Row {
     fn is_comparable(&self, conditions: &Conditions) -> bool {
-        let Some(class) = &self.class else { return false };
+        let Some(class) = &self.class else {
+            return false;
+        };
         class.path.is_network() == conditions.path.is_network()
             && (class.medium == Medium::Unstated || conditions.media.contains(&class.medium))
             && (class.level == Level::Unstated || class.level == conditions.level)
@@ -181,48 +183,99 @@ mod tests {
 
     fn found(conditions: &Conditions) -> Vec<(&'static str, &'static str)> {
         let rates = comparable(conditions).filter(|row| row.bytes_per_s().is_some());
-        rates.map(|row| (row.table.as_str(), row.printed.as_str())).collect()
+        rates
+            .map(|row| (row.table.as_str(), row.printed.as_str()))
+            .collect()
     }
 
     #[test]
     fn a_lun_is_compared_only_with_storage_over_a_network() {
-        let of_000: Vec<_> = comparable(&dpmeter(262_144)).filter(|row| row.document == "000").collect();
+        let of_000: Vec<_> = comparable(&dpmeter(262_144))
+            .filter(|row| row.document == "000")
+            .collect();
         let printed: Vec<&str> = of_000.iter().map(|row| row.printed.as_str()).collect();
         assert_eq!(printed, ["10.2", "9.2", "28.2", "9.2", "34.1", "29.0"]);
         // Table 4 has 1,265.664 MB/s for a RAM drive without iSCSI.
-        assert!(of_000.iter().all(|row| row.class.as_ref().is_some_and(|class| class.path == Path::Iscsi)));
+        assert!(of_000.iter().all(|row| {
+            row.class
+                .as_ref()
+                .is_some_and(|class| class.path == Path::Iscsi)
+        }));
     }
 
     #[test]
     fn every_condition_of_a_class_selects_rows() {
-        let ram = Conditions { path: Path::Local, media: &[Medium::Ram], ..dpmeter(262_144) };
+        let ram = Conditions {
+            path: Path::Local,
+            media: &[Medium::Ram],
+            ..dpmeter(262_144)
+        };
         assert_eq!(found(&ram), [("Table 4", "1265.664")]);
-        let drive = Conditions { media: &[Medium::Drive], ..ram.clone() };
+        let drive = Conditions {
+            media: &[Medium::Drive],
+            ..ram.clone()
+        };
         assert_eq!(found(&drive), [("Table 4", "58.624"), ("Table 7", "86.3")]);
-        let random = Conditions { random_percent: Some(100), ..drive };
+        let random = Conditions {
+            random_percent: Some(100),
+            ..drive
+        };
         assert_eq!(found(&random), [("Table 7", "56.8")]);
 
-        let cached = Conditions { level: Level::Cached, ..dpmeter(65_536) };
+        let cached = Conditions {
+            level: Level::Cached,
+            ..dpmeter(65_536)
+        };
         let table_1 = ("Table 1", "74.2");
         assert!(found(&cached).contains(&table_1) && !found(&dpmeter(65_536)).contains(&table_1));
 
-        let patterns = Conditions { outstanding: 64, ..dpmeter(32_768) };
+        let patterns = Conditions {
+            outstanding: 64,
+            ..dpmeter(32_768)
+        };
         assert_eq!(found(&patterns), [("Test 001", "55.058866")]);
-        let three = Conditions { clients: 3, ..patterns };
+        let three = Conditions {
+            clients: 3,
+            ..patterns
+        };
         assert_eq!(found(&three), [("Test 007", "51.955641")]);
-        let one_of_three = Conditions { scope: Scope::Share, ..three };
+        let one_of_three = Conditions {
+            scope: Scope::Share,
+            ..three
+        };
         assert_eq!(found(&one_of_three).len(), 3);
-        let among_others = Conditions { load: Load::Different, ..one_of_three };
-        assert_eq!(found(&among_others), [("Test 008", "4.115037"), ("Test 008", "4.518114")]);
-        let mixed = Conditions { direction: Direction::Mixed, read_percent: Some(50), ..dpmeter(32_768) };
-        assert_eq!(found(&Conditions { outstanding: 64, ..mixed }), [("Test 001", "22.040195")]);
+        let among_others = Conditions {
+            load: Load::Different,
+            ..one_of_three
+        };
+        assert_eq!(
+            found(&among_others),
+            [("Test 008", "4.115037"), ("Test 008", "4.518114")]
+        );
+        let mixed = Conditions {
+            direction: Direction::Mixed,
+            read_percent: Some(50),
+            ..dpmeter(32_768)
+        };
+        assert_eq!(
+            found(&Conditions {
+                outstanding: 64,
+                ..mixed
+            }),
+            [("Test 001", "22.040195")]
+        );
     }
 
     /// Figures 4 to 6 of document 003 are about ranges of lengths: "for 64 KB and larger".
     #[test]
     fn a_number_about_a_range_is_comparable_with_each_of_its_lengths() {
         let found = |direction, read_percent, block_bytes| {
-            let conditions = Conditions { outstanding: 6, direction, read_percent, ..dpmeter(block_bytes) };
+            let conditions = Conditions {
+                outstanding: 6,
+                direction,
+                read_percent,
+                ..dpmeter(block_bytes)
+            };
             found(&conditions).first().map(|(table, _)| *table)
         };
         let both = |block_bytes| found(Direction::Bidirectional, None, block_bytes);
@@ -231,14 +284,23 @@ mod tests {
             [None, figure, figure, figure, None]
         });
         let read = |block_bytes| found(Direction::Read, Some(100), block_bytes);
-        assert_eq!([4096, 8192, 1 << 20].map(read), [None, Some("Figure 5 text"), Some("Figure 5 text")]);
+        assert_eq!(
+            [4096, 8192, 1 << 20].map(read),
+            [None, Some("Figure 5 text"), Some("Figure 5 text")]
+        );
         let write = |block_bytes| found(Direction::Write, Some(0), block_bytes);
-        assert_eq!([4096, 8192, 1 << 20].map(write), [None, Some("Figure 6 text"), Some("Figure 6 text")]);
+        assert_eq!(
+            [4096, 8192, 1 << 20].map(write),
+            [None, Some("Figure 6 text"), Some("Figure 6 text")]
+        );
     }
 
     #[test]
     fn a_delay_is_part_of_the_conditions() {
-        let deep = Conditions { outstanding: 32, ..dpmeter(1024) };
+        let deep = Conditions {
+            outstanding: 32,
+            ..dpmeter(1024)
+        };
         let delays: Vec<_> = comparable(&deep).map(|row| row.rtt_ms).collect();
         assert_eq!(delays, [Some(0.0), None]);
     }
@@ -246,7 +308,13 @@ mod tests {
     /// Settings, ratios, plain TCP and limits have no class, and neither do comments that omit the conditions.
     #[test]
     fn every_measurement_of_storage_has_a_class() {
-        let measured = ["throughput", "iops", "latency_avg", "latency_max", "cpu_load_client"];
+        let measured = [
+            "throughput",
+            "iops",
+            "latency_avg",
+            "latency_max",
+            "cpu_load_client",
+        ];
         let without: Vec<(&str, &str)> = rows()
             .iter()
             .filter(|row| row.class.is_none() && measured.contains(&row.metric.as_str()))

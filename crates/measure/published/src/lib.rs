@@ -37,7 +37,10 @@ const FILES: [&str; 6] = [
 
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     // The files are part of the program, and a test parses each of them.
-    FILES.iter().flat_map(|file| parse(file).expect("a published table")).collect()
+    FILES
+        .iter()
+        .flat_map(|file| parse(file).expect("a published table"))
+        .collect()
 });
 
 /// Returns every number of the source documents, in order.
@@ -61,17 +64,28 @@ mod tests {
         }
         assert_eq!(rows().len(), 511);
         let documents: Vec<&str> = DOCUMENTS.iter().map(|document| document.number).collect();
-        assert!(rows().iter().all(|row| documents.contains(&row.document.as_str())));
+        assert!(
+            rows()
+                .iter()
+                .all(|row| documents.contains(&row.document.as_str()))
+        );
     }
 
     /// Tests the reason why DPMETERM's MB is taken as 1000 KiB.
     #[test]
     fn table_4_of_000_is_whole_requests_a_second_if_a_megabyte_is_1000_kib() {
-        let table = rows().iter().filter(|row| row.document == "000" && row.table == "Table 4");
+        let table = rows()
+            .iter()
+            .filter(|row| row.document == "000" && row.table == "Table 4");
         let iops: Vec<f64> = table
-            .map(|row| row.bytes_per_s().expect("a rate") / f64::from(row.block_bytes.expect("a length")))
+            .map(|row| {
+                row.bytes_per_s().expect("a rate") / f64::from(row.block_bytes.expect("a length"))
+            })
             .collect();
-        let whole = iops.iter().filter(|iops| (*iops - iops.round()).abs() < 1e-6).count();
+        let whole = iops
+            .iter()
+            .filter(|iops| (*iops - iops.round()).abs() < 1e-6)
+            .count();
         assert_eq!((iops.len(), whole), (16, 14));
     }
 
@@ -79,14 +93,25 @@ mod tests {
     /// agree.
     #[test]
     fn iometers_throughput_is_its_requests_times_their_length() {
-        let iometer: Vec<&Row> =
-            rows().iter().filter(|row| row.document == "001" && row.block_bytes.is_some()).collect();
+        let iometer: Vec<&Row> = rows()
+            .iter()
+            .filter(|row| row.document == "001" && row.block_bytes.is_some())
+            .collect();
         let mut compared = 0;
         for iops in iometer.iter().filter(|row| row.metric == "iops") {
-            let throughput = iometer.iter().find(|row| row.test == iops.test && row.metric == "throughput");
-            let throughput = throughput.and_then(|row| row.bytes_per_s()).expect("its throughput");
-            let expected = iops.si.expect("a number").value * f64::from(iops.block_bytes.expect("a length"));
-            assert!((throughput / expected - 1.0).abs() < 1e-5, "{}: {throughput} {expected}", iops.test);
+            let throughput = iometer
+                .iter()
+                .find(|row| row.test == iops.test && row.metric == "throughput");
+            let throughput = throughput
+                .and_then(|row| row.bytes_per_s())
+                .expect("its throughput");
+            let expected =
+                iops.si.expect("a number").value * f64::from(iops.block_bytes.expect("a length"));
+            assert!(
+                (throughput / expected - 1.0).abs() < 1e-5,
+                "{}: {throughput} {expected}",
+                iops.test
+            );
             compared += 1;
         }
         assert_eq!(compared, 11);

@@ -123,13 +123,17 @@ pub enum Unit {
 impl Row {
     /// Returns bytes per second, if that is the measured quantity.
     pub fn bytes_per_s(&self) -> Option<f64> {
-        self.si.filter(|si| si.unit == Unit::BytesPerSecond).map(|si| si.value)
+        self.si
+            .filter(|si| si.unit == Unit::BytesPerSecond)
+            .map(|si| si.value)
     }
 
     /// Returns whether the number is about requests of this length, or about no length if there is none.
     pub(super) fn has_length(&self, block_bytes: Option<u32>) -> bool {
         match (self.block_bytes, block_bytes) {
-            (Some(least), Some(length)) => (least..=self.block_bytes_max.unwrap_or(least)).contains(&length),
+            (Some(least), Some(length)) => {
+                (least..=self.block_bytes_max.unwrap_or(least)).contains(&length)
+            }
             (known, length) => known == length,
         }
     }
@@ -164,10 +168,18 @@ pub(super) fn parse(text: &str) -> Result<Vec<Row>, Box<dyn Error>> {
 impl Row {
     /// Adds the values that are derived from the columns.
     fn counted(mut self) -> Result<Row, Box<dyn Error>> {
-        self.document = self.document.split('_').next().unwrap_or_default().to_owned();
+        self.document = self
+            .document
+            .split('_')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let (factor, unit) = match self.unit.as_str() {
             "" => return Ok(self),
-            "MB/s" => (megabyte(&self.document, &self.table).bytes(), Unit::BytesPerSecond),
+            "MB/s" => (
+                megabyte(&self.document, &self.table).bytes(),
+                Unit::BytesPerSecond,
+            ),
             "MiB/s" => (1_048_576.0, Unit::BytesPerSecond),
             "B/s" => (1.0, Unit::BytesPerSecond),
             "Gbit/s" => (1e9, Unit::BitsPerSecond),
@@ -180,7 +192,10 @@ impl Row {
             "count" => (1.0, Unit::One),
             other => return Err(format!("`{other}` is an unknown unit").into()),
         };
-        self.si = Some(Quantity { value: self.printed.parse::<f64>()? * factor, unit });
+        self.si = Some(Quantity {
+            value: self.printed.parse::<f64>()? * factor,
+            unit,
+        });
         Ok(self)
     }
 }
@@ -209,9 +224,14 @@ mod tests {
 
     #[test]
     fn a_number_is_kept_as_printed_and_counted_without_prefix() {
-        let rows = parse(&format!("{HEADER}001_x,t,s,x,read,,32768,,,,,throughput,MiB/s,55.0,n\n"));
+        let rows = parse(&format!(
+            "{HEADER}001_x,t,s,x,read,,32768,,,,,throughput,MiB/s,55.0,n\n"
+        ));
         let row = &rows.expect("a row")[0];
-        assert_eq!((row.document.as_str(), row.printed.as_str()), ("001", "55.0"));
+        assert_eq!(
+            (row.document.as_str(), row.printed.as_str()),
+            ("001", "55.0")
+        );
         assert_eq!(row.bytes_per_s(), Some(55.0 * 1_048_576.0));
         assert_eq!(row.block_bytes, Some(32_768));
     }

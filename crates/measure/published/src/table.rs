@@ -66,7 +66,10 @@ impl Cell {
         let megabytes = si.value / 1e6;
         // If the digits are the same, the unit is the same. One part in a million is far below the precision
         // of any printed number.
-        let same = self.printed.parse().is_ok_and(|printed: f64| (printed / megabytes - 1.0).abs() < 1e-6);
+        let same = self
+            .printed
+            .parse()
+            .is_ok_and(|printed: f64| (printed / megabytes - 1.0).abs() < 1e-6);
         (!same).then_some(megabytes)
     }
 }
@@ -112,14 +115,20 @@ impl Key {
             Key::Table => row.table.clone(),
             Key::System => row.system.clone(),
             Key::Test => row.test.clone(),
-            Key::Direction => row.direction.map_or_else(String::new, |direction| direction.to_string()),
+            Key::Direction => row
+                .direction
+                .map_or_else(String::new, |direction| direction.to_string()),
             Key::Pattern => row.pattern.clone(),
             Key::Block => match (row.block_bytes, row.block_bytes_max) {
                 (Some(least), Some(most)) => format!("{} to {}", size(least), size(most)),
                 (length, _) => length.map_or_else(String::new, size),
             },
-            Key::Depth => row.depth.map_or_else(String::new, |depth| depth.to_string()),
-            Key::Rtt => row.rtt_ms.map_or_else(String::new, |rtt| format!("{rtt} ms")),
+            Key::Depth => row
+                .depth
+                .map_or_else(String::new, |depth| depth.to_string()),
+            Key::Rtt => row
+                .rtt_ms
+                .map_or_else(String::new, |rtt| format!("{rtt} ms")),
             Key::Metric => row.metric.replace('_', " "),
         }
     }
@@ -132,7 +141,9 @@ impl Key {
             Key::Block => Some(format!("{value} requests")),
             Key::Depth => Some(format!("depth {value}")),
             Key::Rtt => Some(format!("{value} round trip")),
-            Key::System | Key::Test | Key::Direction | Key::Pattern | Key::Metric => Some(value.to_owned()),
+            Key::System | Key::Test | Key::Direction | Key::Pattern | Key::Metric => {
+                Some(value.to_owned())
+            }
         }
     }
 }
@@ -157,7 +168,11 @@ struct Layout {
 }
 
 fn layout(row: &Row) -> Layout {
-    let at = |lines, columns| Layout { name: "", lines, columns };
+    let at = |lines, columns| Layout {
+        name: "",
+        lines,
+        columns,
+    };
     match (row.document.as_str(), row.table.as_str()) {
         ("000", "Cabling Issues (unnumbered)") => at(&[Key::System], &[Key::Test]),
         ("000", "Table 7") => at(&[Key::Block], &[Key::Pattern]),
@@ -194,7 +209,10 @@ pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Table> {
             None => tables.push((name.to_owned(), vec![row])),
         }
     }
-    tables.into_iter().map(|(name, rows)| table(name, &rows)).collect()
+    tables
+        .into_iter()
+        .map(|(name, rows)| table(name, &rows))
+        .collect()
 }
 
 fn name(row: &Row) -> &str {
@@ -208,23 +226,35 @@ fn table(name: String, rows: &[&Row]) -> Table {
     let Layout { lines, columns, .. } = layout(rows[0]);
     let (common, shortened) = common(rows, &[lines, columns].concat());
     let head = |keys: &[Key], row: &Row| -> Vec<String> {
-        keys.iter().map(|key| shortened.short(*key, key.of(row))).collect()
+        keys.iter()
+            .map(|key| shortened.short(*key, key.of(row)))
+            .collect()
     };
     let line_heads = distinct(rows.iter().map(|row| head(lines, row)));
     let column_heads = distinct(rows.iter().map(|row| head(columns, row)));
-    let place =
-        |row: &Row| (index(&line_heads, &head(lines, row)), index(&column_heads, &head(columns, row)));
+    let place = |row: &Row| {
+        (
+            index(&line_heads, &head(lines, row)),
+            index(&column_heads, &head(columns, row)),
+        )
+    };
     let places: Vec<(usize, usize)> = rows.iter().map(|row| place(row)).collect();
     let columns_of_rows: Vec<usize> = places.iter().map(|(_, column)| *column).collect();
     let mut notes = Notes::of(rows, &columns_of_rows, column_heads.len());
     let mut cells = vec![vec![None; column_heads.len()]; line_heads.len()];
     for ((row, (line, column)), footnotes) in rows.iter().zip(places).zip(notes.on_row.drain(..)) {
-        cells[line][column] =
-            Some(Cell { printed: row.printed.clone(), unit: row.unit.clone(), si: row.si, footnotes });
+        cells[line][column] = Some(Cell {
+            printed: row.printed.clone(),
+            unit: row.unit.clone(),
+            si: row.si,
+            footnotes,
+        });
     }
     let column = |(index, head): (usize, &Vec<String>)| Column {
         head: head.join(", "),
-        unit: one(cells.iter().filter_map(|line| line[index].as_ref().map(|cell| cell.unit.clone()))),
+        unit: one(cells
+            .iter()
+            .filter_map(|line| line[index].as_ref().map(|cell| cell.unit.clone()))),
         footnotes: notes.on_column[index].clone(),
     };
     Table {
@@ -232,7 +262,11 @@ fn table(name: String, rows: &[&Row]) -> Table {
         common,
         line_heads: lines.iter().map(|key| key.head()).collect(),
         columns: column_heads.iter().enumerate().map(column).collect(),
-        lines: line_heads.into_iter().zip(cells).map(|(heads, cells)| Line { heads, cells }).collect(),
+        lines: line_heads
+            .into_iter()
+            .zip(cells)
+            .map(|(heads, cells)| Line { heads, cells })
+            .collect(),
         footnotes: notes.foot,
         notes: notes.below.into_iter().chain(megabytes(rows)).collect(),
         name,
@@ -282,8 +316,12 @@ fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
 
 /// Returns the longest common prefix that ends with a comma.
 fn shared_beginning<'a>(first: &'a str, rest: &[String]) -> &'a str {
-    let ends = first.match_indices(", ").map(|(at, comma)| &first[..at + comma.len()]);
-    ends.filter(|beginning| rest.iter().all(|other| other.starts_with(beginning))).last().unwrap_or("")
+    let ends = first
+        .match_indices(", ")
+        .map(|(at, comma)| &first[..at + comma.len()]);
+    ends.filter(|beginning| rest.iter().all(|other| other.starts_with(beginning)))
+        .last()
+        .unwrap_or("")
 }
 
 /// The notes of a table, on the table itself, on columns, or on cells. Notes on exactly the same numbers are
@@ -309,14 +347,22 @@ impl Notes {
                 notes.below.push(note);
                 continue;
             }
-            let of_columns: BTreeSet<usize> = noted.iter().map(|row| columns_of_rows[*row]).collect();
-            let in_these = columns_of_rows.iter().filter(|column| of_columns.contains(column)).count();
+            let of_columns: BTreeSet<usize> =
+                noted.iter().map(|row| columns_of_rows[*row]).collect();
+            let in_these = columns_of_rows
+                .iter()
+                .filter(|column| of_columns.contains(column))
+                .count();
             let footnote = notes.foot.len();
             notes.foot.push(note);
             if in_these == noted.len() {
-                of_columns.iter().for_each(|column| notes.on_column[*column].push(footnote));
+                of_columns
+                    .iter()
+                    .for_each(|column| notes.on_column[*column].push(footnote));
             } else {
-                noted.iter().for_each(|row| notes.on_row[*row].push(footnote));
+                noted
+                    .iter()
+                    .for_each(|row| notes.on_row[*row].push(footnote));
             }
         }
         notes
@@ -327,9 +373,13 @@ impl Notes {
 fn by_numbers(rows: &[&Row]) -> Vec<(String, Vec<usize>)> {
     let mut notes: Vec<(String, Vec<usize>)> = Vec::new();
     for part in distinct(rows.iter().flat_map(|row| parts(&row.note))) {
-        let noted: Vec<usize> =
-            (0..rows.len()).filter(|row| parts(&rows[*row].note).any(|other| other == part)).collect();
-        match notes.iter_mut().find(|(_, known)| *known == noted && noted.len() < rows.len()) {
+        let noted: Vec<usize> = (0..rows.len())
+            .filter(|row| parts(&rows[*row].note).any(|other| other == part))
+            .collect();
+        match notes
+            .iter_mut()
+            .find(|(_, known)| *known == noted && noted.len() < rows.len())
+        {
             Some((note, _)) => *note += &format!("; {part}"),
             None => notes.push((part.to_owned(), noted)),
         }
@@ -360,13 +410,19 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 fn index<T: PartialEq>(all: &[T], one: &T) -> usize {
     // The caller created the list from the same rows.
-    all.iter().position(|known| known == one).expect("a value of these rows")
+    all.iter()
+        .position(|known| known == one)
+        .expect("a value of these rows")
 }
 
 /// Returns the common value, if there is exactly one.
 fn one(all: impl Iterator<Item = String>) -> Option<String> {
     let mut distinct = distinct(all);
-    if distinct.len() == 1 { distinct.pop() } else { None }
+    if distinct.len() == 1 {
+        distinct.pop()
+    } else {
+        None
+    }
 }
 
 fn size(bytes: u32) -> String {
@@ -382,15 +438,20 @@ mod tests {
     use crate::{DOCUMENTS, Table, rows, tables};
 
     fn named(document: &str, name: &str) -> Table {
-        tables(document).into_iter().find(|table| table.name == name).expect("the table")
+        tables(document)
+            .into_iter()
+            .find(|table| table.name == name)
+            .expect("the table")
     }
 
     #[test]
     fn every_number_is_shown_exactly_once() {
         for document in DOCUMENTS {
             let tables = tables(document.number);
-            let cells =
-                tables.iter().flat_map(|table| &table.lines).flat_map(|line| line.cells.iter().flatten());
+            let cells = tables
+                .iter()
+                .flat_map(|table| &table.lines)
+                .flat_map(|line| line.cells.iter().flatten());
             let shown: Vec<&str> = cells.map(|cell| cell.printed.as_str()).collect();
             let rows = rows().iter().filter(|row| row.document == document.number);
             assert_eq!(shown.len(), rows.count(), "{}", document.number);
@@ -400,33 +461,69 @@ mod tests {
     #[test]
     fn a_table_has_the_documents_lines_and_columns() {
         let table = named("002", "iSCSI Throughput: Reads");
-        let heads: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
+        let heads: Vec<&str> = table
+            .columns
+            .iter()
+            .map(|column| column.head.as_str())
+            .collect();
         assert_eq!(heads, ["0 ms", "2 ms", "10 ms", "50 ms"]);
         assert_eq!(table.line_heads, ["block", "depth"]);
         assert_eq!(table.lines[0].heads, ["1 KiB", "1"]);
         assert_eq!(table.lines[7].heads, ["256 KiB", "32"]);
         let last = table.lines[7].cells[3].as_ref().expect("a number");
-        assert_eq!((last.printed.as_str(), last.megabytes_per_s()), ("19.3", None));
+        assert_eq!(
+            (last.printed.as_str(), last.megabytes_per_s()),
+            ("19.3", None)
+        );
     }
 
     #[test]
     fn what_all_of_a_table_has_in_common_is_said_once() {
         let table = named("000", "Cabling Issues (unnumbered)");
-        let cables: Vec<&str> = table.lines.iter().map(|line| line.heads[0].as_str()).collect();
-        assert_eq!(cables, ["direct straight cable Cat 5 5ft", "direct straight cable Cat 6 25ft"]);
-        assert!(table.common.iter().any(|said| said == "depth 1"), "{:?}", table.common);
+        let cables: Vec<&str> = table
+            .lines
+            .iter()
+            .map(|line| line.heads[0].as_str())
+            .collect();
+        assert_eq!(
+            cables,
+            [
+                "direct straight cable Cat 5 5ft",
+                "direct straight cable Cat 6 25ft"
+            ]
+        );
+        assert!(
+            table.common.iter().any(|said| said == "depth 1"),
+            "{:?}",
+            table.common
+        );
     }
 
     #[test]
     fn a_note_stands_where_it_belongs() {
         let dd = named("000", "Table 2");
-        let reduced = dd.footnotes.iter().position(|note| note.contains("count reduced")).expect("the note");
-        let marked =
-            |line: usize| dd.lines[line].cells[0].as_ref().expect("a number").footnotes.contains(&reduced);
+        let reduced = dd
+            .footnotes
+            .iter()
+            .position(|note| note.contains("count reduced"))
+            .expect("the note");
+        let marked = |line: usize| {
+            dd.lines[line].cells[0]
+                .as_ref()
+                .expect("a number")
+                .footnotes
+                .contains(&reduced)
+        };
         assert_eq!([6, 7, 10].map(marked), [false, true, true]);
 
         let cern = named("004", "3.2 HyperSCSI and ENBD");
-        assert!(cern.columns.iter().all(|column| column.footnotes.len() == 1), "{:?}", cern.columns);
+        assert!(
+            cern.columns
+                .iter()
+                .all(|column| column.footnotes.len() == 1),
+            "{:?}",
+            cern.columns
+        );
     }
 
     #[test]

@@ -47,31 +47,48 @@ pub(crate) fn counterparts<'a>(
     summaries: &'a [CellSummary],
     document: &str,
 ) -> Vec<Counterpart<'a>> {
-    let measured: Vec<Measured<'a>> =
-        summaries.iter().filter(|summary| summary.runs > 0).flat_map(|cell| of_cell(subject, cell)).collect();
+    let measured: Vec<Measured<'a>> = summaries
+        .iter()
+        .filter(|summary| summary.runs > 0)
+        .flat_map(|cell| of_cell(subject, cell))
+        .collect();
     let mut found: Vec<(usize, Counterpart<'a>)> = Vec::new();
     let mut rest: Vec<(usize, &Measured<'a>)> = measured.iter().enumerate().collect();
     while let Some((_, first)) = rest.first() {
-        let (series, others) = rest.iter().copied().partition(|(_, other)| is_one_series(first, other));
+        let (series, others) = rest
+            .iter()
+            .copied()
+            .partition(|(_, other)| is_one_series(first, other));
         rest = others;
         found.extend(best_column(&series, document));
     }
     found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, counterpart)| counterpart).collect()
+    found
+        .into_iter()
+        .map(|(_, counterpart)| counterpart)
+        .collect()
 }
 
 fn is_one_series(one: &Measured<'_>, other: &Measured<'_>) -> bool {
-    let without_length = |conditions: &Conditions| Conditions { block_bytes: None, ..conditions.clone() };
+    let without_length = |conditions: &Conditions| Conditions {
+        block_bytes: None,
+        ..conditions.clone()
+    };
     one.summary.cell.series == other.summary.cell.series
         && (one.client.is_some(), one.nth) == (other.client.is_some(), other.nth)
         && without_length(&one.conditions) == without_length(&other.conditions)
 }
 
-fn best_column<'a>(series: &[(usize, &Measured<'a>)], document: &str) -> Vec<(usize, Counterpart<'a>)> {
+fn best_column<'a>(
+    series: &[(usize, &Measured<'a>)],
+    document: &str,
+) -> Vec<(usize, Counterpart<'a>)> {
     let mut columns: Vec<(Source, Vec<(usize, Counterpart<'a>)>)> = Vec::new();
     for (at, measured) in series {
         let mut shares: Vec<Source> = Vec::new();
-        for (row, published) in rates(&measured.conditions).filter(|(row, _)| row.document == document) {
+        for (row, published) in
+            rates(&measured.conditions).filter(|(row, _)| row.document == document)
+        {
             let source = row.source();
             // Each column of a share is another client's.
             if measured.client.is_some() {
@@ -82,8 +99,22 @@ fn best_column<'a>(series: &[(usize, &Measured<'a>)], document: &str) -> Vec<(us
                     continue;
                 }
             }
-            let Measured { summary, client, rate, .. } = **measured;
-            let counterpart = (*at, Counterpart { summary, client, measured: rate, row, published });
+            let Measured {
+                summary,
+                client,
+                rate,
+                ..
+            } = **measured;
+            let counterpart = (
+                *at,
+                Counterpart {
+                    summary,
+                    client,
+                    measured: rate,
+                    row,
+                    published,
+                },
+            );
             match columns.iter_mut().find(|(known, _)| *known == source) {
                 // If throughput and requests per second were published, the throughput comes first.
                 Some((_, found)) if found.iter().any(|(known, _)| known == at) => {}
@@ -94,14 +125,22 @@ fn best_column<'a>(series: &[(usize, &Measured<'a>)], document: &str) -> Vec<(us
     }
     let key = |found: &[(usize, Counterpart<'_>)]| {
         let is_same = |(_, c): &(usize, Counterpart<'_>)| {
-            c.row.class.as_ref().is_some_and(|class| class.path == series[0].1.conditions.path)
+            c.row
+                .class
+                .as_ref()
+                .is_some_and(|class| class.path == series[0].1.conditions.path)
         };
-        let rates = found.iter().map(|(_, counterpart)| counterpart.published.ln()).sum::<f64>();
+        let rates = found
+            .iter()
+            .map(|(_, counterpart)| counterpart.published.ln())
+            .sum::<f64>();
         (found.len(), found.iter().all(is_same), rates)
     };
     let best = columns.into_iter().max_by(|(_, one), (_, other)| {
         let (one, other) = (key(one), key(other));
-        (one.0, one.1).cmp(&(other.0, other.1)).then(one.2.total_cmp(&other.2))
+        (one.0, one.1)
+            .cmp(&(other.0, other.1))
+            .then(one.2.total_cmp(&other.2))
     });
     best.map(|(_, found)| found).unwrap_or_default()
 }
@@ -113,7 +152,9 @@ pub(crate) fn rates(conditions: &Conditions) -> impl Iterator<Item = (&'static R
 
 /// Returns the rate of all clients of a cell, and the rate of each of several clients.
 fn of_cell<'a>(subject: &Subject, summary: &'a CellSummary) -> Vec<Measured<'a>> {
-    let Some(total) = conditions(subject, &summary.cell) else { return Vec::new() };
+    let Some(total) = conditions(subject, &summary.cell) else {
+        return Vec::new();
+    };
     let mut of_clients: Vec<Measured<'a>> = Vec::new();
     if total.clients > 1 {
         for (role, client) in summary.cell.roles.iter().zip(&summary.clients) {
@@ -124,13 +165,27 @@ fn of_cell<'a>(subject: &Subject, summary: &'a CellSummary) -> Vec<Measured<'a>>
                 scope: Scope::Share,
                 ..within(subject, &alone)
             };
-            let nth = of_clients.iter().filter(|other| other.conditions == conditions).count();
+            let nth = of_clients
+                .iter()
+                .filter(|other| other.conditions == conditions)
+                .count();
             let (client, rate) = (Some(client.role.as_str()), client.bytes_per_s);
-            of_clients.push(Measured { summary, client, rate, conditions, nth });
+            of_clients.push(Measured {
+                summary,
+                client,
+                rate,
+                conditions,
+                nth,
+            });
         }
     }
-    let total =
-        Measured { summary, client: None, rate: summary.bytes_per_s.median, conditions: total, nth: 0 };
+    let total = Measured {
+        summary,
+        client: None,
+        rate: summary.bytes_per_s.median,
+        conditions: total,
+        nth: 0,
+    };
     std::iter::once(total).chain(of_clients).collect()
 }
 
@@ -147,13 +202,23 @@ pub(crate) fn conditions(subject: &Subject, cell: &Cell) -> Option<Conditions> {
     } else {
         both_ways(first, others).filter(|_| clients == 1)?
     };
-    Some(Conditions { clients: u16::try_from(clients).ok()?, ..within(subject, &of_all) })
+    Some(Conditions {
+        clients: u16::try_from(clients).ok()?,
+        ..within(subject, &of_all)
+    })
 }
 
 /// Returns the conditions of a role that is the only one of its cell, on unknown storage.
 fn of_role(role: &Role) -> Option<Conditions> {
-    let Workload { depth, pace, distribution, .. } = &role.workload;
-    let [access] = &role.workload.accesses[..] else { return None };
+    let Workload {
+        depth,
+        pace,
+        distribution,
+        ..
+    } = &role.workload;
+    let [access] = &role.workload.accesses[..] else {
+        return None;
+    };
     let is_even = access.random == Percent::NONE || *distribution == Distribution::Uniform;
     if !is_even || pace.per_second().is_some() || access.delay_ms > 0 {
         return None;
@@ -166,7 +231,11 @@ fn of_role(role: &Role) -> Option<Conditions> {
     Some(Conditions {
         path: Path::Local,
         media: &[],
-        level: if role.read_ahead_bytes.is_some() { Level::Cached } else { Level::Direct },
+        level: if role.read_ahead_bytes.is_some() {
+            Level::Cached
+        } else {
+            Level::Direct
+        },
         clients: 1,
         load: Load::Alike,
         scope: Scope::Total,
@@ -186,7 +255,11 @@ fn together(first: &Conditions, others: &[Conditions]) -> Conditions {
     let is_one = |other: &Conditions| other.direction == first.direction;
     Conditions {
         load: Load::Different,
-        direction: if others.iter().all(is_one) { first.direction } else { Direction::Mixed },
+        direction: if others.iter().all(is_one) {
+            first.direction
+        } else {
+            Direction::Mixed
+        },
         read_percent: None,
         random_percent: None,
         block_bytes: None,
@@ -213,14 +286,21 @@ fn both_ways(first: &Conditions, others: &[Conditions]) -> Option<Conditions> {
 /// Adds the path to the storage and its possible media.
 fn within(subject: &Subject, conditions: &Conditions) -> Conditions {
     let (path, media) = storage(subject);
-    Conditions { path, media, ..conditions.clone() }
+    Conditions {
+        path,
+        media,
+        ..conditions.clone()
+    }
 }
 
 /// Returns the path to the storage, and the media that it may have. A layer such as `raid5:` uses a network
 /// if one of its members is a URL.
 fn storage(subject: &Subject) -> (Path, &'static [Medium]) {
     const ALL: &[Medium] = &[Medium::Ram, Medium::Drive, Medium::Array];
-    let protocol = subject.kind.split_once('+').map_or(subject.kind.as_str(), |(protocol, _)| protocol);
+    let protocol = subject
+        .kind
+        .split_once('+')
+        .map_or(subject.kind.as_str(), |(protocol, _)| protocol);
     match protocol {
         "iscsi" => (Path::Iscsi, ALL),
         "nbd" | "nbds" => (Path::Nbd, ALL),
@@ -244,38 +324,57 @@ mod tests {
 
     fn subject(kind: &str) -> Subject {
         let record = record(vec![], vec![]);
-        Subject { kind: kind.to_owned(), place: "place".to_owned(), ..record.subject }
+        Subject {
+            kind: kind.to_owned(),
+            place: "place".to_owned(),
+            ..record.subject
+        }
     }
 
     /// A record of cells whose clients complete 1000 requests a second.
     fn measured(cells: Vec<Cell>) -> Record {
-        let runs = cells.iter().map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()])).collect();
+        let runs = cells
+            .iter()
+            .map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()]))
+            .collect();
         record(cells, runs)
     }
 
     fn sources(kind: &str, cells: Vec<Cell>, document: &str) -> Vec<String> {
         let summaries = summary::of(&measured(cells));
         let found = counterparts(&subject(kind), &summaries, document);
-        found.iter().map(|found| format!("{}: {}", found.row.printed, found.row.source())).collect()
+        found
+            .iter()
+            .map(|found| format!("{}: {}", found.row.printed, found.row.source()))
+            .collect()
     }
 
     #[test]
     fn a_lun_is_not_compared_with_a_local_drive() {
         let read = || vec![cell("read-256KiB", 262_144, 1)];
-        assert_eq!(sources("iscsi", read(), "000"), ["34.1: document 000, Table 6, iSCSI to RAM drive"]);
+        assert_eq!(
+            sources("iscsi", read(), "000"),
+            ["34.1: document 000, Table 6, iSCSI to RAM drive"]
+        );
         let local = "1265.664: document 000, Table 4, local (no iSCSI) RAM drive";
         assert_eq!(sources("ram", read(), "000"), [local]);
         let drive = "86.3: document 000, Table 7, sequential disk access";
         assert_eq!(sources("file", read(), "000"), [drive]);
         assert_eq!(sources("raid5", read(), "000"), [""; 0]);
-        assert_eq!(sources("iscsi", vec![cell("deep", 262_144, 2)], "000"), [""; 0]);
+        assert_eq!(
+            sources("iscsi", vec![cell("deep", 262_144, 2)], "000"),
+            [""; 0]
+        );
     }
 
     #[test]
     fn the_cells_of_a_series_are_compared_with_one_column() {
         // At 512 KiB, document 000 has no number in table 7.
-        let cells =
-            || [4096, 262_144, 524_288].map(|bytes| cell(&format!("read-{bytes}"), bytes, 1)).to_vec();
+        let cells = || {
+            [4096, 262_144, 524_288]
+                .map(|bytes| cell(&format!("read-{bytes}"), bytes, 1))
+                .to_vec()
+        };
         let column = "document 000, Table 4, local (no iSCSI) hard drive";
         let printed = ["9.536", "58.624", "58.880"].map(|printed| format!("{printed}: {column}"));
         assert_eq!(sources("file", cells(), "000"), printed);
@@ -287,7 +386,10 @@ mod tests {
         let found = sources("iscsi", suite.cells().cloned().collect(), "001");
         let test_007 = ["51.955641", "17.217302", "17.424422", "17.313917"];
         let test_008 = ["9.271509", "0.638358", "4.115037", "4.518114"];
-        let printed: Vec<&str> = found.iter().filter_map(|found| found.split(':').next()).collect();
+        let printed: Vec<&str> = found
+            .iter()
+            .filter_map(|found| found.split(':').next())
+            .collect();
         let expected = [&["55.058866"], &test_007[..], &["0.696917"], &test_008[..]].concat();
         assert_eq!(printed, expected, "{found:?}");
     }
@@ -317,21 +419,46 @@ mod tests {
         let is_comparable =
             |workload: &Workload| conditions(&subject("ram"), &clients("c", 1, workload)).is_some();
         assert!(is_comparable(&workload));
-        let distribution = Distribution::Hot { requests: Percent::ALL, span: Percent::ALL };
-        assert!(!is_comparable(&Workload { distribution, ..workload.clone() }));
+        let distribution = Distribution::Hot {
+            requests: Percent::ALL,
+            span: Percent::ALL,
+        };
+        assert!(!is_comparable(&Workload {
+            distribution,
+            ..workload.clone()
+        }));
         let pace = Pace::Constant { per_second: 10.0 };
-        assert!(!is_comparable(&Workload { pace, ..workload }), "a rate that was asked for is no result");
+        assert!(
+            !is_comparable(&Workload { pace, ..workload }),
+            "a rate that was asked for is no result"
+        );
     }
 
     #[test]
     fn every_protocol_is_a_network_and_layers_are_if_a_member_is() {
-        for kind in ["iscsi", "nbd", "nbd+unix", "nbds", "hyperscsi", "hyperscsi+udp", "aoe", "rbd"] {
+        for kind in [
+            "iscsi",
+            "nbd",
+            "nbd+unix",
+            "nbds",
+            "hyperscsi",
+            "hyperscsi+udp",
+            "aoe",
+            "rbd",
+        ] {
             assert!(storage(&subject(kind)).0.is_network(), "{kind}");
         }
         for kind in ["file", "ram", "block device", "raid5"] {
             assert!(!storage(&subject(kind)).0.is_network(), "{kind}");
         }
         let place = "raid1:iscsi://a/t/0,iscsi://b/t/0".to_owned();
-        assert!(storage(&Subject { place, ..subject("raid1") }).0.is_network());
+        assert!(
+            storage(&Subject {
+                place,
+                ..subject("raid1")
+            })
+            .0
+            .is_network()
+        );
     }
 }

@@ -61,7 +61,11 @@ fn way(row: &Row) -> [String; 15] {
         number(row.most),
         maybe(row.model),
         row.binding.map(term).unwrap_or_default().to_owned(),
-        maybe(row.published.as_ref().map(|published| published.bytes_per_s)),
+        maybe(
+            row.published
+                .as_ref()
+                .map(|published| published.bytes_per_s),
+        ),
         met.to_owned(),
     ]
 }
@@ -116,10 +120,26 @@ pub(super) fn samples(report: &Report<'_>) -> String {
         .to_owned();
     for run in &report.record.runs {
         for client in &run.clients {
-            let whose = [text(&run.cell), run.round.to_string(), text(&client.role), text(&client.client)];
+            let whose = [
+                text(&run.cell),
+                run.round.to_string(),
+                text(&client.role),
+                text(&client.client),
+            ];
             for sample in &client.run.samples {
-                let counts = [sample.reads, sample.writes, sample.read_bytes, sample.written_bytes];
-                let times = [sample.p50_us, sample.p99_us, sample.max_us, sample.under_way].map(number);
+                let counts = [
+                    sample.reads,
+                    sample.writes,
+                    sample.read_bytes,
+                    sample.written_bytes,
+                ];
+                let times = [
+                    sample.p50_us,
+                    sample.p99_us,
+                    sample.max_us,
+                    sample.under_way,
+                ]
+                .map(number);
                 let when = [sample.at_s, sample.seconds].map(number);
                 let numbers = counts.iter().map(u64::to_string).chain(times);
                 lines += &line(whose.iter().cloned().chain(when).chain(numbers));
@@ -131,7 +151,11 @@ pub(super) fn samples(report: &Report<'_>) -> String {
 
 /// Formats a number. An infinite number or NaN, which an invalid record may contain, becomes empty.
 fn number(value: f64) -> String {
-    if value.is_finite() { value.to_string() } else { String::new() }
+    if value.is_finite() {
+        value.to_string()
+    } else {
+        String::new()
+    }
 }
 
 pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
@@ -144,8 +168,16 @@ pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
 /// prefixed with an apostrophe, because names come from files and agents that are not trusted.
 pub(super) fn text(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = if formula { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    let text = if formula {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

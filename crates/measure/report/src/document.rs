@@ -135,8 +135,14 @@ impl Table {
     /// Creates an empty table. Columns whose title starts with `#` contain numbers.
     pub(super) fn of(caption: &str, columns: &[&str]) -> Table {
         let column = |title: &&str| match title.strip_prefix('#') {
-            Some(title) => Column { title: title.to_owned(), numbers: true },
-            None => Column { title: (*title).to_owned(), numbers: false },
+            Some(title) => Column {
+                title: title.to_owned(),
+                numbers: true,
+            },
+            None => Column {
+                title: (*title).to_owned(),
+                numbers: false,
+            },
         };
         Table {
             caption: caption.to_owned(),
@@ -147,12 +153,18 @@ impl Table {
 
     /// Adds a row.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(Row { cells: cells.into_iter().collect(), marked: false });
+        self.rows.push(Row {
+            cells: cells.into_iter().collect(),
+            marked: false,
+        });
     }
 
     /// Adds a row. If `marked`, HTML highlights it because it shows a problem.
     pub(super) fn marked_row(&mut self, marked: bool, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(Row { cells: cells.into_iter().collect(), marked });
+        self.rows.push(Row {
+            cells: cells.into_iter().collect(),
+            marked,
+        });
     }
 
     /// Sets whether the table is folded.

@@ -13,7 +13,9 @@ const HEAD_LETTERS: usize = 14;
 /// Returns the document with this number. If there is none, the error contains suggestions.
 fn document(number: &str) -> Result<Document, String> {
     let known = DOCUMENTS.map(|document| document.number);
-    let found = DOCUMENTS.into_iter().find(|document| document.number == number);
+    let found = DOCUMENTS
+        .into_iter()
+        .find(|document| document.number == number);
     found.ok_or_else(|| format!("unknown document `{number}`{}", hint(number, &known)))
 }
 
@@ -23,22 +25,35 @@ fn document(number: &str) -> Result<Document, String> {
 ///
 /// # Errors
 /// There is no such document or table. The error contains suggestions.
-pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document, Vec<Table>)>, String> {
+pub fn chosen(
+    number: Option<&str>,
+    name: Option<&str>,
+) -> Result<Vec<(Document, Vec<Table>)>, String> {
     let documents = match number {
         Some(number) => vec![document(number)?],
         None => DOCUMENTS.to_vec(),
     };
-    let mut all: Vec<_> = documents.iter().map(|document| (*document, tables(document.number))).collect();
+    let mut all: Vec<_> = documents
+        .iter()
+        .map(|document| (*document, tables(document.number)))
+        .collect();
     let Some(name) = name else { return Ok(all) };
     let wanted = name.to_lowercase();
-    let named: fn(&str, &str) -> bool =
-        match all.iter().flat_map(|(_, tables)| tables).any(|table| table.name.to_lowercase() == wanted) {
-            true => |table, wanted| table == wanted,
-            false => |table, wanted| table.contains(wanted),
-        };
-    let names: Vec<String> =
-        all.iter().flat_map(|(_, tables)| tables).map(|table| table.name.to_lowercase()).collect();
-    all.iter_mut().for_each(|(_, tables)| tables.retain(|table| named(&table.name.to_lowercase(), &wanted)));
+    let named: fn(&str, &str) -> bool = match all
+        .iter()
+        .flat_map(|(_, tables)| tables)
+        .any(|table| table.name.to_lowercase() == wanted)
+    {
+        true => |table, wanted| table == wanted,
+        false => |table, wanted| table.contains(wanted),
+    };
+    let names: Vec<String> = all
+        .iter()
+        .flat_map(|(_, tables)| tables)
+        .map(|table| table.name.to_lowercase())
+        .collect();
+    all.iter_mut()
+        .for_each(|(_, tables)| tables.retain(|table| named(&table.name.to_lowercase(), &wanted)));
     all.retain(|(_, tables)| !tables.is_empty());
     if all.is_empty() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -50,7 +65,9 @@ pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document,
 /// Returns the rows on which tables are based.
 pub fn numbers(chosen: &[(Document, Vec<Table>)]) -> Vec<&'static Row> {
     let wanted = |row: &&Row| {
-        let of = chosen.iter().find(|(document, _)| document.number == row.document);
+        let of = chosen
+            .iter()
+            .find(|(document, _)| document.number == row.document);
         of.is_some_and(|(_, tables)| tables.iter().any(|table| table.holds(row)))
     };
     rows().iter().filter(wanted).collect()
@@ -58,27 +75,58 @@ pub fn numbers(chosen: &[(Document, Vec<Table>)]) -> Vec<&'static Row> {
 
 /// Returns the description of a document, to be shown above its tables, in lines of up to `width` letters.
 pub fn heading(document: &Document, width: usize) -> String {
-    let Document { number, title, by, about } = document;
-    let parts = [(format!("{number}  "), title), ("     ".to_owned(), by), ("     ".to_owned(), about)];
-    let lines = parts.iter().flat_map(|(mark, text)| hanging(mark, text, width));
+    let Document {
+        number,
+        title,
+        by,
+        about,
+    } = document;
+    let parts = [
+        (format!("{number}  "), title),
+        ("     ".to_owned(), by),
+        ("     ".to_owned(), about),
+    ];
+    let lines = parts
+        .iter()
+        .flat_map(|(mark, text)| hanging(mark, text, width));
     lines.map(|line| line + "\n").collect::<String>() + "\n"
 }
 
 /// Returns a table with its notes, in lines of up to `width` letters.
 pub fn table(table: &Table, width: usize) -> String {
-    let columns: Vec<Shown<'_>> = table.columns.iter().enumerate().flat_map(|at| shown(table, at)).collect();
-    let mut heads: Vec<Vec<String>> =
-        table.line_heads.iter().map(|head| wrapped(head, HEAD_LETTERS)).collect();
+    let columns: Vec<Shown<'_>> = table
+        .columns
+        .iter()
+        .enumerate()
+        .flat_map(|at| shown(table, at))
+        .collect();
+    let mut heads: Vec<Vec<String>> = table
+        .line_heads
+        .iter()
+        .map(|head| wrapped(head, HEAD_LETTERS))
+        .collect();
     heads.extend(columns.iter().map(Shown::head));
     let height = heads.iter().map(Vec::len).max().unwrap_or(0);
-    let head_line =
-        |line: usize| heads.iter().map(|head| head.get(line).cloned().unwrap_or_default()).collect();
+    let head_line = |line: usize| {
+        heads
+            .iter()
+            .map(|head| head.get(line).cloned().unwrap_or_default())
+            .collect()
+    };
     let mut rows: Vec<Vec<String>> = (0..height).map(head_line).collect();
     for line in &table.lines {
-        let cells = columns.iter().map(|column| column.text(line.cells[column.index].as_ref()));
+        let cells = columns
+            .iter()
+            .map(|column| column.text(line.cells[column.index].as_ref()));
         rows.push(line.heads.iter().cloned().chain(cells).collect());
     }
-    let mut fitting = vec![Fitting { align: Align::Left, rank: 0 }; table.line_heads.len()];
+    let mut fitting = vec![
+        Fitting {
+            align: Align::Left,
+            rank: 0
+        };
+        table.line_heads.len()
+    ];
     fitting.extend(columns.iter().map(Shown::fitting));
     let names: Vec<String> = heads.iter().map(|head| head.join(" ")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -88,11 +136,18 @@ pub fn table(table: &Table, width: usize) -> String {
     }
     lines.push(String::new());
     let room = width.saturating_sub(2);
-    lines.extend(rows_within(&fitting, &rows, &names, room).iter().map(|line| format!("  {line}")));
+    lines.extend(
+        rows_within(&fitting, &rows, &names, room)
+            .iter()
+            .map(|line| format!("  {line}")),
+    );
     for (index, note) in table.footnotes.iter().enumerate() {
         lines.extend(hanging(&format!("  {} ", mark(index)), note, width));
     }
-    table.notes.iter().for_each(|note| lines.extend(hanging("  ", note, width)));
+    table
+        .notes
+        .iter()
+        .for_each(|note| lines.extend(hanging("  ", note, width)));
     lines.join("\n") + "\n\n"
 }
 
@@ -108,21 +163,52 @@ struct Shown<'a> {
 
 /// Returns the document's column, followed by a column in our unit if the units differ.
 fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'a>> {
-    let cells: Vec<&Cell> = table.lines.iter().filter_map(|line| line.cells[index].as_ref()).collect();
+    let cells: Vec<&Cell> = table
+        .lines
+        .iter()
+        .filter_map(|line| line.cells[index].as_ref())
+        .collect();
     let numbers = cells.iter().all(|cell| cell.si.is_some());
-    let marks_letters = cells.iter().map(|cell| marks(&cell.footnotes).chars().count()).max().unwrap_or(0);
-    let theirs = Shown { column, index, ours: false, numbers, marks_letters };
+    let marks_letters = cells
+        .iter()
+        .map(|cell| marks(&cell.footnotes).chars().count())
+        .max()
+        .unwrap_or(0);
+    let theirs = Shown {
+        column,
+        index,
+        ours: false,
+        numbers,
+        marks_letters,
+    };
     let differ = cells.iter().any(|cell| cell.megabytes_per_s().is_some());
-    let ours = Shown { column, index, ours: true, numbers, marks_letters: 0 };
-    if differ { vec![theirs, ours] } else { vec![theirs] }
+    let ours = Shown {
+        column,
+        index,
+        ours: true,
+        numbers,
+        marks_letters: 0,
+    };
+    if differ {
+        vec![theirs, ours]
+    } else {
+        vec![theirs]
+    }
 }
 
 impl Shown<'_> {
     /// Returns the alignment of the column, and the condition under which it is omitted. Converted numbers
     /// follow from the document's, so they are omitted first if there is not enough space.
     fn fitting(&self) -> Fitting {
-        let align = if self.numbers { Align::Right } else { Align::Left };
-        Fitting { align, rank: if self.ours { 2 } else { 1 } }
+        let align = if self.numbers {
+            Align::Right
+        } else {
+            Align::Left
+        };
+        Fitting {
+            align,
+            rank: if self.ours { 2 } else { 1 },
+        }
     }
 
     fn head(&self) -> Vec<String> {
@@ -138,7 +224,9 @@ impl Shown<'_> {
     }
 
     fn text(&self, cell: Option<&Cell>) -> String {
-        let Some(cell) = cell else { return String::new() };
+        let Some(cell) = cell else {
+            return String::new();
+        };
         if self.ours {
             return cell.megabytes_per_s().map_or_else(String::new, significant);
         }
@@ -174,9 +262,12 @@ fn marks(footnotes: &[usize]) -> String {
 
 /// Returns a footnote mark. It is a superscript letter, because a digit would look like an exponent.
 fn mark(index: usize) -> String {
-    const LETTERS: [char; 16] =
-        ['ᵃ', 'ᵇ', 'ᶜ', 'ᵈ', 'ᵉ', 'ᶠ', 'ᵍ', 'ʰ', 'ⁱ', 'ʲ', 'ᵏ', 'ˡ', 'ᵐ', 'ⁿ', 'ᵒ', 'ᵖ'];
-    LETTERS.get(index).map_or_else(|| format!("[{}]", index + 1), char::to_string)
+    const LETTERS: [char; 16] = [
+        'ᵃ', 'ᵇ', 'ᶜ', 'ᵈ', 'ᵉ', 'ᶠ', 'ᵍ', 'ʰ', 'ⁱ', 'ʲ', 'ᵏ', 'ˡ', 'ᵐ', 'ⁿ', 'ᵒ', 'ᵖ',
+    ];
+    LETTERS
+        .get(index)
+        .map_or_else(|| format!("[{}]", index + 1), char::to_string)
 }
 
 /// Returns every number as a JSON object.
@@ -195,13 +286,15 @@ pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(COLUMNS.split(','))?;
     for row in rows {
-        let some = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+        let some =
+            |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
         let fields: [&str; 17] = [
             &row.document,
             &row.table,
             &row.system,
             &row.test,
-            &row.direction.map_or_else(String::new, |direction| direction.to_string()),
+            &row.direction
+                .map_or_else(String::new, |direction| direction.to_string()),
             &row.pattern,
             &some(row.block_bytes),
             &some(row.block_bytes_max),
@@ -228,25 +321,50 @@ mod tests {
     use super::*;
 
     fn lines(document: &str, name: &str) -> Vec<String> {
-        let table = tables(document).into_iter().find(|table| table.name == name).expect("the table");
-        super::table(&table, 1000).lines().map(str::to_owned).collect()
+        let table = tables(document)
+            .into_iter()
+            .find(|table| table.name == name)
+            .expect("the table");
+        super::table(&table, 1000)
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn a_table_stands_as_in_its_document() {
         let lines = lines("002", "iSCSI Throughput: Gigabit Ethernet LAN");
-        let of_64k = lines.iter().position(|line| line.contains("64 KiB")).expect("a line for 64 KiB");
-        let numbers = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(numbers(&lines[of_64k]), ["64", "KiB", "1", "56.1", "65.9", "61.3"]);
-        assert_eq!(numbers(&lines[of_64k + 1]), ["64", "KiB", "32", "96.5", "99.8", "91.9"]);
+        let of_64k = lines
+            .iter()
+            .position(|line| line.contains("64 KiB"))
+            .expect("a line for 64 KiB");
+        let numbers = |line: &str| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            numbers(&lines[of_64k]),
+            ["64", "KiB", "1", "56.1", "65.9", "61.3"]
+        );
+        assert_eq!(
+            numbers(&lines[of_64k + 1]),
+            ["64", "KiB", "32", "96.5", "99.8", "91.9"]
+        );
     }
 
     #[test]
     fn another_unit_than_ours_has_ours_beside_it() {
         let lines = lines("001", "Super ATTO Clone pattern");
-        let of_32k = lines.iter().find(|line| line.contains("32 KiB")).expect("a line for 32 KiB");
+        let of_32k = lines
+            .iter()
+            .find(|line| line.contains("32 KiB"))
+            .expect("a line for 32 KiB");
         // These are 37.686 and 9.828 multiplied by 1.048576.
-        assert_eq!(of_32k.split_whitespace().collect::<Vec<_>>()[2..], ["37.686", "39.5", "9.828", "10.3"]);
+        assert_eq!(
+            of_32k.split_whitespace().collect::<Vec<_>>()[2..],
+            ["37.686", "39.5", "9.828", "10.3"]
+        );
     }
 
     #[test]
@@ -254,7 +372,9 @@ mod tests {
         for document in published::DOCUMENTS {
             for width in [80, 120, 160] {
                 let mut text = heading(&document, width);
-                tables(document.number).iter().for_each(|table| text += &super::table(table, width));
+                tables(document.number)
+                    .iter()
+                    .for_each(|table| text += &super::table(table, width));
                 for line in text.lines() {
                     assert!(line.chars().count() <= width, "{width}: {line}");
                 }
@@ -273,7 +393,11 @@ mod tests {
 
     fn names(document: Option<&str>, table: Option<&str>) -> Result<Vec<String>, String> {
         let chosen = chosen(document, table)?;
-        Ok(chosen.into_iter().flat_map(|(_, tables)| tables).map(|table| table.name).collect())
+        Ok(chosen
+            .into_iter()
+            .flat_map(|(_, tables)| tables)
+            .map(|table| table.name)
+            .collect())
     }
 
     #[test]
@@ -288,8 +412,14 @@ mod tests {
 
     #[test]
     fn a_whole_name_is_one_table() {
-        assert_eq!(names(Some("000"), Some("table 1")), Ok(vec!["Table 1".to_owned()]));
-        assert_eq!(names(None, Some("Appendix B")).map(|names| names.len()), Ok(3));
+        assert_eq!(
+            names(Some("000"), Some("table 1")),
+            Ok(vec!["Table 1".to_owned()])
+        );
+        assert_eq!(
+            names(None, Some("Appendix B")).map(|names| names.len()),
+            Ok(3)
+        );
     }
 
     #[test]

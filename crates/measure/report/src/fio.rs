@@ -14,8 +14,10 @@ use bench::plan::{Cell, Pace, Percent, Role};
 use bench::record::{Flow, Histogram, Record, Run, Sample};
 
 /// fio's default list of percentiles, in its syntax.
-const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 
 /// Returns the content of the file.
 pub(super) fn results(record: &Record) -> String {
@@ -37,7 +39,11 @@ pub(super) fn results(record: &Record) -> String {
 }
 
 fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
-    let of_cell = record.runs.iter().filter(|run| run.cell == cell.name).flat_map(|run| &run.clients);
+    let of_cell = record
+        .runs
+        .iter()
+        .filter(|run| run.cell == cell.name)
+        .flat_map(|run| &run.clients);
     let parts: Vec<_> = of_cell.filter(|client| client.role == role.name).collect();
     let runs: Vec<&Run> = parts.iter().map(|client| &client.run).collect();
     let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
@@ -45,10 +51,17 @@ fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
         return None;
     }
     let cpu: f64 = parts.iter().map(|client| client.cpu.seconds).sum();
-    let service =
-        merged(&runs, |flow| &flow.service, true).merged(&merged(&runs, |flow| &flow.service, false));
+    let service = merged(&runs, |flow| &flow.service, true).merged(&merged(
+        &runs,
+        |flow| &flow.service,
+        false,
+    ));
     let depth = role.workload.depth.saturating_mul(role.sessions.into());
-    let name = if cell.roles.len() == 1 { cell.name.clone() } else { format!("{} {}", cell.name, role.name) };
+    let name = if cell.roles.len() == 1 {
+        cell.name.clone()
+    } else {
+        format!("{} {}", cell.name, role.name)
+    };
     Some(json!({
         "jobname": name,
         "groupid": 0,
@@ -86,7 +99,11 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
     set("name", name.to_owned());
     set("filename", record.subject.place.clone());
     let kind = workload.kind();
-    let order = if kind.random > Percent::NONE { "rand" } else { "" };
+    let order = if kind.random > Percent::NONE {
+        "rand"
+    } else {
+        ""
+    };
     let direction = match kind.read {
         Percent::NONE => "write",
         Percent::ALL => "read",
@@ -100,7 +117,15 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
         let part = |access: &bench::plan::Access| {
             format!("{}/{}", short_size(access.block_bytes), access.share.get())
         };
-        set("bssplit", workload.accesses.iter().map(part).collect::<Vec<_>>().join(":"));
+        set(
+            "bssplit",
+            workload
+                .accesses
+                .iter()
+                .map(part)
+                .collect::<Vec<_>>()
+                .join(":"),
+        );
     }
     if direction == "rw" {
         set("rwmixread", kind.read.get().to_string());
@@ -132,7 +157,9 @@ fn flow(run: &Run, reads: bool) -> &Flow {
 }
 
 fn merged(runs: &[&Run], of: fn(&Flow) -> &Histogram, reads: bool) -> Histogram {
-    runs.iter().fold(Histogram::default(), |all, run| all.merged(of(flow(run, reads))))
+    runs.iter().fold(Histogram::default(), |all, run| {
+        all.merged(of(flow(run, reads)))
+    })
 }
 
 fn direction(runs: &[&Run], seconds: f64, reads: bool) -> Value {
@@ -140,10 +167,21 @@ fn direction(runs: &[&Run], seconds: f64, reads: bool) -> Value {
     let bytes = total(runs.iter().map(|run| flow(run, reads).bytes));
     let service = merged(runs, |flow| &flow.service, reads);
     let response = merged(runs, |flow| &flow.response, reads);
-    let samples = || runs.iter().flat_map(|run| &run.samples).filter(|sample| sample.seconds > 0.0);
-    let counts = |sample: &Sample| if reads { sample.reads } else { sample.writes } as f64 / sample.seconds;
+    let samples = || {
+        runs.iter()
+            .flat_map(|run| &run.samples)
+            .filter(|sample| sample.seconds > 0.0)
+    };
+    let counts =
+        |sample: &Sample| if reads { sample.reads } else { sample.writes } as f64 / sample.seconds;
     let kib = |sample: &Sample| {
-        (if reads { sample.read_bytes } else { sample.written_bytes }) as f64 / sample.seconds / 1024.0
+        (if reads {
+            sample.read_bytes
+        } else {
+            sample.written_bytes
+        }) as f64
+            / sample.seconds
+            / 1024.0
     };
     let iops = Spread::of(samples().map(counts));
     let bw = Spread::of(samples().map(kib));
@@ -176,9 +214,16 @@ fn direction(runs: &[&Run], seconds: f64, reads: bool) -> Value {
 }
 
 fn times(histogram: &Histogram) -> Value {
-    let weighed = || histogram.0.iter().map(|(ns, times)| (*ns as f64, *times as f64));
+    let weighed = || {
+        histogram
+            .0
+            .iter()
+            .map(|(ns, times)| (*ns as f64, *times as f64))
+    };
     let (mean, count) = (histogram.mean_ns(), histogram.count());
-    let squares: f64 = weighed().map(|(ns, times)| (ns - mean).powi(2) * times).sum();
+    let squares: f64 = weighed()
+        .map(|(ns, times)| (ns - mean).powi(2) * times)
+        .sum();
     json!({
         "min": histogram.0.first().map_or(0, |(ns, _)| *ns),
         "max": histogram.max_ns(),
@@ -191,9 +236,17 @@ fn times(histogram: &Histogram) -> Value {
 fn with_bins(histogram: &Histogram) -> Value {
     let mut value = times(histogram);
     if !histogram.is_empty() {
-        let quantile =
-            |percent: f64| (format!("{percent:.6}"), json!(histogram.quantile_ns(percent / 100.0)));
-        value["percentile"] = PERCENTILES.into_iter().map(quantile).collect::<Map<_, _>>().into();
+        let quantile = |percent: f64| {
+            (
+                format!("{percent:.6}"),
+                json!(histogram.quantile_ns(percent / 100.0)),
+            )
+        };
+        value["percentile"] = PERCENTILES
+            .into_iter()
+            .map(quantile)
+            .collect::<Map<_, _>>()
+            .into();
     }
     let bin = |(ns, times): &(u64, u64)| (ns.to_string(), json!(times));
     value["bins"] = histogram.0.iter().map(bin).collect::<Map<_, _>>().into();
@@ -208,7 +261,10 @@ const MILLISECONDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 200
 fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Value {
     let all = histogram.count().max(1) as f64;
     let between = |low: u64, high: u64| {
-        let inside = histogram.0.iter().filter(|(ns, _)| *ns >= low && *ns < high);
+        let inside = histogram
+            .0
+            .iter()
+            .filter(|(ns, _)| *ns >= low && *ns < high);
         json!(total(inside.map(|(_, times)| *times)) as f64 / all * 100.0)
     };
     let mut shares = Map::new();
@@ -227,9 +283,17 @@ fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Va
 /// Returns fio's distribution of queue depths, with all requests at the configured depth.
 fn levels(depth: u32) -> Value {
     const LEVELS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-    let own = LEVELS.iter().rev().find(|level| **level <= depth).unwrap_or(&1);
+    let own = LEVELS
+        .iter()
+        .rev()
+        .find(|level| **level <= depth)
+        .unwrap_or(&1);
     let level = |level: &u32| {
-        let name = if *level == 64 { ">=64".to_owned() } else { level.to_string() };
+        let name = if *level == 64 {
+            ">=64".to_owned()
+        } else {
+            level.to_string()
+        };
         (name, json!(if level == own { 100.0 } else { 0.0 }))
     };
     LEVELS.iter().map(level).collect::<Map<_, _>>().into()
@@ -275,13 +339,20 @@ mod tests {
 
     #[test]
     fn shares_of_all_units_make_all_requests() {
-        let histogram = Histogram(vec![(900, 1), (71_000, 5), (2_500_000, 3), (9_000_000_000, 1)]);
+        let histogram = Histogram(vec![
+            (900, 1),
+            (71_000, 5),
+            (2_500_000, 3),
+            (9_000_000_000, 1),
+        ]);
         let parts = [
             shares(&histogram, &UNDER_1000, 1, 0),
             shares(&histogram, &UNDER_1000, 1000, 1000),
             shares(&histogram, &MILLISECONDS, 1_000_000, 1_000_000),
         ];
-        let all = parts.iter().flat_map(|part| part.as_object().expect("shares").values());
+        let all = parts
+            .iter()
+            .flat_map(|part| part.as_object().expect("shares").values());
         assert_eq!(all.filter_map(Value::as_f64).sum::<f64>(), 100.0);
         assert_eq!(parts[1]["100"], 50.0);
     }

@@ -26,7 +26,9 @@ pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
                     });
                 }
             });
-            body.element("script", &[], |script| script.verbatim(include_str!("script.js")));
+            body.element("script", &[], |script| {
+                script.verbatim(include_str!("script.js"))
+            });
         });
     });
     page.line();
@@ -37,11 +39,28 @@ fn head(document: &Document, head: &mut Markup) {
     head.empty("meta", &[("charset", &"utf-8")]);
     // If a bug lets markup through, this policy still blocks resources from the network.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
-    head.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &policy)]);
-    head.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
-    head.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
+    head.empty(
+        "meta",
+        &[
+            ("http-equiv", &"Content-Security-Policy"),
+            ("content", &policy),
+        ],
+    );
+    head.empty(
+        "meta",
+        &[
+            ("name", &"viewport"),
+            ("content", &"width=device-width, initial-scale=1"),
+        ],
+    );
+    head.empty(
+        "meta",
+        &[("name", &"color-scheme"), ("content", &"light dark")],
+    );
     head.with_text("title", &[], &document.title);
-    head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
+    head.element("style", &[], |style| {
+        style.verbatim(include_str!("style.css"))
+    });
 }
 
 /// Writes the body of a document. In links, a section is identified by `prefix` and its own name.
@@ -55,10 +74,17 @@ fn main(document: &Document, prefix: &str, main: &mut Markup) {
     contents(&document.sections, prefix, main);
     for section in &document.sections {
         main.line();
-        main.element("section", &[("id", &format!("{prefix}{}", section.id))], |inside| {
-            inside.with_text("h2", &[], section.title);
-            section.blocks.iter().for_each(|block| self::block(block, inside));
-        });
+        main.element(
+            "section",
+            &[("id", &format!("{prefix}{}", section.id))],
+            |inside| {
+                inside.with_text("h2", &[], section.title);
+                section
+                    .blocks
+                    .iter()
+                    .for_each(|block| self::block(block, inside));
+            },
+        );
     }
     main.line();
 }
@@ -98,7 +124,11 @@ fn verdict(verdict: &Verdict, main: &mut Markup) {
 fn contents(sections: &[Section], prefix: &str, main: &mut Markup) {
     main.element("nav", &[], |nav| {
         for section in sections {
-            nav.with_text("a", &[("href", &format!("#{prefix}{}", section.id))], section.title);
+            nav.with_text(
+                "a",
+                &[("href", &format!("#{prefix}{}", section.id))],
+                section.title,
+            );
             nav.line();
         }
     });
@@ -136,7 +166,9 @@ fn block(block: &Block, out: &mut Markup) {
 fn list(sentences: &[String], out: &mut Markup) {
     if !sentences.is_empty() {
         out.element("ul", &[], |list| {
-            sentences.iter().for_each(|sentence| list.with_text("li", &[], sentence));
+            sentences
+                .iter()
+                .for_each(|sentence| list.with_text("li", &[], sentence));
         });
     }
 }
@@ -153,8 +185,16 @@ fn figure(says: &str, out: &mut Markup, draw: impl FnOnce(&mut Markup)) {
 fn table(table: &Table, out: &mut Markup) {
     if table.folded {
         out.element("details", &[], |details| {
-            let title = if table.caption.is_empty() { "All numbers" } else { &table.caption };
-            details.with_text("summary", &[], &format!("{title} ({} rows)", table.rows.len()));
+            let title = if table.caption.is_empty() {
+                "All numbers"
+            } else {
+                &table.caption
+            };
+            details.with_text(
+                "summary",
+                &[],
+                &format!("{title} ({} rows)", table.rows.len()),
+            );
             plain_table(table, details);
         });
         return;
@@ -177,14 +217,21 @@ fn plain_table(table: &Table, out: &mut Markup) {
                 });
             });
             inside.element("tbody", &[], |body| {
-                table.rows.iter().for_each(|row| self::row(table, row, body));
+                table
+                    .rows
+                    .iter()
+                    .for_each(|row| self::row(table, row, body));
             });
         });
     });
 }
 
 fn row(table: &Table, row: &Row, body: &mut Markup) {
-    let class: &[Attribute<'_>] = if row.marked { &[("class", &"marked")] } else { &[] };
+    let class: &[Attribute<'_>] = if row.marked {
+        &[("class", &"marked")]
+    } else {
+        &[]
+    };
     body.element("tr", class, |inside| {
         for (cell, column) in row.cells.iter().zip(&table.columns) {
             if column.numbers {

@@ -27,8 +27,8 @@ const COLUMNS: &str = "'Target Type,Target Name,Access Specification Name,# Mana
 
 /// The upper ends of all latency bins except the last, in microseconds.
 const BINS_US: [u64; 20] = [
-    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 50_000, 100_000, 200_000,
-    500_000, 1_000_000, 2_000_000, 4_700_000, 5_000_000, 10_000_000,
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 50_000, 100_000,
+    200_000, 500_000, 1_000_000, 2_000_000, 4_700_000, 5_000_000, 10_000_000,
 ];
 
 /// Iometer's value for "differs, or does not apply" in a column of numbers.
@@ -43,7 +43,9 @@ pub(super) fn results(record: &Record) -> String {
         text(&when)
     );
     for run in &record.runs {
-        let Some(cell) = record.suite.cells().find(|cell| cell.name == run.cell) else { continue };
+        let Some(cell) = record.suite.cells().find(|cell| cell.name == run.cell) else {
+            continue;
+        };
         file += &specifications(cell);
         file += "'Results\n";
         file += COLUMNS;
@@ -71,15 +73,24 @@ fn access(access: &Access) -> String {
         Align::Block => 0,
         Align::Bytes(bytes) => bytes,
     };
-    let percents = [access.share, access.read, access.random].map(|percent| u32::from(percent.get()));
+    let percents =
+        [access.share, access.read, access.random].map(|percent| u32::from(percent.get()));
     let numbers = [access.block_bytes].into_iter().chain(percents);
-    line(numbers.chain([access.delay_ms, access.burst, align, 0]).map(|number| number.to_string()))
+    line(
+        numbers
+            .chain([access.delay_ms, access.burst, align, 0])
+            .map(|number| number.to_string()),
+    )
 }
 
 /// Returns the name of a specification. If a cell has one role, the cell is one specification; otherwise,
 /// each role is one.
 fn specification(cell: &Cell, role: &Role) -> String {
-    if cell.roles.len() == 1 { text(&cell.name) } else { text(&format!("{}: {}", cell.name, role.name)) }
+    if cell.roles.len() == 1 {
+        text(&cell.name)
+    } else {
+        text(&format!("{}: {}", cell.name, role.name))
+    }
 }
 
 fn lines(cell: &Cell, run: &CellRun) -> String {
@@ -88,18 +99,34 @@ fn lines(cell: &Cell, run: &CellRun) -> String {
     managers.dedup();
     let mut text = row(cell, ["ALL", "All"], managers.len(), &parts);
     for manager in &managers {
-        let own: Vec<&ClientRun> = parts.iter().copied().filter(|part| part.client == *manager).collect();
+        let own: Vec<&ClientRun> = parts
+            .iter()
+            .copied()
+            .filter(|part| part.client == *manager)
+            .collect();
         text += &row(cell, ["MANAGER", manager], 1, &own);
-        text.extend(own.iter().map(|worker| row(cell, ["WORKER", &worker.role], 0, &[*worker])));
+        text.extend(
+            own.iter()
+                .map(|worker| row(cell, ["WORKER", &worker.role], 0, &[*worker])),
+        );
     }
     text
 }
 
 fn row(cell: &Cell, name: [&str; 2], managers: usize, parts: &[&ClientRun]) -> String {
-    let role = cell.roles.iter().find(|role| parts.len() == 1 && role.name == parts[0].role);
+    let role = cell
+        .roles
+        .iter()
+        .find(|role| parts.len() == 1 && role.name == parts[0].role);
     let role = role.or(cell.roles.first());
-    let specification = role.map(|role| self::specification(cell, role)).unwrap_or_default();
-    let managers = if managers == 0 { String::new() } else { managers.to_string() };
+    let specification = role
+        .map(|role| self::specification(cell, role))
+        .unwrap_or_default();
+    let managers = if managers == 0 {
+        String::new()
+    } else {
+        managers.to_string()
+    };
     let mut cells = vec![text(name[0]), text(name[1]), specification, managers];
     cells.extend([parts.len().to_string(), parts.len().to_string()]);
     cells.extend(measured(parts));
@@ -116,9 +143,18 @@ fn row(cell: &Cell, name: [&str; 2], managers: usize, parts: &[&ClientRun]) -> S
 /// Returns the columns for rates, times, errors and counts, up to the number of connections.
 fn measured(parts: &[&ClientRun]) -> Vec<String> {
     let sum = |of: &dyn Fn(&Run) -> f64| parts.iter().map(|part| of(&part.run)).sum::<f64>();
-    let rate = |count: u64, run: &Run| if run.seconds > 0.0 { count as f64 / run.seconds } else { 0.0 };
-    let iops =
-        [sum(&|run| run.iops()), sum(&|run| rate(run.reads.ios, run)), sum(&|run| rate(run.writes.ios, run))];
+    let rate = |count: u64, run: &Run| {
+        if run.seconds > 0.0 {
+            count as f64 / run.seconds
+        } else {
+            0.0
+        }
+    };
+    let iops = [
+        sum(&|run| run.iops()),
+        sum(&|run| rate(run.reads.ios, run)),
+        sum(&|run| rate(run.writes.ios, run)),
+    ];
     let bytes_per_s = [
         sum(&|run| run.bytes_per_s()),
         sum(&|run| rate(run.reads.bytes, run)),
@@ -140,9 +176,25 @@ fn measured(parts: &[&ClientRun]) -> Vec<String> {
     cells.extend(longest.map(decimal));
     cells.extend([longest[0], 0.0].map(decimal));
     // Failed requests are not counted by direction.
-    cells.extend([whole(sum(&|run| run.errors as f64)), String::new(), String::new()]);
-    cells.extend([sum(&|run| run.reads.bytes as f64), sum(&|run| run.writes.bytes as f64)].map(whole));
-    cells.extend([sum(&|run| run.reads.ios as f64), sum(&|run| run.writes.ios as f64)].map(whole));
+    cells.extend([
+        whole(sum(&|run| run.errors as f64)),
+        String::new(),
+        String::new(),
+    ]);
+    cells.extend(
+        [
+            sum(&|run| run.reads.bytes as f64),
+            sum(&|run| run.writes.bytes as f64),
+        ]
+        .map(whole),
+    );
+    cells.extend(
+        [
+            sum(&|run| run.reads.ios as f64),
+            sum(&|run| run.writes.ios as f64),
+        ]
+        .map(whole),
+    );
     cells.push("0".to_owned());
     cells
 }
@@ -157,7 +209,12 @@ fn place(cell: &Cell, role: Option<&Role>) -> [String; 3] {
         .map(|role| role.workload.depth.saturating_mul(role.sessions.into()))
         .max()
         .unwrap_or(0);
-    [span.start_bytes / 512, span.bytes.unwrap_or(0) / 512, u64::from(depth)].map(|number| number.to_string())
+    [
+        span.start_bytes / 512,
+        span.bytes.unwrap_or(0) / 512,
+        u64::from(depth),
+    ]
+    .map(|number| number.to_string())
 }
 
 /// Returns the CPU utilisation of the machine in percent of all its CPUs, and requests per second for each
@@ -169,7 +226,10 @@ fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     };
     // Only one client of each machine contains the machine's CPU time. The machines are averaged, as Iometer
     // averages managers.
-    let machines: Vec<f64> = parts.iter().filter_map(|part| Some(share(part, part.cpu.machine_s?))).collect();
+    let machines: Vec<f64> = parts
+        .iter()
+        .filter_map(|part| Some(share(part, part.cpu.machine_s?)))
+        .collect();
     let percent = match machines.len() {
         0 => parts.iter().map(|part| share(part, part.cpu.seconds)).sum(),
         count => machines.iter().sum::<f64>() / count as f64,
@@ -188,7 +248,8 @@ fn decimal(number: f64) -> String {
 }
 
 fn bins(parts: &[&ClientRun]) -> [u64; 21] {
-    let all = merged(parts, |run| &run.reads.service).merged(&merged(parts, |run| &run.writes.service));
+    let all =
+        merged(parts, |run| &run.reads.service).merged(&merged(parts, |run| &run.writes.service));
     let mut bins = [0_u64; 21];
     for (ns, times) in &all.0 {
         let bin = &mut bins[BINS_US.partition_point(|end| end * 1000 <= *ns)];
@@ -198,5 +259,7 @@ fn bins(parts: &[&ClientRun]) -> [u64; 21] {
 }
 
 fn merged(parts: &[&ClientRun], of: fn(&Run) -> &Histogram) -> Histogram {
-    parts.iter().fold(Histogram::default(), |all, part| all.merged(of(&part.run)))
+    parts
+        .iter()
+        .fold(Histogram::default(), |all, part| all.merged(of(&part.run)))
 }

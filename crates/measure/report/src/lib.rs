@@ -89,7 +89,14 @@ impl<'a> Report<'a> {
     pub fn new(record: &'a Record) -> Report<'a> {
         let summaries = summary::of(record);
         let wan = Wan::of_summaries(record, &summaries);
-        Report { record, summaries, beside: Vec::new(), diagnosis: None, folder: None, wan }
+        Report {
+            record,
+            summaries,
+            beside: Vec::new(),
+            diagnosis: None,
+            folder: None,
+            wan,
+        }
     }
 
     /// Adds the results of these documents, such as `001`.
@@ -101,11 +108,15 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// Returns the documents with which the results are compared: the one that the suite repeats, and those
-    /// of [`Report::beside`].
+    /// Returns the documents with which the results are compared: the one that the suite repeats, and those that the
+    /// caller specified.
     fn documents(&self) -> Vec<&str> {
         let own = self.record.suite.document.as_deref();
-        let others = self.beside.iter().map(String::as_str).filter(|document| Some(*document) != own);
+        let others = self
+            .beside
+            .iter()
+            .map(String::as_str)
+            .filter(|document| Some(*document) != own);
         own.into_iter().chain(others).collect()
     }
 
@@ -125,7 +136,8 @@ impl<'a> Report<'a> {
     #[must_use]
     pub fn with_diagnosis(mut self, diagnosis: Diagnosis) -> Report<'a> {
         let without_keys = |place: &str| place.split('?').next().map(str::to_owned);
-        let is_same = without_keys(&diagnosis.evidence.place) == without_keys(&self.record.subject.place);
+        let is_same =
+            without_keys(&diagnosis.evidence.place) == without_keys(&self.record.subject.place);
         self.diagnosis = is_same.then_some(diagnosis);
         self
     }
@@ -162,7 +174,11 @@ impl<'a> Report<'a> {
     /// There are none in practice: every record can be written as JSON.
     pub fn runs_json(&self) -> serde_json::Result<String> {
         let beside = measured::Beside::new(self.record, None, false);
-        self.record.runs.iter().map(|run| measured::Measured::of(run, &beside).json()).collect()
+        self.record
+            .runs
+            .iter()
+            .map(|run| measured::Measured::of(run, &beside).json())
+            .collect()
     }
 
     /// Returns the report as Iometer's result file.

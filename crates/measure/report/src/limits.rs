@@ -23,8 +23,16 @@ pub fn terminal(answer: &LinkLimits, width: usize) -> String {
     let mut page = format!(
         "{link}, {}, {}, {}\n\n",
         if link.ipv6 { "IPv6" } else { "IPv4" },
-        if link.vlan { "with VLAN tag" } else { "no VLAN tag" },
-        if link.timestamps { "TCP timestamps" } else { "no TCP timestamps" },
+        if link.vlan {
+            "with VLAN tag"
+        } else {
+            "no VLAN tag"
+        },
+        if link.timestamps {
+            "TCP timestamps"
+        } else {
+            "no TCP timestamps"
+        },
     );
     page += &section(&rates(link), width);
     page += &section(&frames(link), width);
@@ -45,8 +53,14 @@ fn section(rows: &[Vec<String>], width: usize) -> String {
     let heads = rows.first().map_or(&[][..], Vec::as_slice);
     let is_about = |head: &str| ["limit", "waits"].contains(&head);
     let column = |(at, head): (usize, &String)| match at {
-        0 => Column { align: Align::Left, rank: 0 },
-        _ => Column { align: Align::Right, rank: if is_about(head) { 2 } else { 1 } },
+        0 => Column {
+            align: Align::Left,
+            rank: 0,
+        },
+        _ => Column {
+            align: Align::Right,
+            rank: if is_about(head) { 2 } else { 1 },
+        },
     };
     let columns: Vec<Column> = heads.iter().enumerate().map(column).collect();
     let name = |at: usize| match is_about(&heads[at]) && at > 0 {
@@ -55,7 +69,10 @@ fn section(rows: &[Vec<String>], width: usize) -> String {
     };
     let names: Vec<String> = (0..heads.len()).map(name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    rows_within(&columns, rows, &names, width).iter().map(|line| format!("{line}\n")).collect::<String>()
+    rows_within(&columns, rows, &names, width)
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .collect::<String>()
         + "\n"
 }
 
@@ -84,15 +101,22 @@ fn rates(link: Link) -> Vec<Vec<String>> {
 fn gigabits(bits_per_s: f64) -> String {
     let two = format!("{:.2}", bits_per_s / 1e9);
     let all = (bits_per_s / 1e9).to_string();
-    if all.len() > two.len() && all.len() <= "10.3125".len() + 2 { all } else { two }
+    if all.len() > two.len() && all.len() <= "10.3125".len() + 2 {
+        all
+    } else {
+        two
+    }
 }
 
 fn frames(link: Link) -> Vec<Vec<String>> {
     let (data, ack) = (link.data_layers(), link.ack_layers());
-    let line =
-        |name: &str, of: fn(&Layers) -> u32| row([name, &of(&data).to_string(), &of(&ack).to_string()]);
-    let mut rows =
-        vec![row(["bytes", "full frame", "ACK"]), line("  Ethernet header", |layers| layers.ethernet)];
+    let line = |name: &str, of: fn(&Layers) -> u32| {
+        row([name, &of(&data).to_string(), &of(&ack).to_string()])
+    };
+    let mut rows = vec![
+        row(["bytes", "full frame", "ACK"]),
+        line("  Ethernet header", |layers| layers.ethernet),
+    ];
     if link.vlan {
         rows.push(line("  VLAN tag", |layers| layers.vlan_tag));
     }
@@ -100,7 +124,9 @@ fn frames(link: Link) -> Vec<Vec<String>> {
         line("  IP header", |layers| layers.ip),
         line("  TCP header", |layers| layers.tcp),
         line("  payload", |layers| layers.payload),
-        line("  IP packet", |layers| layers.ip + layers.tcp + layers.payload),
+        line("  IP packet", |layers| {
+            layers.ip + layers.tcp + layers.payload
+        }),
         line("  padding", |layers| layers.padding),
         line("  check sequence", |layers| layers.check),
         line("  frame", |layers| layers.frame()),
@@ -119,7 +145,13 @@ fn payload(link: Link) -> Vec<Vec<String>> {
     let share_both = 100.0 * both / 2.0 / link.bytes_per_s();
     let line = |name: &str, frames: String, bytes_per_s: f64, mib: String, share: Option<f64>| {
         let share = share.map_or_else(String::new, |share| format!("{share:.2} %"));
-        row([name, &frames, &format!("{:.2}", bytes_per_s / MB), &mib, &share])
+        row([
+            name,
+            &frames,
+            &format!("{:.2}", bytes_per_s / MB),
+            &mib,
+            &share,
+        ])
     };
     vec![
         row(["TCP payload", "frames/s", "MB/s", "MiB/s", "of the link"]),
@@ -137,23 +169,47 @@ fn payload(link: Link) -> Vec<Vec<String>> {
             format!("{:.1}", both / 2.0 / MIB),
             Some(share_both),
         ),
-        line("  both directions", String::new(), both, format!("{:.2}", both / MIB), None),
+        line(
+            "  both directions",
+            String::new(),
+            both,
+            format!("{:.2}", both / MIB),
+            None,
+        ),
     ]
 }
 
 fn iscsi(answer: &LinkLimits, width: usize) -> String {
     let mut rows = vec![
-        row(["iSCSI data", "reads", "", "", "writes", "", "", "both ways", ""]),
-        row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
+        row([
+            "iSCSI data",
+            "reads",
+            "",
+            "",
+            "writes",
+            "",
+            "",
+            "both ways",
+            "",
+        ]),
+        row([
+            "  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS",
+        ]),
     ];
     rows.extend(answer.blocks.iter().map(print_goodput));
-    let status = if answer.status_apart { "in a separate PDU" } else { "with its last data" };
+    let status = if answer.status_apart {
+        "in a separate PDU"
+    } else {
+        "with its last data"
+    };
     let order = format!(
         "Commands are sent without gaps, and the status of a read is sent {status}. \"back\" is the \
          utilisation of the opposite direction, including acknowledgements."
     );
     let below = [keys(&answer.keys) + ".", order];
-    let below = below.iter().flat_map(|text| hanging("  ", text, width.min(PROSE)));
+    let below = below
+        .iter()
+        .flat_map(|text| hanging("  ", text, width.min(PROSE)));
     let below: String = below.map(|line| line + "\n").collect();
     section(&rows, width).trim_end().to_owned() + "\n" + &below + "\n"
 }
@@ -164,9 +220,16 @@ fn print_goodput(block: &Block) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let mut cells = vec![format!("  {}", Bytes(block.bytes.into()))];
     for one_way in [&block.reads, &block.writes] {
-        cells.extend([rate(one_way.bytes_per_s), number(one_way.requests_per_s), percent(one_way.back)]);
+        cells.extend([
+            rate(one_way.bytes_per_s),
+            number(one_way.requests_per_s),
+            percent(one_way.back),
+        ]);
     }
-    cells.extend([rate(block.both.bytes_per_s), number(block.both.requests_per_s)]);
+    cells.extend([
+        rate(block.both.bytes_per_s),
+        number(block.both.requests_per_s),
+    ]);
     cells
 }
 
@@ -210,7 +273,9 @@ fn print_distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> St
             100.0 * far.tcp_per_s / answer.link.payload_per_s(),
         );
     }
-    let prose = page.lines().flat_map(|line| hanging("", line, width.min(PROSE)));
+    let prose = page
+        .lines()
+        .flat_map(|line| hanging("", line, width.min(PROSE)));
     let mut page = prose.map(|line| line + "\n").collect::<String>() + "\n";
     let names = std::iter::once("reads").chain(answer.write_modes.iter().copied());
     page += &section(&to_fill(names.clone(), &far.blocks), width);
@@ -231,31 +296,45 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
     let mut head = vec!["depth to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
     let cells = |way: &DirectionLimits| {
-        let depth = way.depth.map_or_else(|| "never".to_owned(), |depth| grouped(depth.into()));
+        let depth = way
+            .depth
+            .map_or_else(|| "never".to_owned(), |depth| grouped(depth.into()));
         [depth, way.exchanges.to_string()]
     };
     let row = |block: &DistantBlock| {
         let name = format!("  {}", Bytes(block.bytes.into()));
-        std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
+        std::iter::once(name)
+            .chain(block.ways.iter().flat_map(cells))
+            .collect()
     };
-    std::iter::once(head).chain(blocks.iter().map(row)).collect()
+    std::iter::once(head)
+        .chain(blocks.iter().map(row))
+        .collect()
 }
 
 /// Returns the results for the given window and depth, each with the name of its limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
-    let with =
-        far.asked.depth.map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));
+    let with = far.asked.depth.map_or("MB/s".to_owned(), |depth| {
+        format!("MB/s at depth {}", grouped(depth.into()))
+    });
     let mut head = vec![with];
     names.for_each(|name| head.extend([name.to_owned(), "limit".to_owned()]));
     let cells = |way: &DirectionLimits| {
         let limit = way.prediction.binding().map_or("none", limit);
-        [significant(way.prediction.bytes_per_s / MB), limit.to_owned()]
+        [
+            significant(way.prediction.bytes_per_s / MB),
+            limit.to_owned(),
+        ]
     };
     let row = |block: &DistantBlock| {
         let name = format!("  {}", Bytes(block.bytes.into()));
-        std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
+        std::iter::once(name)
+            .chain(block.ways.iter().flat_map(cells))
+            .collect()
     };
-    std::iter::once(head).chain(far.blocks.iter().map(row)).collect()
+    std::iter::once(head)
+        .chain(far.blocks.iter().map(row))
+        .collect()
 }
 
 /// Returns the name of a limit. Limits of the two ends do not occur here.
@@ -353,8 +432,10 @@ fn json_distance(answer: &LinkLimits, far: &DistanceLimits) -> Value {
 
 fn far_block(answer: &LinkLimits, block: &DistantBlock) -> Value {
     let names = std::iter::once("reads").chain(answer.write_modes.iter().copied());
-    let ways: serde_json::Map<String, Value> =
-        names.zip(&block.ways).map(|(name, to)| (name.to_owned(), way(to))).collect();
+    let ways: serde_json::Map<String, Value> = names
+        .zip(&block.ways)
+        .map(|(name, to)| (name.to_owned(), way(to)))
+        .collect();
     json!({ "block_bytes": block.bytes, "ways": ways })
 }
 

@@ -26,8 +26,12 @@ impl<'a> Loads<'a> {
         let document = report.record.suite.document.as_deref()?;
         let mut measured: Vec<(&CellSummary, Vec<&Row>)> = Vec::new();
         for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
-            let Some(conditions) = conditions(&report.record.subject, &summary.cell) else { continue };
-            let rows: Vec<&Row> = comparable(&conditions).filter(|row| row.document == document).collect();
+            let Some(conditions) = conditions(&report.record.subject, &summary.cell) else {
+                continue;
+            };
+            let rows: Vec<&Row> = comparable(&conditions)
+                .filter(|row| row.document == document)
+                .collect();
             if rows.iter().any(|row| row.metric == "cpu_load_client") {
                 measured.push((summary, rows));
             }
@@ -35,12 +39,22 @@ impl<'a> Loads<'a> {
         if measured.is_empty() {
             return None;
         }
-        let of_each =
-            |of: &dyn Fn(&CellSummary) -> String| measured.iter().map(|(summary, _)| of(summary)).collect();
+        let of_each = |of: &dyn Fn(&CellSummary) -> String| {
+            measured.iter().map(|(summary, _)| of(summary)).collect()
+        };
         let mut rows: Vec<(String, Vec<String>)> = vec![
-            ("measured here, MB/s".to_owned(), of_each(&|summary| megabytes(summary.bytes_per_s.median))),
-            ("CPU load of the client".to_owned(), of_each(&|summary| percent(summary.cpu_load.client))),
-            ("CPU load of the server".to_owned(), of_each(&|summary| percent(summary.cpu_load.server))),
+            (
+                "measured here, MB/s".to_owned(),
+                of_each(&|summary| megabytes(summary.bytes_per_s.median)),
+            ),
+            (
+                "CPU load of the client".to_owned(),
+                of_each(&|summary| percent(summary.cpu_load.client)),
+            ),
+            (
+                "CPU load of the server".to_owned(),
+                of_each(&|summary| percent(summary.cpu_load.server)),
+            ),
         ];
         let mut systems: Vec<(&str, &str)> = Vec::new();
         for row in measured.iter().flat_map(|(_, rows)| rows) {
@@ -53,7 +67,8 @@ impl<'a> Loads<'a> {
             let printed = |metric: &str, unit: &str| {
                 let of = |rows: &[&Row]| {
                     let is_it = |row: &&&Row| {
-                        (row.table.as_str(), row.system.as_str()) == (table, system) && row.metric == metric
+                        (row.table.as_str(), row.system.as_str()) == (table, system)
+                            && row.metric == metric
                     };
                     let row = rows.iter().find(is_it);
                     row.map_or_else(|| "-".to_owned(), |row| format!("{}{unit}", row.printed))
@@ -63,24 +78,41 @@ impl<'a> Loads<'a> {
             let name = system.rsplit_once(", ").map_or(system, |(_, name)| name);
             let number = table.split(' ').next().unwrap_or_default();
             rows.push((format!("{number} {name}, MB/s"), printed("throughput", "")));
-            rows.push(("CPU load of the client".to_owned(), printed("cpu_load_client", " %")));
+            rows.push((
+                "CPU load of the client".to_owned(),
+                printed("cpu_load_client", " %"),
+            ));
         }
-        let is_remote = measured
+        let is_remote = measured.iter().flat_map(|(_, rows)| rows).any(|row| {
+            row.class
+                .as_ref()
+                .is_some_and(|class| class.path.is_network())
+        });
+        let cells = measured
             .iter()
-            .flat_map(|(_, rows)| rows)
-            .any(|row| row.class.as_ref().is_some_and(|class| class.path.is_network()));
-        let cells = measured.iter().map(|(summary, _)| summary.cell.name.as_str()).collect();
-        let is_shared = measured.iter().any(|(summary, _)| summary.cpu_load.is_shared);
-        let is_known = measured.iter().any(|(summary, _)| summary.cpu_load.server.is_some());
-        Some(Loads { document, cells, rows, note: note(is_shared, is_known, is_remote) })
+            .map(|(summary, _)| summary.cell.name.as_str())
+            .collect();
+        let is_shared = measured
+            .iter()
+            .any(|(summary, _)| summary.cpu_load.is_shared);
+        let is_known = measured
+            .iter()
+            .any(|(summary, _)| summary.cpu_load.server.is_some());
+        Some(Loads {
+            document,
+            cells,
+            rows,
+            note: note(is_shared, is_known, is_remote),
+        })
     }
 }
 
 fn note(is_shared: bool, is_known: bool, is_remote: bool) -> String {
-    let says =
-        "Loads are percentages of all CPUs of a machine; the document's loads were measured with vmstat.";
+    let says = "Loads are percentages of all CPUs of a machine; the document's loads were measured with vmstat.";
     let more = match (is_shared, is_known) {
-        (true, _) => " Server and client run on this machine: each load is the share of that process.",
+        (true, _) => {
+            " Server and client run on this machine: each load is the share of that process."
+        }
         (false, true) => " Our loads include all programs on both machines.",
         (false, false) if is_remote => {
             " The server's load is unknown, because the server is on another machine or not accessible. To \

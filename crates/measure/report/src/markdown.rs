@@ -5,7 +5,11 @@ use super::markup::is_hidden;
 
 pub(super) fn page(document: &Document) -> String {
     let verdict = &document.verdict;
-    let mut page = format!("# {}\n\n{}\n", escaped(&document.title), escaped(&document.subtitle));
+    let mut page = format!(
+        "# {}\n\n{}\n",
+        escaped(&document.title),
+        escaped(&document.subtitle)
+    );
     for lead in &verdict.lead {
         page += &format!("\n**{}** {}\n", escaped(lead.about), escaped(&lead.says));
     }
@@ -14,8 +18,12 @@ pub(super) fn page(document: &Document) -> String {
     }
     page.push('\n');
     for headline in &verdict.headlines {
-        page +=
-            &format!("- {}: **{}** ({})\n", escaped(&headline.what), headline.value, escaped(&headline.note));
+        page += &format!(
+            "- {}: **{}** ({})\n",
+            escaped(&headline.what),
+            headline.value,
+            escaped(&headline.note)
+        );
     }
     if !verdict.reservations.is_empty() {
         page += "\n";
@@ -23,10 +31,15 @@ pub(super) fn page(document: &Document) -> String {
     }
     for section in &document.sections {
         page += &format!("\n## {}\n", section.title);
-        section.blocks.iter().map(block).filter(|block| !block.is_empty()).for_each(|block| {
-            page.push('\n');
-            page.push_str(&block);
-        });
+        section
+            .blocks
+            .iter()
+            .map(block)
+            .filter(|block| !block.is_empty())
+            .for_each(|block| {
+                page.push('\n');
+                page.push_str(&block);
+            });
     }
     page
 }
@@ -39,7 +52,11 @@ fn block(block: &Block) -> String {
         Block::Command(command) => fenced(command),
         Block::Table(table) => self::table(table),
         Block::Plot(plot, says, None) => {
-            format!("{}: drawn in report.html. {}\n", escaped(&plot.title), escaped(says))
+            format!(
+                "{}: drawn in report.html. {}\n",
+                escaped(&plot.title),
+                escaped(says)
+            )
         }
         Block::Plot(_, says, Some(numbers)) => format!("{}\n\n{}", escaped(says), table(numbers)),
         Block::Bars(_, says) if says.is_empty() => String::new(),
@@ -50,7 +67,10 @@ fn block(block: &Block) -> String {
 }
 
 fn list(sentences: &[String]) -> String {
-    sentences.iter().map(|sentence| format!("- {}\n", escaped(sentence))).collect()
+    sentences
+        .iter()
+        .map(|sentence| format!("- {}\n", escaped(sentence)))
+        .collect()
 }
 
 fn table(table: &Table) -> String {
@@ -59,19 +79,48 @@ fn table(table: &Table) -> String {
         text += &format!("### {}\n\n", escaped(&table.caption));
     }
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    text += &line(table.columns.iter().map(|column| escaped(&column.title)).collect());
+    text += &line(
+        table
+            .columns
+            .iter()
+            .map(|column| escaped(&column.title))
+            .collect(),
+    );
     let rule = |numbers: bool| if numbers { "---:" } else { "---" }.to_owned();
-    text += &line(table.columns.iter().map(|column| rule(column.numbers)).collect());
-    text.extend(table.rows.iter().map(|row| line(row.cells.iter().map(|cell| escaped(cell)).collect())));
+    text += &line(
+        table
+            .columns
+            .iter()
+            .map(|column| rule(column.numbers))
+            .collect(),
+    );
+    text.extend(
+        table
+            .rows
+            .iter()
+            .map(|row| line(row.cells.iter().map(|cell| escaped(cell)).collect())),
+    );
     text
 }
 
 /// Formats a code block. Its fence is longer than any sequence of backticks in the code.
 fn fenced(code: &str) -> String {
-    let longest = code.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let longest = code
+        .split(|letter| letter != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    let code: String =
-        code.chars().map(|letter| if is_hidden(letter) { '\u{fffd}' } else { letter }).collect();
+    let code: String = code
+        .chars()
+        .map(|letter| {
+            if is_hidden(letter) {
+                '\u{fffd}'
+            } else {
+                letter
+            }
+        })
+        .collect();
     format!("{fence}sh\n{code}\n{fence}\n")
 }
 
@@ -81,7 +130,9 @@ fn escaped(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '\n' | '\t' => out.push(' '),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => out.extend(['\\', letter]),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => {
+                out.extend(['\\', letter])
+            }
             '<' => out.push_str("&lt;"),
             '&' => out.push_str("&amp;"),
             letter if is_hidden(letter) => out.push('\u{fffd}'),
@@ -97,7 +148,10 @@ mod tests {
 
     #[test]
     fn text_stays_text() {
-        assert_eq!(escaped("a|b\n<img src=x> [x](y)"), r"a\|b &lt;img src=x> \[x\](y)");
+        assert_eq!(
+            escaped("a|b\n<img src=x> [x](y)"),
+            r"a\|b &lt;img src=x> \[x\](y)"
+        );
         assert_eq!(fenced("a ``` b"), "````sh\na ``` b\n````\n");
     }
 }

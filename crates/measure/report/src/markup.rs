@@ -32,7 +32,12 @@ impl Markup {
     }
 
     /// Writes an element that contains only text.
-    pub(super) fn with_text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
+    pub(super) fn with_text(
+        &mut self,
+        name: &'static str,
+        attributes: &[Attribute<'_>],
+        text: &str,
+    ) {
         self.element(name, attributes, |inside| inside.text(text));
     }
 
@@ -126,11 +131,17 @@ mod tests {
     fn what_would_turn_the_writing_around_is_shown_as_what_it_is() {
         let mut page = Markup::default();
         page.text("a\u{202e}b\u{0}c\u{1b}[31m\u{61c}");
-        assert_eq!(page.into_string(), "a\u{fffd}b\u{fffd}c\u{fffd}[31m\u{fffd}");
+        assert_eq!(
+            page.into_string(),
+            "a\u{fffd}b\u{fffd}c\u{fffd}[31m\u{fffd}"
+        );
     }
 
     #[test]
     fn places_have_one_digit_after_the_point() {
-        assert_eq!([1.0, 2.25, -0.01, 33.333].map(|at| Px(at).to_string()), ["1", "2.3", "0", "33.3"]);
+        assert_eq!(
+            [1.0, 2.25, -0.01, 33.333].map(|at| Px(at).to_string()),
+            ["1", "2.3", "0", "33.3"]
+        );
     }
 }

@@ -65,7 +65,10 @@ enum Warning<'a> {
     },
     /// A note on the whole record, such as on blocks that were never written. On a terminal, notes are shown
     /// before the first run.
-    Note { kind: &'static str, sentence: &'a str },
+    Note {
+        kind: &'static str,
+        sentence: &'a str,
+    },
 }
 
 /// The results of one client in a run.
@@ -103,11 +106,19 @@ impl<'a> Beside<'a> {
     /// Creates the data for the runs of this record: the congestion control of our sockets, if there are any,
     /// and the statistics of the sessions, if `statistics` is set.
     pub fn new(record: &'a Record, congestion: Option<&'a str>, statistics: bool) -> Beside<'a> {
-        Beside { record, congestion, statistics, summaries: summary::of(record) }
+        Beside {
+            record,
+            congestion,
+            statistics,
+            summaries: summary::of(record),
+        }
     }
 
     fn flags(&self, run: &CellRun) -> &[Flag] {
-        let summary = self.summaries.iter().find(|summary| summary.cell.name == run.cell);
+        let summary = self
+            .summaries
+            .iter()
+            .find(|summary| summary.cell.name == run.cell);
         summary.map_or(&[], |summary| &summary.flags)
     }
 }
@@ -120,10 +131,21 @@ impl<'a> Measured<'a> {
         let cpu_s: f64 = run.clients.iter().map(|client| client.cpu.seconds).sum();
         let busy_s: f64 = run.clients.iter().map(|client| client.cpu.busy_s()).sum();
         let is_only = beside.record.suite.cells().count() == 1;
-        let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
+        let sessions = || {
+            run.clients
+                .iter()
+                .flat_map(|client| &client.sessions)
+                .collect()
+        };
         let load = summary::cpu_load(run);
-        let of_cell = |flag: &'a Flag| Warning::Cell { flag, sentence: flag.to_string() };
-        let note = |sentence: &'a String| Warning::Note { kind: "note", sentence };
+        let of_cell = |flag: &'a Flag| Warning::Cell {
+            flag,
+            sentence: flag.to_string(),
+        };
+        let note = |sentence: &'a String| Warning::Note {
+            kind: "note",
+            sentence,
+        };
         Measured {
             version: VERSION,
             cell: (!is_only).then_some(run.cell.as_str()),
@@ -165,21 +187,61 @@ impl<'a> Measured<'a> {
     /// Returns a few lines about the only cell of a record, for a terminal with this number of columns.
     pub fn text(&self, cell: &Cell, record: &Record, width: usize) -> String {
         let width = terminal::used(width);
-        let us =
-            |time: f64| if time.is_nan() { "-".to_owned() } else { format!("{} µs", significant(time)) };
-        let network = self.congestion.map(|name| format!(", congestion control {name}")).unwrap_or_default();
-        let place = format!("{}: {}{network}", record.subject.place, Bytes(self.device_bytes));
-        let rates = [("IOPS", grouped(self.iops.round() as u64)), ("MB/s", significant(self.mb_per_s))];
-        let Latency { p50, p99, p999, mean, max } = self.latency_us;
-        let times = [("p50", p50), ("p99", p99), ("p99.9", p999), ("mean", mean), ("longest", max)];
+        let us = |time: f64| {
+            if time.is_nan() {
+                "-".to_owned()
+            } else {
+                format!("{} µs", significant(time))
+            }
+        };
+        let network = self
+            .congestion
+            .map(|name| format!(", congestion control {name}"))
+            .unwrap_or_default();
+        let place = format!(
+            "{}: {}{network}",
+            record.subject.place,
+            Bytes(self.device_bytes)
+        );
+        let rates = [
+            ("IOPS", grouped(self.iops.round() as u64)),
+            ("MB/s", significant(self.mb_per_s)),
+        ];
+        let Latency {
+            p50,
+            p99,
+            p999,
+            mean,
+            max,
+        } = self.latency_us;
+        let times = [
+            ("p50", p50),
+            ("p99", p99),
+            ("p99.9", p999),
+            ("mean", mean),
+            ("longest", max),
+        ];
         let cpu = [self.client_cpu_us_per_io, self.client_busy_us_per_io];
         let [cpu, busy] = cpu.map(|us_per_io| us_per_io.map_or_else(|| "-".to_owned(), us));
-        let requests = format!("{} in {:.1} s, {}", grouped(self.ios), self.seconds, self.failures());
+        let requests = format!(
+            "{} in {:.1} s, {}",
+            grouped(self.ios),
+            self.seconds,
+            self.failures()
+        );
         let mut lines = wrapped(&place, width);
         lines.extend(wrapped(&cell.words(), width));
         lines.push(String::new());
-        lines.extend(row("  ", &rates.map(|(unit, rate)| format!("{rate} {unit}")), width));
-        lines.extend(row("  latency   ", &times.map(|(name, time)| format!("{name} {}", us(time))), width));
+        lines.extend(row(
+            "  ",
+            &rates.map(|(unit, rate)| format!("{rate} {unit}")),
+            width,
+        ));
+        lines.extend(row(
+            "  latency   ",
+            &times.map(|(name, time)| format!("{name} {}", us(time))),
+            width,
+        ));
         let cpu = format!("{cpu} per request on this side, {busy} of it active");
         lines.extend(hanging("  CPU       ", &cpu, width));
         lines.extend(hanging("  requests  ", &requests, width));
@@ -196,12 +258,26 @@ impl<'a> Measured<'a> {
         let Some(longest) = self.clients.iter().map(|share| share.client.len()).max() else {
             return String::new();
         };
-        let lines = self.clients.iter().zip(std::iter::once("clients").chain(std::iter::repeat(""))).map(
-            |(Share { client, iops, mb_per_s, .. }, label)| {
-                let (iops, mb_per_s) = (grouped(iops.round() as u64), significant(*mb_per_s));
-                format!("  {label:<8}  {client:longest$}   {iops:>9} IOPS   {mb_per_s:>6} MB/s\n")
-            },
-        );
+        let lines = self
+            .clients
+            .iter()
+            .zip(std::iter::once("clients").chain(std::iter::repeat("")))
+            .map(
+                |(
+                    Share {
+                        client,
+                        iops,
+                        mb_per_s,
+                        ..
+                    },
+                    label,
+                )| {
+                    let (iops, mb_per_s) = (grouped(iops.round() as u64), significant(*mb_per_s));
+                    format!(
+                        "  {label:<8}  {client:longest$}   {iops:>9} IOPS   {mb_per_s:>6} MB/s\n"
+                    )
+                },
+            );
         let rates: Vec<f64> = self.clients.iter().map(|share| share.mb_per_s).collect();
         let fairness =
             jain(&rates).map(|index| format!("  fairness  {index:.3} (Jain's index; 1 is even)\n"));
@@ -223,10 +299,17 @@ fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for item in items {
         let letters = BETWEEN.len() + item.chars().count();
-        match lines.last_mut().filter(|line| line.chars().count() + letters <= width) {
+        match lines
+            .last_mut()
+            .filter(|line| line.chars().count() + letters <= width)
+        {
             Some(line) => *line += &format!("{BETWEEN}{item}"),
             None => {
-                let begin = if lines.is_empty() { label.to_owned() } else { " ".repeat(label.len()) };
+                let begin = if lines.is_empty() {
+                    label.to_owned()
+                } else {
+                    " ".repeat(label.len())
+                };
                 lines.push(begin + item);
             }
         }
@@ -245,16 +328,42 @@ impl<'a> Share<'a> {
             mb_per_s: one.run.bytes_per_s() / 1e6,
             ios: one.run.ios(),
         };
-        if run.clients.len() > 1 { run.clients.iter().map(share).collect() } else { Vec::new() }
+        if run.clients.len() > 1 {
+            run.clients.iter().map(share).collect()
+        } else {
+            Vec::new()
+        }
     }
 }
 
 impl Latency {
     fn of(run: &CellRun) -> Latency {
-        let flows = run.clients.iter().flat_map(|client| [&client.run.reads, &client.run.writes]);
-        let seen = flows.map(|flow| if flow.response.is_empty() { &flow.service } else { &flow.response });
+        let flows = run
+            .clients
+            .iter()
+            .flat_map(|client| [&client.run.reads, &client.run.writes]);
+        let seen = flows.map(|flow| {
+            if flow.response.is_empty() {
+                &flow.service
+            } else {
+                &flow.response
+            }
+        });
         let all = seen.fold(Histogram::default(), |all, one| all.merged(one));
-        let Latencies { p50_us, p99_us, p999_us, mean_us, max_us, .. } = Latencies::of(&all);
-        Latency { p50: p50_us, p99: p99_us, p999: p999_us, mean: mean_us, max: max_us }
+        let Latencies {
+            p50_us,
+            p99_us,
+            p999_us,
+            mean_us,
+            max_us,
+            ..
+        } = Latencies::of(&all);
+        Latency {
+            p50: p50_us,
+            p99: p99_us,
+            p999: p999_us,
+            mean: mean_us,
+            max: max_us,
+        }
     }
 }

@@ -27,11 +27,22 @@ use readable::figures::{grouped, latency, megabytes, significant, size};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Judgement<'a> {
     /// The cell reached this share of its lowest limit, at most 1.
-    OfCeiling { cell: &'a CellSummary, ceiling: &'a str, share: f64 },
+    OfCeiling {
+        cell: &'a CellSummary,
+        ceiling: &'a str,
+        share: f64,
+    },
     /// The cell exceeded the limit in the record, so the limit is wrong.
-    AboveCeiling { cell: &'a CellSummary, ceiling: &'a str },
+    AboveCeiling {
+        cell: &'a CellSummary,
+        ceiling: &'a str,
+    },
     /// The cell reached this multiple of the published result of the same class.
-    OfPublished { cell: &'a CellSummary, row: &'a Row, times: f64 },
+    OfPublished {
+        cell: &'a CellSummary,
+        row: &'a Row,
+        times: f64,
+    },
 }
 
 /// A change that would improve the result.
@@ -70,7 +81,11 @@ const HALF: f64 = 0.5;
 /// Returns the answers, in the order of the questions.
 pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     let lead = |about, says| Lead { about, says };
-    if report.summaries.iter().any(|summary| summary.mismatches > 0) {
+    if report
+        .summaries
+        .iter()
+        .any(|summary| summary.mismatches > 0)
+    {
         let says = "No: wrong data was read. Find the cause, then measure again.".to_owned();
         return vec![lead("Can it be used?", says)];
     }
@@ -78,8 +93,10 @@ pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
         return vec![lead("What was measured?", "Nothing yet.".to_owned())];
     }
     let documents = report.documents();
-    let counterparts: Vec<Counterpart<'_>> =
-        documents.iter().flat_map(|document| report.counterparts(document)).collect();
+    let counterparts: Vec<Counterpart<'_>> = documents
+        .iter()
+        .flat_map(|document| report.counterparts(document))
+        .collect();
     let judged = judgements(&report.summaries, &report.record.limits, &counterparts);
     let good = match &report.wan {
         Some(wan) => beside_document(&wan.verdict()),
@@ -106,17 +123,33 @@ pub(super) fn judgements<'a>(
         if let Some((ceiling, most)) = lowest_limit(limits, cell) {
             let share = cell.bytes_per_s.median / most;
             return Some(match share {
-                share if share <= 1.0 => Judgement::OfCeiling { cell, ceiling, share },
+                share if share <= 1.0 => Judgement::OfCeiling {
+                    cell,
+                    ceiling,
+                    share,
+                },
                 _ => Judgement::AboveCeiling { cell, ceiling },
             });
         }
-        let of_cells = || counterparts.iter().filter(|counterpart| counterpart.client.is_none());
+        let of_cells = || {
+            counterparts
+                .iter()
+                .filter(|counterpart| counterpart.client.is_none())
+        };
         let cell = fastest(of_cells().map(|counterpart| counterpart.summary), direction)?;
-        let those = of_cells().filter(|counterpart| counterpart.summary.cell.name == cell.cell.name);
+        let those =
+            of_cells().filter(|counterpart| counterpart.summary.cell.name == cell.cell.name);
         let most = those.max_by(|one, other| one.published.total_cmp(&other.published))?;
-        Some(Judgement::OfPublished { cell, row: most.row, times: most.times() })
+        Some(Judgement::OfPublished {
+            cell,
+            row: most.row,
+            times: most.times(),
+        })
     };
-    [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
+    [Direction::Read, Direction::Write, Direction::Both]
+        .into_iter()
+        .filter_map(judge)
+        .collect()
 }
 
 /// Returns the changes that would help; at least one.
@@ -128,24 +161,36 @@ pub(super) fn helps<'a>(
     if let Some(diagnosis) = diagnosis {
         return vec![Help::Diagnosed(diagnosis)];
     }
-    let closed =
-        over_load(summaries).into_iter().filter(|series| asked_rate(&series.cells[0].cell).is_none());
+    let closed = over_load(summaries)
+        .into_iter()
+        .filter(|series| asked_rate(&series.cells[0].cell).is_none());
     let steps = |steps: Vec<(Step, Change)>, wanted: Change| {
-        let those = steps.into_iter().filter(move |(_, change)| *change == wanted);
-        those.map(|(step, _)| step).reduce(|one, other| if other.times > one.times { other } else { one })
+        let those = steps
+            .into_iter()
+            .filter(move |(_, change)| *change == wanted);
+        those
+            .map(|(step, _)| step)
+            .reduce(|one, other| if other.times > one.times { other } else { one })
     };
     let depths: Vec<(Step, Change)> = closed
         .filter_map(|series| last_step(&series, |cell| f64::from(cell.depth), |cell| cell.iops))
         .collect();
     let lengths: Vec<(Step, Change)> = over_size(summaries)
         .iter()
-        .filter_map(|series| last_step(series, |cell| block_bytes(&cell.cell), |cell| cell.bytes_per_s))
+        .filter_map(|series| {
+            last_step(
+                series,
+                |cell| block_bytes(&cell.cell),
+                |cell| cell.bytes_per_s,
+            )
+        })
         .collect();
-    let is_full =
-        |judgement: &Judgement<'_>| matches!(judgement, Judgement::OfCeiling { share, .. } if *share >= FULL);
+    let is_full = |judgement: &Judgement<'_>| matches!(judgement, Judgement::OfCeiling { share, .. } if *share >= FULL);
     let is_at_ceiling = !judged.is_empty() && judged.iter().all(is_full);
-    let mut helps: Vec<Help<'_>> =
-        steps(depths.clone(), Change::Rises).map(Help::Depth).into_iter().collect();
+    let mut helps: Vec<Help<'_>> = steps(depths.clone(), Change::Rises)
+        .map(Help::Depth)
+        .into_iter()
+        .collect();
     if !is_at_ceiling {
         helps.extend(steps(lengths, Change::Rises).map(Help::Length));
     }
@@ -171,7 +216,9 @@ fn last_step(
     along: fn(&CellSummary) -> f64,
     rate: fn(&CellSummary) -> Estimate,
 ) -> Option<(Step, Change)> {
-    let [.., before, after] = series.cells.as_slice() else { return None };
+    let [.., before, after] = series.cells.as_slice() else {
+        return None;
+    };
     let (low, high) = (rate(before), rate(after));
     if low.median <= 0.0 {
         return None;
@@ -182,20 +229,36 @@ fn last_step(
         (Some(before), Some(after)) if after.high < RISE * before.low => Change::Flat,
         _ => Change::Unclear,
     };
-    let step = Step { series: series.name.clone(), from: along(before), to: along(after), times };
+    let step = Step {
+        series: series.name.clone(),
+        from: along(before),
+        to: along(after),
+        times,
+    };
     Some((step, change))
 }
 
 /// Describes the storage, and the best result of each kind.
 fn measured(report: &Report<'_>) -> String {
     let subject = &report.record.subject;
-    let kind = if subject.kind == "iscsi" { "iSCSI LUN" } else { &subject.kind };
+    let kind = if subject.kind == "iscsi" {
+        "iSCSI LUN"
+    } else {
+        &subject.kind
+    };
     let what = subject.product.as_deref().unwrap_or(kind).trim();
-    let what = format!("{what} of {}, by the suite {}", size(subject.bytes as f64), report.record.suite.name);
+    let what = format!(
+        "{what} of {}, by the suite {}",
+        size(subject.bytes as f64),
+        report.record.suite.name
+    );
     let mut best = Vec::new();
     if let Some(wan) = &report.wan {
         let measured = wan.rows.iter().filter(|row| row.measured.is_some()).count();
-        return format!("{what}: {measured} of {} combinations of distance and load.", wan.rows.len());
+        return format!(
+            "{what}: {measured} of {} combinations of distance and load.",
+            wan.rows.len()
+        );
     }
     for (direction, name) in [
         (Direction::Read, "reads"),
@@ -203,14 +266,22 @@ fn measured(report: &Report<'_>) -> String {
         (Direction::Both, "mixed reads and writes"),
     ] {
         let fastest = fastest(report.summaries.iter(), direction);
-        best.extend(fastest.map(|cell| format!("{name} up to {} MB/s", megabytes(cell.bytes_per_s.median))));
+        best.extend(
+            fastest.map(|cell| format!("{name} up to {} MB/s", megabytes(cell.bytes_per_s.median))),
+        );
     }
     let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
-    let most = measured().map(|summary| summary.iops.median).fold(0.0, f64::max);
+    let most = measured()
+        .map(|summary| summary.iops.median)
+        .fold(0.0, f64::max);
     best.push(format!("up to {} IOPS", grouped(most.round() as u64)));
-    let alone = measured().filter(|summary| summary.depth == 1).map(|summary| latencies(summary).p50_us);
+    let alone = measured()
+        .filter(|summary| summary.depth == 1)
+        .map(|summary| latencies(summary).p50_us);
     let alone = alone.filter(|us| *us > 0.0).min_by(f64::total_cmp);
-    let alone = alone.map(|us| format!("; a single request takes {} (p50)", latency(us))).unwrap_or_default();
+    let alone = alone
+        .map(|us| format!("; a single request takes {} (p50)", latency(us)))
+        .unwrap_or_default();
     format!("{what}: {}{alone}.", best.join(", "))
 }
 
@@ -247,7 +318,10 @@ fn good(judged: &[Judgement<'_>], documents: &[&str]) -> String {
                 "There is nothing to compare with: the record has no ceiling, and {}.",
                 match documents {
                     [] => "no document to compare with was named".to_owned(),
-                    _ => format!("no result of the same class is in document {}", documents.join(" or ")),
+                    _ => format!(
+                        "no result of the same class is in document {}",
+                        documents.join(" or ")
+                    ),
                 }
             );
         }
@@ -259,11 +333,18 @@ fn good(judged: &[Judgement<'_>], documents: &[&str]) -> String {
 
 fn judgement(judgement: &Judgement<'_>) -> String {
     match judgement {
-        Judgement::OfCeiling { cell, ceiling, share } => {
+        Judgement::OfCeiling {
+            cell,
+            ceiling,
+            share,
+        } => {
             format!("{} reach {} of {ceiling}", name(cell), percent(*share))
         }
         Judgement::AboveCeiling { cell, ceiling } => {
-            format!("{} were faster than {ceiling}, so the measured ceiling is too low", name(cell))
+            format!(
+                "{} were faster than {ceiling}, so the measured ceiling is too low",
+                name(cell)
+            )
         }
         Judgement::OfPublished { cell, row, times } => format!(
             "{} of {} reach {} times the rate in {}",
@@ -282,7 +363,11 @@ fn beside_document(verdict: &crate::wan::Verdict) -> String {
         0 => "There is nothing to compare with: no cell of document 002 was measured.".to_owned(),
         _ => format!(
             "{} of the {possible} published numbers that this link permits were met or exceeded.",
-            if reached == possible { format!("All {reached}") } else { reached.to_string() }
+            if reached == possible {
+                format!("All {reached}")
+            } else {
+                reached.to_string()
+            }
         ),
     }
 }
@@ -290,29 +375,53 @@ fn beside_document(verdict: &crate::wan::Verdict) -> String {
 fn help(help: &Help<'_>) -> String {
     match help {
         Help::Diagnosed(diagnosis) => {
-            let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
-            let remedy =
-                remedy.map(|remedy| format!(" Change first ({}): {}.", at(remedy.at), remedy.change));
-            format!("Diagnosis of this LUN: {}.{}", verdict(diagnosis), remedy.unwrap_or_default())
+            let remedy = diagnosis
+                .findings
+                .first()
+                .and_then(|finding| finding.remedies.first());
+            let remedy = remedy
+                .map(|remedy| format!(" Change first ({}): {}.", at(remedy.at), remedy.change));
+            format!(
+                "Diagnosis of this LUN: {}.{}",
+                verdict(diagnosis),
+                remedy.unwrap_or_default()
+            )
         }
-        Help::Depth(Step { series, from, to, times }) => format!(
+        Help::Depth(Step {
+            series,
+            from,
+            to,
+            times,
+        }) => format!(
             "More outstanding requests: an increase from {from} to {to}, the maximum measured, made {series} \
              {} times as fast.",
             significant(*times)
         ),
-        Help::Length(Step { series, from, to, times }) => format!(
+        Help::Length(Step {
+            series,
+            from,
+            to,
+            times,
+        }) => format!(
             "Longer requests: an increase from {} to {}, the maximum measured, made {series} {} times as \
              fast.",
             size(*from),
             size(*to),
             significant(*times)
         ),
-        Help::NotDepth(Step { series, from, to, times }) => format!(
+        Help::NotDepth(Step {
+            series,
+            from,
+            to,
+            times,
+        }) => format!(
             "More outstanding requests would not help: an increase from {from} to {to} made {series} {} \
              times as fast. To find the limit of an iSCSI path, run linerate diagnose.",
             significant(*times)
         ),
-        Help::Unknown => "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned(),
+        Help::Unknown => {
+            "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned()
+        }
     }
 }
 

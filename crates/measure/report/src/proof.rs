@@ -23,11 +23,13 @@ pub fn table(record: &Record) -> String {
 fn line(record: &Record, summary: &CellSummary) -> String {
     let rate = summary.bytes_per_s.median;
     let asked = Question::of_cell(&summary.cell);
-    let share =
-        asked.and_then(|asked| asked.ceiling(&record.limits)).map(|ceiling| percent_of_limit(rate, ceiling));
+    let share = asked
+        .and_then(|asked| asked.ceiling(&record.limits))
+        .map(|ceiling| percent_of_limit(rate, ceiling));
     let best = conditions(&record.subject, &summary.cell)
         .and_then(|conditions| rates(&conditions).max_by(|one, other| one.1.total_cmp(&other.1)));
-    let us = |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
+    let us =
+        |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
     let line = format!(
         "  {:<32} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}   {}",
         summary.cell.words(),
@@ -38,21 +40,34 @@ fn line(record: &Record, summary: &CellSummary) -> String {
         share.map_or_else(String::new, |percent| {
             // A measurement above the limit shows that the limit is too low: the machine was busier when the
             // limit was measured.
-            percent.map_or_else(|| "exceeded".to_owned(), |percent| format!("{percent:.1} %"))
+            percent.map_or_else(
+                || "exceeded".to_owned(),
+                |percent| format!("{percent:.1} %"),
+            )
         }),
-        best.map(|(row, best)| beside(rate, row, best)).unwrap_or_default()
+        best.map(|(row, best)| beside(rate, row, best))
+            .unwrap_or_default()
     );
     line.trim_end().to_owned()
 }
 
 /// Formats a number with two significant digits, and at least its integer part: `1.9`, `27`.
 fn short(number: f64) -> String {
-    if number < 9.95 { format!("{number:.1}") } else { format!("{number:.0}") }
+    if number < 9.95 {
+        format!("{number:.1}")
+    } else {
+        format!("{number:.0}")
+    }
 }
 
 /// Formats a published rate, its document, and the ratio of the measurement to it: `74.2 (000), ×12`.
 fn beside(rate: f64, row: &Row, best: f64) -> String {
-    format!("{:>4} ({}), ×{}", significant(best / 1e6), row.document, short(rate / best))
+    format!(
+        "{:>4} ({}), ×{}",
+        significant(best / 1e6),
+        row.document,
+        short(rate / best)
+    )
 }
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ pub(super) struct Series<'a> {
 impl Direction {
     pub(super) fn of(cell: &Cell) -> Direction {
         let workloads = || cell.roles.iter().map(|role| &role.workload);
-        match (workloads().any(Workload::reads), workloads().any(Workload::writes)) {
+        match (
+            workloads().any(Workload::reads),
+            workloads().any(Workload::writes),
+        ) {
             (true, false) => Direction::Read,
             (false, true) => Direction::Write,
             _ => Direction::Both,
@@ -57,7 +60,11 @@ pub(super) fn clients(cell: &Cell) -> usize {
 
 /// Returns the configured rate, if the cell is an open loop.
 pub(super) fn asked_rate(cell: &Cell) -> Option<f64> {
-    let rates: Vec<f64> = cell.roles.iter().filter_map(|role| role.workload.pace.per_second()).collect();
+    let rates: Vec<f64> = cell
+        .roles
+        .iter()
+        .filter_map(|role| role.workload.pace.per_second())
+        .collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
@@ -69,25 +76,43 @@ pub(super) fn latencies(summary: &CellSummary) -> &Latencies {
 /// Formats the distance of the farther end of an estimate's interval from its median, in percent of the
 /// median, as in flags. Returns an empty text if there is no interval.
 pub(super) fn plus_minus(estimate: Estimate) -> String {
-    estimate.percent().map(|percent| format!("{percent:.1}")).unwrap_or_default()
+    estimate
+        .percent()
+        .map(|percent| format!("{percent:.1}"))
+        .unwrap_or_default()
 }
 
 /// Formats the ends of an estimate's interval in the same way as the estimate itself. Returns an empty text
 /// if there is no interval.
 pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
-    let end = |end: f64| if end == 0.0 { "0".to_owned() } else { written(end) };
-    let ends = |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));
+    let end = |end: f64| {
+        if end == 0.0 {
+            "0".to_owned()
+        } else {
+            written(end)
+        }
+    };
+    let ends =
+        |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));
     estimate.interval.map(ends).unwrap_or_default()
 }
 
 /// Returns the ends of an estimate's interval, or twice the estimate itself without an interval.
 pub(super) fn ends(estimate: Estimate) -> (f64, f64) {
-    estimate.interval.map_or((estimate.median, estimate.median), |interval| (interval.low, interval.high))
+    estimate
+        .interval
+        .map_or((estimate.median, estimate.median), |interval| {
+            (interval.low, interval.high)
+        })
 }
 
 /// Formats a tick of an axis of integers. Other values stay empty, since there is no half client.
 pub(super) fn whole(count: f64) -> String {
-    if count.fract() == 0.0 { readable::figures::round(count) } else { String::new() }
+    if count.fract() == 0.0 {
+        readable::figures::round(count)
+    } else {
+        String::new()
+    }
 }
 
 /// Describes a cell's load: `depth 32`, `5,000 a second`.
@@ -104,7 +129,10 @@ pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
             && kinds(&one.cell) == kinds(&other.cell)
             && asked_rate(&one.cell).is_none()
     };
-    named(curves(summaries, same, |summary| block_bytes(&summary.cell)), load)
+    named(
+        curves(summaries, same, |summary| block_bytes(&summary.cell)),
+        load,
+    )
 }
 
 /// Returns curves over the load: cells with the same series and request length. Each curve has at least two
@@ -115,7 +143,8 @@ pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
             && clients(&one.cell) == clients(&other.cell)
             && kinds(&one.cell) == kinds(&other.cell)
     };
-    let along = |summary: &CellSummary| asked_rate(&summary.cell).unwrap_or(f64::from(summary.depth));
+    let along =
+        |summary: &CellSummary| asked_rate(&summary.cell).unwrap_or(f64::from(summary.depth));
     named(curves(summaries, same, along), length)
 }
 
@@ -126,13 +155,19 @@ pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
         block_bytes(&one.cell) == block_bytes(&other.cell)
             && kinds(&one.cell).first() == kinds(&other.cell).first()
     };
-    named(curves(summaries, same, |summary| clients(&summary.cell) as f64), length)
+    named(
+        curves(summaries, same, |summary| clients(&summary.cell) as f64),
+        length,
+    )
 }
 
 /// Returns the bytes per second that the limit permits with requests of this length. Between its points, a
 /// limit is linear in the logarithm of the length.
 pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
-    let above = limit.points.iter().position(|(size, _)| f64::from(*size) >= block_bytes)?;
+    let above = limit
+        .points
+        .iter()
+        .position(|(size, _)| f64::from(*size) >= block_bytes)?;
     let (high, rate) = limit.points[above];
     if f64::from(high) == block_bytes {
         return Some(rate);
@@ -143,16 +178,23 @@ pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
 }
 
 /// Returns the lowest of the limits that apply to a cell, with its name.
-pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Option<(&'a str, f64)> {
+pub(super) fn lowest_limit<'a>(
+    limits: &'a [Limit],
+    summary: &CellSummary,
+) -> Option<(&'a str, f64)> {
     let direction = Direction::of(&summary.cell).name();
     let holds = |limit: &&Limit| {
         limit.direction == direction && limit.depth.is_none_or(|depth| depth == summary.depth)
     };
-    let known = limits
-        .iter()
-        .filter(holds)
-        .filter_map(|limit| Some((limit.name.as_str(), allowed(limit, block_bytes(&summary.cell))?)));
-    known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
+    let known = limits.iter().filter(holds).filter_map(|limit| {
+        Some((
+            limit.name.as_str(),
+            allowed(limit, block_bytes(&summary.cell))?,
+        ))
+    });
+    known
+        .filter(|(_, rate)| *rate > 0.0)
+        .min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
 /// Returns a result in percent of a limit. Returns `None` for a result above the limit, which was then
@@ -190,10 +232,16 @@ fn curves(
 
 /// Names each curve after its series and, if the series has several curves, after the property that
 /// distinguishes it.
-fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -> String) -> Vec<Series<'a>> {
+fn named<'a>(
+    curves: Vec<Vec<&'a CellSummary>>,
+    besides: impl Fn(&CellSummary) -> String,
+) -> Vec<Series<'a>> {
     let name = |curve: &Vec<&CellSummary>| {
         let cell = &curve[0].cell;
-        let others: Vec<_> = curves.iter().filter(|other| other[0].cell.series == cell.series).collect();
+        let others: Vec<_> = curves
+            .iter()
+            .filter(|other| other[0].cell.series == cell.series)
+            .collect();
         if others.len() == 1 {
             return cell.series.clone();
         }
@@ -203,13 +251,22 @@ fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -
             name += &format!(", {count} clients");
         }
         let kind = |cell: &Cell| kinds(cell).first().map(|kind| kind.words());
-        if others.iter().any(|other| kind(&other[0].cell) != kind(cell)) {
-            name += &kind(cell).map(|kind| format!(", {kind}")).unwrap_or_default();
+        if others
+            .iter()
+            .any(|other| kind(&other[0].cell) != kind(cell))
+        {
+            name += &kind(cell)
+                .map(|kind| format!(", {kind}"))
+                .unwrap_or_default();
         }
         name
     };
     let names: Vec<String> = curves.iter().map(name).collect();
-    names.into_iter().zip(curves).map(|(name, cells)| Series { name, cells }).collect()
+    names
+        .into_iter()
+        .zip(curves)
+        .map(|(name, cells)| Series { name, cells })
+        .collect()
 }
 
 fn length(summary: &CellSummary) -> String {
@@ -238,12 +295,23 @@ mod tests {
             cells.iter().map(move |&(block_bytes, depth, count)| {
                 let simple = Workload::simple(block_bytes, depth, Percent::ALL, Percent::ALL);
                 let name = format!("{distribution} {block_bytes} {depth} {count}");
-                clients(&name, count, &Workload { distribution, ..simple })
+                clients(
+                    &name,
+                    count,
+                    &Workload {
+                        distribution,
+                        ..simple
+                    },
+                )
             })
         };
-        let cells: Vec<Cell> =
-            of(Distribution::Uniform).chain(of(Distribution::Zipf { theta: 0.99 })).collect();
-        let runs = cells.iter().map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()])).collect();
+        let cells: Vec<Cell> = of(Distribution::Uniform)
+            .chain(of(Distribution::Zipf { theta: 0.99 }))
+            .collect();
+        let runs = cells
+            .iter()
+            .map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()]))
+            .collect();
         summary::of(&record(cells, runs))
     }
 
@@ -255,11 +323,25 @@ mod tests {
     #[test]
     fn cells_of_different_distributions_are_not_points_of_one_curve() {
         let named = |besides: &str| {
-            ["", ", zipf:0.99"].map(|of| format!("read, {besides}, random read{of}")).to_vec()
+            ["", ", zipf:0.99"]
+                .map(|of| format!("read, {besides}, random read{of}"))
+                .to_vec()
         };
-        assert_eq!(names(over_size(&summaries(&[(4096, 8, 1), (65_536, 8, 1)]))), named("depth 8"));
-        assert_eq!(names(over_load(&summaries(&[(4096, 1, 1), (4096, 8, 1)]))), named("4 KiB"));
-        assert_eq!(names(over_load(&summaries(&[(4096, 1, 2), (4096, 8, 2)]))), named("4 KiB, 2 clients"));
-        assert_eq!(names(over_clients(&summaries(&[(4096, 8, 1), (4096, 8, 2)]))), named("4 KiB"));
+        assert_eq!(
+            names(over_size(&summaries(&[(4096, 8, 1), (65_536, 8, 1)]))),
+            named("depth 8")
+        );
+        assert_eq!(
+            names(over_load(&summaries(&[(4096, 1, 1), (4096, 8, 1)]))),
+            named("4 KiB")
+        );
+        assert_eq!(
+            names(over_load(&summaries(&[(4096, 1, 2), (4096, 8, 2)]))),
+            named("4 KiB, 2 clients")
+        );
+        assert_eq!(
+            names(over_clients(&summaries(&[(4096, 8, 1), (4096, 8, 2)]))),
+            named("4 KiB")
+        );
     }
 }

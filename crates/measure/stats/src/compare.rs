@@ -22,8 +22,16 @@ pub fn welch(first: MeanEstimate, second: MeanEstimate) -> Welch {
     // A mean without an error does not contribute to the uncertainty.
     let share = |of: f64, freedom: f64| if of > 0.0 { of * of / freedom } else { 0.0 };
     let shares = share(one, first.freedom) + share(other, second.freedom);
-    let freedom = if shares > 0.0 { variance * variance / shares } else { first.freedom + second.freedom };
-    Welch { difference: second.mean - first.mean, error: variance.sqrt(), freedom }
+    let freedom = if shares > 0.0 {
+        variance * variance / shares
+    } else {
+        first.freedom + second.freedom
+    };
+    Welch {
+        difference: second.mean - first.mean,
+        error: variance.sqrt(),
+        freedom,
+    }
 }
 
 impl Welch {
@@ -41,15 +49,25 @@ impl Welch {
 
     /// Returns the interval that does not contain the true difference with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
-        MeanEstimate { mean: self.difference, error: self.error, freedom: self.freedom }.interval(alpha)
+        MeanEstimate {
+            mean: self.difference,
+            error: self.error,
+            freedom: self.freedom,
+        }
+        .interval(alpha)
     }
 
     /// Returns the smallest difference that four of five such tests would detect at this `alpha` (a power of
     /// 80 %).
     pub fn detectable(self, alpha: f64) -> f64 {
         const POWER: f64 = 0.8;
-        let steps = student_quantile(1.0 - alpha / 2.0, self.freedom) + student_quantile(POWER, self.freedom);
-        if self.error > 0.0 { steps * self.error } else { 0.0 }
+        let steps = student_quantile(1.0 - alpha / 2.0, self.freedom)
+            + student_quantile(POWER, self.freedom);
+        if self.error > 0.0 {
+            steps * self.error
+        } else {
+            0.0
+        }
     }
 }
 
@@ -115,8 +133,11 @@ pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     }
     // The best fit without negative parameters is the best of the fits in which some parameters are fixed at
     // 0.
-    let fits = [[true, true], [true, false], [false, true], [false, false]].map(|free| fit(&usable, free));
-    fits.into_iter().flatten().min_by(|one, other| one.off_percent.total_cmp(&other.off_percent))
+    let fits =
+        [[true, true], [true, false], [false, true], [false, false]].map(|free| fit(&usable, free));
+    fits.into_iter()
+        .flatten()
+        .min_by(|one, other| one.off_percent.total_cmp(&other.off_percent))
 }
 
 impl Scalability {
@@ -149,28 +170,47 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     let mut normal = [[0.0; 4]; 3];
     for (n, x) in points {
         let y = n / x;
-        let terms = [1.0, if free[0] { n - 1.0 } else { 0.0 }, if free[1] { n * (n - 1.0) } else { 0.0 }];
+        let terms = [
+            1.0,
+            if free[0] { n - 1.0 } else { 0.0 },
+            if free[1] { n * (n - 1.0) } else { 0.0 },
+        ];
         for (row, term) in normal.iter_mut().zip(terms) {
-            row.iter_mut().zip(terms).for_each(|(sum, other)| *sum += term * other / (y * y));
+            row.iter_mut()
+                .zip(terms)
+                .for_each(|(sum, other)| *sum += term * other / (y * y));
             row[3] += term / y;
         }
     }
     // For each parameter that is fixed at 0, an equation sets the parameter to 0.
-    (0..2).filter(|&number| !free[number]).for_each(|number| normal[number + 1][number + 1] = 1.0);
+    (0..2)
+        .filter(|&number| !free[number])
+        .for_each(|number| normal[number + 1][number + 1] = 1.0);
     let [a, b, c] = solve(normal)?;
     if a <= 0.0 || b < 0.0 || c < 0.0 {
         return None;
     }
-    let law = Scalability { one: 1.0 / a, contention: b / a, coherency: c / a, off_percent: 0.0 };
-    Some(Scalability { off_percent: law.off_percent(points), ..law })
+    let law = Scalability {
+        one: 1.0 / a,
+        contention: b / a,
+        coherency: c / a,
+        off_percent: 0.0,
+    };
+    Some(Scalability {
+        off_percent: law.off_percent(points),
+        ..law
+    })
 }
 
 /// Solves three linear equations by elimination with the largest pivot. The right side of each equation is
 /// its last number.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
-        let pivot = (column..3)
-            .max_by(|&one, &other| rows[one][column].abs().total_cmp(&rows[other][column].abs()))?;
+        let pivot = (column..3).max_by(|&one, &other| {
+            rows[one][column]
+                .abs()
+                .total_cmp(&rows[other][column].abs())
+        })?;
         rows.swap(column, pivot);
         let lead = rows[column];
         if lead[column].abs() < f64::MIN_POSITIVE {
@@ -178,7 +218,10 @@ fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         }
         for row in (0..3).filter(|&row| row != column) {
             let factor = rows[row][column] / lead[column];
-            rows[row].iter_mut().zip(lead).for_each(|(value, of_lead)| *value -= factor * of_lead);
+            rows[row]
+                .iter_mut()
+                .zip(lead)
+                .for_each(|(value, of_lead)| *value -= factor * of_lead);
         }
     }
     Some([0, 1, 2].map(|row| rows[row][3] / rows[row][row]))
@@ -201,10 +244,20 @@ pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     }
     let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
     let (x_mean, y_mean) = (mean(&xs), mean(&ys));
-    let together: f64 = points.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
+    let together: f64 = points
+        .iter()
+        .map(|(x, y)| (x - x_mean) * (y - y_mean))
+        .sum();
     let squares: f64 = xs.iter().map(|x| (x - x_mean).powi(2)).sum();
-    let slope = if squares > 0.0 { together / squares } else { 0.0 };
-    Some(FittedLine { at_zero: y_mean - slope * x_mean, slope })
+    let slope = if squares > 0.0 {
+        together / squares
+    } else {
+        0.0
+    };
+    Some(FittedLine {
+        at_zero: y_mean - slope * x_mean,
+        slope,
+    })
 }
 
 /// Returns the average number of outstanding requests: the rate per second times the mean latency in seconds.
@@ -274,10 +327,14 @@ pub mod steady {
         if mean <= 0.0 || !mean.is_finite() {
             return None;
         }
-        let (low, high) =
-            last.iter().fold((f64::MAX, f64::MIN), |(low, high), rate| (low.min(*rate), high.max(*rate)));
-        let points: Vec<(f64, f64)> =
-            last.iter().enumerate().map(|(round, rate)| (round as f64, *rate)).collect();
+        let (low, high) = last.iter().fold((f64::MAX, f64::MIN), |(low, high), rate| {
+            (low.min(*rate), high.max(*rate))
+        });
+        let points: Vec<(f64, f64)> = last
+            .iter()
+            .enumerate()
+            .map(|(round, rate)| (round as f64, *rate))
+            .collect();
         let line = line(&points)?;
         Some(Window {
             first,
@@ -291,7 +348,8 @@ pub mod steady {
     impl Window {
         /// Returns whether the window satisfies the rule.
         pub fn is_steady(&self) -> bool {
-            self.range_percent <= RANGE_PERCENT_MAX && self.excursion_percent <= EXCURSION_PERCENT_MAX
+            self.range_percent <= RANGE_PERCENT_MAX
+                && self.excursion_percent <= EXCURSION_PERCENT_MAX
         }
     }
 }
@@ -305,17 +363,27 @@ mod tests {
     fn estimate_of(values: &[f64]) -> MeanEstimate {
         let count = values.len() as f64;
         let error = standard_deviation(values) / count.sqrt();
-        MeanEstimate { mean: mean(values), error, freedom: count - 1.0 }
+        MeanEstimate {
+            mean: mean(values),
+            error,
+            freedom: count - 1.0,
+        }
     }
 
     #[test]
     fn the_test_gives_what_the_formula_does() {
         // The variances of the two groups of five values are 2.5 and 10, so t = 2 / sqrt(2.5), with 4
         // (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees of freedom.
-        let welch = welch(estimate_of(&[1.0, 2.0, 3.0, 4.0, 5.0]), estimate_of(&[1.0, 3.0, 5.0, 7.0, 9.0]));
+        let welch = welch(
+            estimate_of(&[1.0, 2.0, 3.0, 4.0, 5.0]),
+            estimate_of(&[1.0, 3.0, 5.0, 7.0, 9.0]),
+        );
         assert_eq!(welch.difference, 2.0);
         assert!((welch.error - 2.5f64.sqrt()).abs() < 1e-12, "{welch:?}");
-        assert!((welch.freedom - 4.0 * 156.25 / 106.25).abs() < 1e-9, "{welch:?}");
+        assert!(
+            (welch.freedom - 4.0 * 156.25 / 106.25).abs() < 1e-9,
+            "{welch:?}"
+        );
         assert!(
             welch.interval(welch.p()).low.abs() < 1e-9,
             "at the level of p, 0 is the end of the interval"
@@ -324,13 +392,22 @@ mod tests {
 
     #[test]
     fn means_without_error_differ_or_do_not() {
-        assert_eq!(welch(estimate_of(&[2.0, 2.0]), estimate_of(&[2.0, 2.0])).p(), 1.0);
-        assert_eq!(welch(estimate_of(&[2.0, 2.0]), estimate_of(&[3.0, 3.0])).p(), 0.0);
+        assert_eq!(
+            welch(estimate_of(&[2.0, 2.0]), estimate_of(&[2.0, 2.0])).p(),
+            1.0
+        );
+        assert_eq!(
+            welch(estimate_of(&[2.0, 2.0]), estimate_of(&[3.0, 3.0])).p(),
+            0.0
+        );
     }
 
     #[test]
     fn what_is_detectable_is_more_than_what_is_significant() {
-        let welch = welch(estimate_of(&[99.0, 101.0, 100.0]), estimate_of(&[99.5, 100.5, 100.0]));
+        let welch = welch(
+            estimate_of(&[99.0, 101.0, 100.0]),
+            estimate_of(&[99.5, 100.5, 100.0]),
+        );
         assert!(welch.detectable(ALPHA) > welch.interval(ALPHA).half());
     }
 
@@ -339,16 +416,26 @@ mod tests {
         let levels = holm(&[0.2, 0.001, 0.02]);
         assert_eq!(levels, [ALPHA, ALPHA / 3.0, ALPHA / 2.0]);
         // The second test fails at 5 % / 2, so the third has the same level.
-        assert_eq!(holm(&[0.04, 0.001, 0.03]), [ALPHA / 2.0, ALPHA / 3.0, ALPHA / 2.0]);
+        assert_eq!(
+            holm(&[0.04, 0.001, 0.03]),
+            [ALPHA / 2.0, ALPHA / 3.0, ALPHA / 2.0]
+        );
         assert!(holm(&[]).is_empty());
     }
 
     fn law(contention: f64, coherency: f64) -> Scalability {
-        Scalability { one: 995.6, contention, coherency, off_percent: 0.0 }
+        Scalability {
+            one: 995.6,
+            contention,
+            coherency,
+            off_percent: 0.0,
+        }
     }
 
     fn points(law: &Scalability) -> Vec<(f64, f64)> {
-        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0].map(|n| (n, law.at(n))).to_vec()
+        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+            .map(|n| (n, law.at(n)))
+            .to_vec()
     }
 
     #[test]
@@ -357,10 +444,23 @@ mod tests {
         // of a few parts in ten thousand.
         let known = law(0.0267, 0.000_769);
         let found = scalability(&points(&known)).unwrap();
-        assert!((found.contention - known.contention).abs() < 1e-9, "{found:?}");
-        assert!((found.coherency - known.coherency).abs() < 1e-9, "{found:?}");
-        assert!((found.one - 995.6).abs() < 1e-6 && found.off_percent < 1e-6, "{found:?}");
-        assert!((found.peak().unwrap() - 35.576).abs() < 0.01, "{:?}", found.peak());
+        assert!(
+            (found.contention - known.contention).abs() < 1e-9,
+            "{found:?}"
+        );
+        assert!(
+            (found.coherency - known.coherency).abs() < 1e-9,
+            "{found:?}"
+        );
+        assert!(
+            (found.one - 995.6).abs() < 1e-6 && found.off_percent < 1e-6,
+            "{found:?}"
+        );
+        assert!(
+            (found.peak().unwrap() - 35.576).abs() < 0.01,
+            "{:?}",
+            found.peak()
+        );
     }
 
     #[test]
@@ -375,7 +475,10 @@ mod tests {
     #[test]
     fn a_rate_that_falls_from_the_first_client_has_its_peak_there() {
         let found = scalability(&[(1.0, 101.0), (2.0, 51.8), (3.0, 50.9)]).unwrap();
-        assert!(found.contention > 1.0 && found.coherency == 0.0, "{found:?}");
+        assert!(
+            found.contention > 1.0 && found.coherency == 0.0,
+            "{found:?}"
+        );
         assert_eq!(found.peak(), Some(1.0), "{found:?}");
     }
 
@@ -394,7 +497,10 @@ mod tests {
             .zip([1.02, 0.98, 1.01, 0.99, 1.02, 0.98])
             .map(|((n, x), off)| (*n, x * off))
             .collect();
-        let (found, known) = (scalability(&noisy).unwrap().peak().unwrap(), known.peak().unwrap());
+        let (found, known) = (
+            scalability(&noisy).unwrap().peak().unwrap(),
+            known.peak().unwrap(),
+        );
         assert!((found / known - 1.0).abs() < 0.15, "{found} and {known}");
     }
 
@@ -407,19 +513,34 @@ mod tests {
     #[test]
     fn points_on_a_line_give_the_line() {
         let points: Vec<(f64, f64)> = (0..5).map(f64::from).map(|x| (x, 3.0 - 2.0 * x)).collect();
-        assert_eq!(line(&points), Some(FittedLine { at_zero: 3.0, slope: -2.0 }));
+        assert_eq!(
+            line(&points),
+            Some(FittedLine {
+                at_zero: 3.0,
+                slope: -2.0
+            })
+        );
     }
 
     #[test]
     fn the_squares_are_least() {
         // In R, lm(c(1, 3, 2, 5) ~ c(0, 1, 2, 3)) is 1.1 + 1.1 x.
         let fit = line(&[(0.0, 1.0), (1.0, 3.0), (2.0, 2.0), (3.0, 5.0)]).unwrap();
-        assert!((fit.at_zero - 1.1).abs() < 1e-12 && (fit.slope - 1.1).abs() < 1e-12, "{fit:?}");
+        assert!(
+            (fit.at_zero - 1.1).abs() < 1e-12 && (fit.slope - 1.1).abs() < 1e-12,
+            "{fit:?}"
+        );
     }
 
     #[test]
     fn a_single_place_has_no_slope() {
-        assert_eq!(line(&[(2.0, 1.0), (2.0, 3.0)]), Some(FittedLine { at_zero: 2.0, slope: 0.0 }));
+        assert_eq!(
+            line(&[(2.0, 1.0), (2.0, 3.0)]),
+            Some(FittedLine {
+                at_zero: 2.0,
+                slope: 0.0
+            })
+        );
         assert_eq!(line(&[]), None);
     }
 
@@ -473,7 +594,10 @@ mod tests {
         assert!(is_steady(&[95.0, 97.5, 100.0, 102.5, 105.0]));
         assert!(!is_steady(&[94.0, 97.0, 100.0, 103.0, 106.0]));
         let window = window(&[105.0, 102.5, 100.0, 97.5, 95.0]).unwrap();
-        assert!((window.excursion_percent - 10.0).abs() < 1e-9 && window.line.slope < 0.0, "{window:?}");
+        assert!(
+            (window.excursion_percent - 10.0).abs() < 1e-9 && window.line.slope < 0.0,
+            "{window:?}"
+        );
     }
 
     #[test]

@@ -8,7 +8,11 @@ use crate::ALPHA;
 
 /// Returns the arithmetic mean, or 0 if there are no values.
 pub fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 }
 
 /// Returns the sample standard deviation (with divisor n - 1), or 0 for fewer than two values.
@@ -31,7 +35,9 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
     let at = share.clamp(0.0, 1.0) * last as f64;
     let (below, above) = (at.floor() as usize, at.ceil() as usize);
     sorted[below] + (at - at.floor()) * (sorted[above] - sorted[below])
@@ -65,7 +71,11 @@ impl Interval {
 
     /// Returns half of the width in percent of a value; infinite if the value is 0.
     pub fn half_percent_of(self, value: f64) -> f64 {
-        if value == 0.0 { f64::INFINITY } else { 100.0 * self.half() / value.abs() }
+        if value == 0.0 {
+            f64::INFINITY
+        } else {
+            100.0 * self.half() / value.abs()
+        }
     }
 
     /// Returns whether the interval contains a value.
@@ -75,7 +85,10 @@ impl Interval {
 
     /// Returns the smallest interval that contains this interval and a value.
     pub fn with(self, value: f64) -> Interval {
-        Interval { low: self.low.min(value), high: self.high.max(value) }
+        Interval {
+            low: self.low.min(value),
+            high: self.high.max(value),
+        }
     }
 }
 
@@ -83,7 +96,10 @@ impl MeanEstimate {
     /// Returns the interval that does not contain the true mean with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
         let half = student_quantile(1.0 - alpha / 2.0, self.freedom) * self.error;
-        Interval { low: self.mean - half, high: self.mean + half }
+        Interval {
+            low: self.mean - half,
+            high: self.mean + half,
+        }
     }
 }
 
@@ -116,7 +132,11 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     // Each step halves the interval. After 60 steps, its ends are adjacent floating-point numbers.
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if student_two_sided(middle, freedom) > beyond { low = middle } else { high = middle }
+        if student_two_sided(middle, freedom) > beyond {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     high
 }
@@ -154,7 +174,13 @@ const RUNS_FOR_ORDER: usize = 6;
 fn by_student(runs: &[f64]) -> Interval {
     let count = runs.len() as f64;
     let error = standard_deviation(runs) / count.sqrt();
-    MeanEstimate { mean: mean(runs), error, freedom: count - 1.0 }.interval(ALPHA).with(median(runs))
+    MeanEstimate {
+        mean: mean(runs),
+        error,
+        freedom: count - 1.0,
+    }
+    .interval(ALPHA)
+    .with(median(runs))
 }
 
 fn by_order(runs: &[f64]) -> Interval {
@@ -162,7 +188,10 @@ fn by_order(runs: &[f64]) -> Interval {
     sorted.sort_by(f64::total_cmp);
     let enough = |inner: &usize| median_coverage(runs.len(), *inner) >= 1.0 - ALPHA;
     let inner = (1..=runs.len() / 2).take_while(enough).last().unwrap_or(1);
-    Interval { low: sorted[inner - 1], high: sorted[runs.len() - inner] }
+    Interval {
+        low: sorted[inner - 1],
+        high: sorted[runs.len() - inner],
+    }
 }
 
 // The mean of a time series, and its confidence interval.
@@ -220,7 +249,9 @@ pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     if samples.len() < SAMPLES_MIN {
         return false;
     }
-    let Some(estimate) = series_mean(samples) else { return false };
+    let Some(estimate) = series_mean(samples) else {
+        return false;
+    };
     estimate.freedom + 1.0 >= EFFECTIVE_MIN
         && estimate.mean > 0.0
         && estimate.interval(ALPHA).half_percent_of(estimate.mean) <= percent
@@ -242,16 +273,25 @@ impl Autocorrelation {
         let distances: Vec<f64> = samples.iter().map(|sample| sample - mean).collect();
         let variance = autocovariance(&distances, 0);
         if variance <= mean * mean * f64::EPSILON {
-            return Some(Autocorrelation { variance: 0.0, time: 1.0 });
+            return Some(Autocorrelation {
+                variance: 0.0,
+                time: 1.0,
+            });
         }
         let time = 2.0 * positive_pairs(&distances) / variance - 1.0;
         // A time longer than half of the series cannot be distinguished from a trend.
-        Some(Autocorrelation { variance, time: time.clamp(1.0, count as f64 / 2.0) })
+        Some(Autocorrelation {
+            variance,
+            time: time.clamp(1.0, count as f64 / 2.0),
+        })
     }
 }
 
 fn autocovariance(distances: &[f64], lag: usize) -> f64 {
-    let products = distances.iter().zip(&distances[lag..]).map(|(one, other)| one * other);
+    let products = distances
+        .iter()
+        .zip(&distances[lag..])
+        .map(|(one, other)| one * other);
     products.sum::<f64>() / distances.len() as f64
 }
 
@@ -274,7 +314,10 @@ const SAMPLES_MAX: usize = 512;
 /// and the long-term correlation. At the start, the samples of an incomplete group are omitted.
 fn folded(samples: &[f64]) -> Vec<f64> {
     let fold = samples.len().div_ceil(SAMPLES_MAX).max(1);
-    samples[samples.len() % fold..].chunks(fold).map(mean).collect()
+    samples[samples.len() % fold..]
+        .chunks(fold)
+        .map(mean)
+        .collect()
 }
 
 #[cfg(test)]
@@ -284,7 +327,10 @@ mod tests {
 
     /// Returns approximately normally distributed numbers: sums of twelve uniform ones.
     pub(crate) fn normal(random: &mut Random) -> f64 {
-        (0..12).map(|_| random.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
+        (0..12)
+            .map(|_| random.next() as f64 / u64::MAX as f64)
+            .sum::<f64>()
+            - 6.0
     }
 
     /// Returns a stationary series with mean 100, in which each sample keeps a share of the previous sample's
@@ -323,7 +369,10 @@ mod tests {
     fn a_rate_that_never_changes_is_known_after_twenty_samples() {
         assert!(!known_well_enough(&[1000.0; 19], 1.0));
         assert!(known_well_enough(&[1000.0; 20], 1.0));
-        assert!(!known_well_enough(&[0.0; 100], 1.0), "nothing moves: there is no rate to be known");
+        assert!(
+            !known_well_enough(&[0.0; 100], 1.0),
+            "nothing moves: there is no rate to be known"
+        );
     }
 
     #[test]
@@ -335,9 +384,15 @@ mod tests {
             let (time, known_time) = (autocorrelation_time(&series), (1.0 + keeps) / (1.0 - keeps));
             let error = series_mean(&series).unwrap().error;
             let known = 1.0 / (1.0 - keeps) / 50_000f64.sqrt();
-            assert!((error / known - 1.0).abs() < 0.2, "{keeps}: {error} and {known}");
+            assert!(
+                (error / known - 1.0).abs() < 0.2,
+                "{keeps}: {error} and {known}"
+            );
             // In such a long series, a group of 98 samples is the shortest measurable time.
-            assert!(time < known_time.max(98.0) * 1.5, "{keeps}: {time} and {known_time}");
+            assert!(
+                time < known_time.max(98.0) * 1.5,
+                "{keeps}: {time} and {known_time}"
+            );
         }
         let time = autocorrelation_time(&ar1(500, 0.8, &mut Random::new(9)));
         assert!((6.0..13.0).contains(&time), "9 is right, {time} was found");
@@ -345,11 +400,18 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_mean_as_often_as_they_promise() {
-        for (count, keeps, at_least) in
-            [(20, 0.0, 0.94), (200, 0.0, 0.94), (50, 0.5, 0.90), (200, 0.5, 0.92), (200, 0.8, 0.90)]
-        {
+        for (count, keeps, at_least) in [
+            (20, 0.0, 0.94),
+            (200, 0.0, 0.94),
+            (50, 0.5, 0.90),
+            (200, 0.5, 0.92),
+            (200, 0.8, 0.90),
+        ] {
             let covered = coverage(count, keeps);
-            assert!(covered >= at_least, "{count} samples that keep {keeps}: {covered}");
+            assert!(
+                covered >= at_least,
+                "{count} samples that keep {keeps}: {covered}"
+            );
         }
     }
 
@@ -357,7 +419,9 @@ mod tests {
     fn samples_that_remember_take_longer_to_be_known() {
         let samples_needed = |keeps| {
             let series = ar1(2000, keeps, &mut Random::new(3));
-            (20..2000).find(|&count| known_well_enough(&series[..count], 0.4)).unwrap()
+            (20..2000)
+                .find(|&count| known_well_enough(&series[..count], 0.4))
+                .unwrap()
         };
         let (independent, sticky) = (samples_needed(0.0), samples_needed(0.8));
         assert!(sticky > 3 * independent, "{independent} and {sticky}");
@@ -370,25 +434,34 @@ mod tests {
             let right = (0..300)
                 .filter(|_| {
                     let series = ar1(600, keeps, &mut random);
-                    let stopped =
-                        (20..600).find(|&count| known_well_enough(&series[..count], 0.5)).unwrap_or(600);
+                    let stopped = (20..600)
+                        .find(|&count| known_well_enough(&series[..count], 0.5))
+                        .unwrap_or(600);
                     let estimate = series_mean(&series[..stopped]).unwrap();
                     estimate.interval(ALPHA).contains(100.0)
                 })
                 .count();
-            assert!(right >= at_least, "samples that keep {keeps}: {right} of 300");
+            assert!(
+                right >= at_least,
+                "samples that keep {keeps}: {right} of 300"
+            );
         }
     }
 
     #[test]
     fn a_trend_is_not_taken_for_a_rate() {
-        let climbing: Vec<f64> = (0..60).map(|second| 1000.0 + 10.0 * f64::from(second)).collect();
+        let climbing: Vec<f64> = (0..60)
+            .map(|second| 1000.0 + 10.0 * f64::from(second))
+            .collect();
         assert!(!known_well_enough(&climbing, 5.0));
     }
 
     #[test]
     fn nothing_has_no_centre_and_no_scatter() {
-        assert_eq!((mean(&[]), median(&[]), standard_deviation(&[1.0])), (0.0, 0.0, 0.0));
+        assert_eq!(
+            (mean(&[]), median(&[]), standard_deviation(&[1.0])),
+            (0.0, 0.0, 0.0)
+        );
     }
 
     #[test]
@@ -404,7 +477,10 @@ mod tests {
         let values = [8.0, 1.0, 4.0, 2.0];
         let quantiles = [0.0, 0.25, 0.5, 0.9, 1.0].map(|share| quantile(&values, share));
         assert!(
-            quantiles.iter().zip([1.0, 1.75, 3.0, 6.8, 8.0]).all(|(one, other)| (one - other).abs() < 1e-12)
+            quantiles
+                .iter()
+                .zip([1.0, 1.75, 3.0, 6.8, 8.0])
+                .all(|(one, other)| (one - other).abs() < 1e-12)
         );
     }
 
@@ -416,7 +492,10 @@ mod tests {
     }
 
     fn close(one: f64, other: f64) {
-        assert!((one - other).abs() <= 1e-9 * other.abs().max(1.0), "{one} is not {other}");
+        assert!(
+            (one - other).abs() <= 1e-9 * other.abs().max(1.0),
+            "{one} is not {other}"
+        );
     }
 
     #[test]
@@ -424,7 +503,10 @@ mod tests {
         // With one degree of freedom, this is Cauchy's distribution. With two, the quantile is 2 (p - 1/2)
         // sqrt(2 / (4 p (1 - p))).
         for share in [0.5, 0.6, 0.9, 0.975, 0.9995] {
-            close(student_quantile(share, 1.0), (std::f64::consts::PI * (share - 0.5)).tan());
+            close(
+                student_quantile(share, 1.0),
+                (std::f64::consts::PI * (share - 0.5)).tan(),
+            );
             close(
                 student_quantile(share, 2.0),
                 (2.0 * share - 1.0) * (2.0 / (4.0 * share * (1.0 - share))).sqrt(),
@@ -435,7 +517,12 @@ mod tests {
     #[test]
     fn quantiles_of_the_printed_tables() {
         // The last value is 1.959964 of the normal distribution, plus the first term of the expansion in 1/n.
-        let known = [(4.0, 2.776_445_105), (9.0, 2.262_157_163), (29.0, 2.045_229_642), (1e6, 1.959_966_357)];
+        let known = [
+            (4.0, 2.776_445_105),
+            (9.0, 2.262_157_163),
+            (29.0, 2.045_229_642),
+            (1e6, 1.959_966_357),
+        ];
         for (freedom, value) in known {
             assert!(
                 (student_quantile(0.975, freedom) - value).abs() < 1e-8,
@@ -449,8 +536,14 @@ mod tests {
     fn quantile_and_chance_are_each_others_inverse() {
         for freedom in [0.7, 1.0, 3.5, 12.0, 250.0] {
             for share in [0.55, 0.8, 0.95, 0.999] {
-                close(student_two_sided(student_quantile(share, freedom), freedom), 2.0 * (1.0 - share));
-                close(student_quantile(1.0 - share, freedom), -student_quantile(share, freedom));
+                close(
+                    student_two_sided(student_quantile(share, freedom), freedom),
+                    2.0 * (1.0 - share),
+                );
+                close(
+                    student_quantile(1.0 - share, freedom),
+                    -student_quantile(share, freedom),
+                );
             }
         }
     }
@@ -471,7 +564,11 @@ mod tests {
     fn order_alone_gives_95_percent_from_six_runs_on() {
         let coverages = [(3, 0.75), (5, 0.9375), (6, 0.96875)];
         for (runs, known) in coverages {
-            assert!((median_coverage(runs, 1) - known).abs() < 1e-12, "{runs}: {}", median_coverage(runs, 1));
+            assert!(
+                (median_coverage(runs, 1) - known).abs() < 1e-12,
+                "{runs}: {}",
+                median_coverage(runs, 1)
+            );
         }
         // According to printed tables, the interval from the 2nd to the 9th of 10 has 97.9 %, and from the
         // 6th to the 15th of 20 it has 95.9 %.
@@ -483,7 +580,13 @@ mod tests {
     fn many_runs_leave_out_the_wild_ones() {
         let mut runs: Vec<f64> = (0..19).map(f64::from).collect();
         runs.push(1e9);
-        assert_eq!(median_interval(&runs), Some(Interval { low: 5.0, high: 14.0 }));
+        assert_eq!(
+            median_interval(&runs),
+            Some(Interval {
+                low: 5.0,
+                high: 14.0
+            })
+        );
     }
 
     #[test]

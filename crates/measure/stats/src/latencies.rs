@@ -27,7 +27,10 @@ const NS_MAX: u64 = 100_000_000_000;
 
 impl Default for Latencies {
     fn default() -> Latencies {
-        Latencies { counters: vec![0; index(NS_MAX) + 1], used: NOTHING }
+        Latencies {
+            counters: vec![0; index(NS_MAX) + 1],
+            used: NOTHING,
+        }
     }
 }
 
@@ -43,7 +46,9 @@ impl Latencies {
     pub fn add(&mut self, other: &Latencies) {
         let used = other.used.clone();
         if !used.is_empty() {
-            let pairs = self.counters[used.clone()].iter_mut().zip(&other.counters[used.clone()]);
+            let pairs = self.counters[used.clone()]
+                .iter_mut()
+                .zip(&other.counters[used.clone()]);
             pairs.for_each(|(all, more)| *all += more);
             self.used = self.used.start.min(used.start)..self.used.end.max(used.end);
         }
@@ -64,13 +69,19 @@ impl Latencies {
         }
         let counters = self.used.clone().zip(&self.counters[self.used.clone()]);
         let seen = counters.filter(|(_, times)| **times > 0);
-        Histogram(seen.map(|(index, times)| (highest(index), *times)).collect())
+        Histogram(
+            seen.map(|(index, times)| (highest(index), *times))
+                .collect(),
+        )
     }
 }
 
 /// An empty range that starts after every counter and ends before every counter, so that extending it by a
 /// counter yields a range of exactly this counter.
-const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
+const NOTHING: Range<usize> = Range {
+    start: usize::MAX,
+    end: 0,
+};
 
 /// Returns the index of the counter for a latency in nanoseconds.
 fn index(ns: u64) -> usize {
@@ -100,7 +111,9 @@ impl Histogram {
 
     /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |sum, (_, times)| sum.saturating_add(*times))
+        self.0
+            .iter()
+            .fold(0, |sum, (_, times)| sum.saturating_add(*times))
     }
 
     /// Returns the latency that a share of all latencies does not exceed, in nanoseconds: 0.99 returns the
@@ -122,8 +135,16 @@ impl Histogram {
 
     /// Returns the mean, in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
-        let sum: f64 = self.0.iter().map(|(ns, times)| *ns as f64 * *times as f64).sum();
-        if self.is_empty() { 0.0 } else { sum / self.count() as f64 }
+        let sum: f64 = self
+            .0
+            .iter()
+            .map(|(ns, times)| *ns as f64 * *times as f64)
+            .sum();
+        if self.is_empty() {
+            0.0
+        } else {
+            sum / self.count() as f64
+        }
     }
 
     /// Returns the sum of both histograms.
@@ -145,22 +166,32 @@ mod tests {
 
     #[test]
     fn a_latency_is_known_to_one_part_in_a_thousand() {
-        for ns in (0..37).flat_map(|shift| [1u64 << shift, (1 << shift) + 1, (1 << shift) * 2 - 1]) {
+        for ns in (0..37).flat_map(|shift| [1u64 << shift, (1 << shift) + 1, (1 << shift) * 2 - 1])
+        {
             let known = highest(index(ns));
-            assert!(known >= ns && known - ns <= ns / 1024, "{ns} is taken for {known}");
+            assert!(
+                known >= ns && known - ns <= ns / 1024,
+                "{ns} is taken for {known}"
+            );
         }
     }
 
     #[test]
     fn every_counter_has_latencies_of_its_own() {
-        assert!((1..=index(NS_MAX)).all(|at| index(highest(at)) == at && index(highest(at - 1) + 1) == at));
+        assert!(
+            (1..=index(NS_MAX))
+                .all(|at| index(highest(at)) == at && index(highest(at - 1) + 1) == at)
+        );
     }
 
     #[test]
     fn longer_than_the_longest_is_the_longest() {
         let mut latencies = Latencies::default();
         latencies.record(u64::MAX);
-        assert_eq!(latencies.histogram(), Histogram(vec![(highest(index(NS_MAX)), 1)]));
+        assert_eq!(
+            latencies.histogram(),
+            Histogram(vec![(highest(index(NS_MAX)), 1)])
+        );
     }
 
     #[test]
@@ -178,13 +209,19 @@ mod tests {
     #[test]
     fn a_quantile_is_the_latency_that_a_share_did_not_exceed() {
         let histogram = Histogram(vec![(10, 50), (20, 49), (1000, 1)]);
-        assert_eq!([0.5, 0.51, 0.99, 0.991, 1.0].map(|q| histogram.quantile_ns(q)), [10, 20, 20, 1000, 1000]);
+        assert_eq!(
+            [0.5, 0.51, 0.99, 0.991, 1.0].map(|q| histogram.quantile_ns(q)),
+            [10, 20, 20, 1000, 1000]
+        );
         assert_eq!(Histogram::default().quantile_ns(0.5), 0);
     }
 
     #[test]
     fn merged_histograms_count_equal_latencies_together() {
-        let (one, two) = (Histogram(vec![(10, 1), (30, 2)]), Histogram(vec![(10, 4), (20, 8)]));
+        let (one, two) = (
+            Histogram(vec![(10, 1), (30, 2)]),
+            Histogram(vec![(10, 4), (20, 8)]),
+        );
         assert_eq!(one.merged(&two), Histogram(vec![(10, 5), (20, 8), (30, 2)]));
     }
 }

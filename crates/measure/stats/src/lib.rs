@@ -23,11 +23,13 @@ mod intervals;
 mod latencies;
 
 pub use compare::{
-    FittedLine, Scalability, Welch, drained_mean, holm, jain, line, little, scalability, steady, welch,
+    FittedLine, Scalability, Welch, drained_mean, holm, jain, line, little, scalability, steady,
+    welch,
 };
 pub use intervals::{
     Interval, MeanEstimate, autocorrelation_time, known_well_enough, mean, median, median_coverage,
-    median_interval, quantile, series_mean, standard_deviation, student_quantile, student_two_sided,
+    median_interval, quantile, series_mean, standard_deviation, student_quantile,
+    student_two_sided,
 };
 pub use latencies::{Histogram, Latencies};
 

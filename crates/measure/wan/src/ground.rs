@@ -93,7 +93,10 @@ impl LinkKey {
 
 impl PathKey {
     fn from_setting(setting: &Setting) -> PathKey {
-        PathKey { rtt_ms: setting.rtt_ms, loss: setting.loss }
+        PathKey {
+            rtt_ms: setting.rtt_ms,
+            loss: setting.loss,
+        }
     }
 }
 
@@ -111,16 +114,28 @@ impl TestBed {
     /// Creates a test bed with only the volume.
     pub(crate) fn new() -> Result<TestBed, Failure> {
         let unit = own_target::memory(VOLUME_BYTES)?;
-        Ok(TestBed { unit, wire: None, service: None, before: Counts::default() })
+        Ok(TestBed {
+            unit,
+            wire: None,
+            service: None,
+            before: Counts::default(),
+        })
     }
 
     /// Whether no part has to be rebuilt for this setting. If a part has to be rebuilt, no client may be
     /// connected.
     pub(crate) fn fits(&self, setting: &Setting) -> bool {
         let wire = self.wire.as_ref().is_some_and(|wire| {
-            (&wire.link, &wire.way) == (&LinkKey::from_setting(setting), &PathKey::from_setting(setting))
+            (&wire.link, &wire.way)
+                == (
+                    &LinkKey::from_setting(setting),
+                    &PathKey::from_setting(setting),
+                )
         });
-        wire && self.service.as_ref().is_some_and(|service| service.key == ServiceKey::from_setting(setting))
+        wire && self
+            .service
+            .as_ref()
+            .is_some_and(|service| service.key == ServiceKey::from_setting(setting))
     }
 
     /// Rebuilds the parts that do not match the setting.
@@ -130,7 +145,11 @@ impl TestBed {
             PathKey::from_setting(setting),
             ServiceKey::from_setting(setting),
         );
-        if self.service.as_ref().is_some_and(|service| service.key != key) {
+        if self
+            .service
+            .as_ref()
+            .is_some_and(|service| service.key != key)
+        {
             self.end_service()?;
         }
         if let Some(old) = self.wire.take_if(|wire| wire.link != link) {
@@ -138,12 +157,19 @@ impl TestBed {
         }
         let wire = match self.wire.take() {
             Some(wire) if wire.way != way => {
-                let on = wire.lab.link(WIRE).and_then(|on| on.set(Direction::Both, &conditions(setting)));
+                let on = wire
+                    .lab
+                    .link(WIRE)
+                    .and_then(|on| on.set(Direction::Both, &conditions(setting)));
                 on.map_err(lab_failure)?;
                 Wire { way, ..wire }
             }
             Some(wire) => wire,
-            None => Wire { lab: Arc::new(built(setting)?), link, way },
+            None => Wire {
+                lab: Arc::new(built(setting)?),
+                link,
+                way,
+            },
         };
         if self.service.is_none() {
             self.service = Some(self.served(&wire.lab, setting, key)?);
@@ -152,9 +178,17 @@ impl TestBed {
         Ok(())
     }
 
-    fn served(&self, lab: &Arc<Lab>, setting: &Setting, key: ServiceKey) -> Result<Service, Failure> {
+    fn served(
+        &self,
+        lab: &Arc<Lab>,
+        setting: &Setting,
+        key: ServiceKey,
+    ) -> Result<Service, Failure> {
         let address = lab.host(SERVER).map_err(lab_failure)?.address();
-        let site = Site::Host { lab: Arc::clone(lab), name: SERVER };
+        let site = Site::Host {
+            lab: Arc::clone(lab),
+            name: SERVER,
+        };
         let listen = SocketAddr::new(address, 0);
         let usual = Limits::default();
         let options = OwnTargetOptions {
@@ -163,15 +197,27 @@ impl TestBed {
             unit: Arc::clone(&self.unit),
             stream: stream(setting),
             by_all_protocols: false,
-            limits: Limits { window: setting.command_window.unwrap_or(usual.window), ..usual },
-            epoll: EpollOptions { spin: SPIN, ..EpollOptions::default() },
+            limits: Limits {
+                window: setting.command_window.unwrap_or(usual.window),
+                ..usual
+            },
+            epoll: EpollOptions {
+                spin: SPIN,
+                ..EpollOptions::default()
+            },
         };
         let target = OwnTarget::start(options, &site)?;
-        Ok(Service { target, peer: Peer::start(listen, stream(setting), &site)?, key })
+        Ok(Service {
+            target,
+            peer: Peer::start(listen, stream(setting), &site)?,
+            key,
+        })
     }
 
     fn end_service(&mut self) -> Result<(), Failure> {
-        self.service.take().map_or(Ok(()), |service| service.target.stop())
+        self.service
+            .take()
+            .map_or(Ok(()), |service| service.target.stop())
     }
 
     /// Returns the host of the lab in which clients run.
@@ -187,7 +233,9 @@ impl TestBed {
 
     /// Returns the URL of the volume, with the keys of this setting.
     pub(crate) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
-        let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
+        let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else {
+            return Ok(None);
+        };
         let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
         url.settings.offers = Offers {
             immediate_data: keys.immediate_data,
@@ -219,16 +267,22 @@ pub(crate) const SPIN: Duration = Duration::ZERO;
 
 /// Checks that the machine and the user meet the requirements of a lab, before a result is started.
 pub fn can_be_made() -> Result<(), Failure> {
-    Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(lab_failure)
+    Lab::build(&Plan::pair(Conditions::default()))
+        .map(drop)
+        .map_err(lab_failure)
 }
 
 fn counts(lab: &Lab) -> Result<Counts, Failure> {
-    lab.link(WIRE).map(|link| link.counts()).map_err(lab_failure)
+    lab.link(WIRE)
+        .map(|link| link.counts())
+        .map_err(lab_failure)
 }
 
 fn built(setting: &Setting) -> Result<Lab, Failure> {
     let mut plan = Plan::pair(conditions(setting));
-    plan.hosts.iter_mut().for_each(|host| prepare(host, setting));
+    plan.hosts
+        .iter_mut()
+        .for_each(|host| prepare(host, setting));
     Lab::build(&plan).map_err(lab_failure)
 }
 
@@ -236,8 +290,14 @@ fn prepare(host: &mut HostPlan, setting: &Setting) {
     host.congestion.clone_from(&setting.congestion);
     // Without this setting, a connection that was idle between two requests or two cells would restart with
     // ten packets.
-    host.sysctls.push(("net.ipv4.tcp_slow_start_after_idle".to_owned(), "0".to_owned()));
-    if let Some(window) = setting.tcp_window_bytes.filter(|window| *window > SET_WINDOW_BYTES_MAX) {
+    host.sysctls.push((
+        "net.ipv4.tcp_slow_start_after_idle".to_owned(),
+        "0".to_owned(),
+    ));
+    if let Some(window) = setting
+        .tcp_window_bytes
+        .filter(|window| *window > SET_WINDOW_BYTES_MAX)
+    {
         // The kernel uses half of a receive buffer for its own data structures.
         let room = format!("4096 131072 {}", 2 * u64::from(window));
         host.sysctls.push(("net.ipv4.tcp_rmem".to_owned(), room));
@@ -259,7 +319,9 @@ fn conditions(setting: &Setting) -> Conditions {
 
 /// Returns the options of the sockets at both ends.
 pub(crate) fn stream(setting: &Setting) -> StreamOptions {
-    let window = setting.tcp_window_bytes.filter(|window| *window <= SET_WINDOW_BYTES_MAX);
+    let window = setting
+        .tcp_window_bytes
+        .filter(|window| *window <= SET_WINDOW_BYTES_MAX);
     StreamOptions {
         congestion: Some(setting.congestion.clone()),
         receive_buffer_bytes: window.map(|bytes| bytes as usize),
@@ -277,18 +339,33 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts a peer on the network of this site.
-    pub(crate) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
+    pub(crate) fn start(
+        listen: SocketAddr,
+        stream: StreamOptions,
+        site: &Site,
+    ) -> Result<Peer, Failure> {
         let (alive, end) = mailbox();
         let (tell, bound) = mpsc::channel();
         let site = site.clone();
         let main = move || {
-            let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
+            let ran = site
+                .run(|| serve(listen, stream, end, &tell))
+                .and_then(|served| served);
             // If the receiver has already received the address, this error is discarded.
             let _ = ran.map_err(|failure| tell.send(Err(failure)));
         };
-        let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;
-        let address = bound.recv().map_err(|_| Failure::failed("the peer did not start"))??;
-        Ok(Peer { address, alive: Some(alive), thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name("peer".to_owned())
+            .spawn(main)
+            .map_err(Failure::failed)?;
+        let address = bound
+            .recv()
+            .map_err(|_| Failure::failed("the peer did not start"))??;
+        Ok(Peer {
+            address,
+            alive: Some(alive),
+            thread: Some(thread),
+        })
     }
 }
 
@@ -301,8 +378,8 @@ fn serve(
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
         let listener = reactor::world().listen(listen, &ListenOptions { stream });
-        let listener =
-            listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
+        let listener = listener
+            .map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
         // Sending fails only if the receiver was dropped.
         let _ = tell.send(Ok(listener.local()));
         let answering = reactor::spawn(async move { tcp::keep(&*listener).await });

@@ -54,7 +54,11 @@ pub fn is_subject(subject: &Subject) -> bool {
 /// Creates an empty record of the matrix, or of a part of it, over a link with this rate. `shortened` may
 /// shorten the suite.
 pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite) -> Record {
-    let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
+    let plan = WanPlan {
+        link_bits_per_s: link.bits_per_s(),
+        congestion: CONGESTION.to_owned(),
+        quick,
+    };
     let suite = shortened(suite(&plan));
     prepare::new_record(subject(link), on_the_volume(suite), facts(link), Vec::new())
 }
@@ -62,7 +66,9 @@ pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite
 /// Limits the spans of all cells to the volume.
 fn on_the_volume(mut suite: Suite) -> Suite {
     for step in &mut suite.steps {
-        let bench::plan::Step::Measure { cells, .. } = step else { continue };
+        let bench::plan::Step::Measure { cells, .. } = step else {
+            continue;
+        };
         let roles = cells.iter_mut().flat_map(|cell| &mut cell.roles);
         roles.for_each(|role| role.workload.span.bytes = Some(ground::VOLUME_BYTES));
     }
@@ -75,7 +81,10 @@ fn subject(link: LinkRate) -> Subject {
         kind: KIND.to_owned(),
         bytes: ground::VOLUME_BYTES,
         block_bytes: 512,
-        product: Some(format!("linerate {}, target and initiator, memory", env!("CARGO_PKG_VERSION"))),
+        product: Some(format!(
+            "linerate {}, target and initiator, memory",
+            env!("CARGO_PKG_VERSION")
+        )),
         // All labs with the same link are equivalent, so a measurement can be resumed in another one.
         identity: Some(format!("lab {link}")),
     }
@@ -89,7 +98,10 @@ fn facts(link: LinkRate) -> Facts {
         value,
         better: None,
     };
-    facts.0.push(of_the_way("link", format!("{link}, between two network namespaces of this machine")));
+    facts.0.push(of_the_way(
+        "link",
+        format!("{link}, between two network namespaces of this machine"),
+    ));
     facts.0.push(of_the_way(
         "TCP of both hosts",
         "buffers of the size that the cell's window requires, no metrics of earlier connections \
@@ -104,7 +116,9 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     let record = folder.load()?;
     if !is_subject(&record.subject) {
         let path = folder.path().display();
-        return Err(Failure::refused(format!("{path} does not contain a measurement of the suite `{NAME}`")));
+        return Err(Failure::refused(format!(
+            "{path} does not contain a measurement of the suite `{NAME}`"
+        )));
     }
     bench_runner::prepare::resumed(record.clone(), &record.subject)
 }
@@ -125,20 +139,27 @@ struct SessionKey {
 
 impl SessionKey {
     fn from_setting(setting: &Setting) -> SessionKey {
-        SessionKey { way: setting.way, connections: setting.connections }
+        SessionKey {
+            way: setting.way,
+            connections: setting.connections,
+        }
     }
 }
 
 impl WanCrew {
     /// Creates a crew without clients, and with an empty test bed.
     pub fn new() -> Result<WanCrew, Failure> {
-        Ok(WanCrew { ground: TestBed::new()?, crew: None })
+        Ok(WanCrew {
+            ground: TestBed::new()?,
+            crew: None,
+        })
     }
 
     /// Adapts the test bed and the sessions to the setting.
     async fn prepare(&mut self, setting: &Setting) -> Result<(), Failure> {
         let fits = self.ground.fits(setting);
-        let stays = |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::from_setting(setting);
+        let stays =
+            |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::from_setting(setting);
         if !self.crew.as_ref().is_some_and(stays) {
             // Existing connections would keep metrics of the previous path.
             self.log_out().await;
@@ -158,7 +179,10 @@ impl WanCrew {
         };
         peers::record(&url.settings);
         let crew = LocalCrew::new(Source::Lun(Box::new(url)), ground::SPIN);
-        Ok(Some((crew.beside_its_server().at(site), SessionKey::from_setting(setting))))
+        Ok(Some((
+            crew.beside_its_server().at(site),
+            SessionKey::from_setting(setting),
+        )))
     }
 
     async fn log_out(&mut self) {
@@ -180,8 +204,18 @@ impl WanCrew {
         else {
             return Err(nothing_to_do(cell));
         };
-        let direction = if to_target { Direction::Write } else { Direction::Read };
-        let flow = TcpFlow { peer, stream: ground::stream(setting), direction, stop, role: role.clone() };
+        let direction = if to_target {
+            Direction::Write
+        } else {
+            Direction::Read
+        };
+        let flow = TcpFlow {
+            peer,
+            stream: ground::stream(setting),
+            direction,
+            stop,
+            role: role.clone(),
+        };
         flow.measure(&site, progress).await
     }
 }
@@ -189,7 +223,10 @@ impl WanCrew {
 /// Returns the failure for a cell without a setting. A suite of this kind has none, but a record from another
 /// source may have one.
 fn nothing_to_do(cell: &Cell) -> Failure {
-    Failure::refused(format!("cell {} does not specify its network path", cell.name))
+    Failure::refused(format!(
+        "cell {} does not specify its network path",
+        cell.name
+    ))
 }
 
 impl Crew for WanCrew {
@@ -220,7 +257,9 @@ impl Crew for WanCrew {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let Ok(counts) = self.ground.counts() else { return Vec::new() };
+        let Ok(counts) = self.ground.counts() else {
+            return Vec::new();
+        };
         vec![format!("the lab's link carried {counts}")]
     }
 

@@ -66,8 +66,11 @@ impl OwnTarget {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
         let (exports, disks) = (nbd(&options)?, hyperscsi(&options));
         let (served, config) = served(options);
-        let front_ends: Vec<Arc<dyn FrontEnd>> =
-            vec![Iscsi::new(config, CORES), Nbd::new(exports, CORES), HyperScsi::new(disks)];
+        let front_ends: Vec<Arc<dyn FrontEnd>> = vec![
+            Iscsi::new(config, CORES),
+            Nbd::new(exports, CORES),
+            HyperScsi::new(disks),
+        ];
         let (server, cores) = Server::new(served, CORES, front_ends);
         let (report, bound) = mpsc::channel();
         let (number, numbered) = mpsc::channel();
@@ -75,28 +78,50 @@ impl OwnTarget {
             let (report, number, site) = (report.clone(), number.clone(), site.clone());
             let serve = move || {
                 // Sending fails only if the receiver was dropped.
-                let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+                let _ = number.send(
+                    rustix::thread::gettid()
+                        .as_raw_nonzero()
+                        .get()
+                        .unsigned_abs(),
+                );
                 let world = Epoll::shared(epoll).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));
                 Ok(())
             };
             let main = move || site.run(serve)?;
-            thread::Builder::new().name("target".to_owned()).spawn(main).map_err(Failure::failed)
+            thread::Builder::new()
+                .name("target".to_owned())
+                .spawn(main)
+                .map_err(Failure::failed)
         });
         let threads = threads.collect::<Result<_, _>>()?;
         // Drop these senders, or the receiving side would not detect the end of the threads.
         drop((report, number));
-        let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
-        let addresses =
-            addresses.map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+        let addresses = bound
+            .recv()
+            .map_err(|_| Failure::failed("the target did not start"))?;
+        let addresses = addresses
+            .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
         let is_udp = |at: &&ListenAddress| matches!(at, ListenAddress::Datagrams(_));
         let hyperscsi = addresses.iter().find(is_udp).map(|at| at.url(HYPERSCSI));
         let addresses: Vec<SocketAddr> = addresses.iter().filter_map(ListenAddress::inet).collect();
-        let address = addresses.first().ok_or_else(|| Failure::failed("the target is not listening"))?;
-        let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
+        let address = addresses
+            .first()
+            .ok_or_else(|| Failure::failed("the target is not listening"))?;
+        let thread = numbered
+            .recv()
+            .map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
         let nbd = addresses.get(1).copied();
-        Ok(OwnTarget { address: *address, nbd, hyperscsi, thread, name, server, threads })
+        Ok(OwnTarget {
+            address: *address,
+            nbd,
+            hyperscsi,
+            thread,
+            name,
+            server,
+            threads,
+        })
     }
 
     /// Returns the URL of the LUN, for clients on the same network.
@@ -111,14 +136,18 @@ impl OwnTarget {
 
     /// Returns the URL of the HyperSCSI LUN, if HyperSCSI is served.
     pub fn hyperscsi_url(&self) -> Option<String> {
-        self.hyperscsi.as_ref().map(|place| format!("{place}/{HYPERSCSI}/0"))
+        self.hyperscsi
+            .as_ref()
+            .map(|place| format!("{place}/{HYPERSCSI}/0"))
     }
 
     /// Ends the target's sessions, and waits for its threads.
     pub fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
-            thread.join().map_err(|_| Failure::failed("the target failed"))??;
+            thread
+                .join()
+                .map_err(|_| Failure::failed("the target failed"))??;
         }
         Ok(())
     }
@@ -127,9 +156,15 @@ impl OwnTarget {
 /// Creates a logical unit in memory, with this size.
 pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
-    let options = LogicalUnitOptions { identity: Identity::new(*ANY_UUID), removable: false, thin: None };
+    let options = LogicalUnitOptions {
+        identity: Identity::new(*ANY_UUID),
+        removable: false,
+        thin: None,
+    };
     let volume = Volume::new(Arc::new(device), VolumeOptions::default());
-    volume.and_then(|volume| LogicalUnit::new(volume, options)).map_err(Failure::failed)
+    volume
+        .and_then(|volume| LogicalUnit::new(volume, options))
+        .map_err(Failure::failed)
 }
 
 /// The identity of the volume. The volume exists for one measurement, and only Linerate's initiator uses it,
@@ -149,7 +184,11 @@ fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
         deadline: DEADLINE,
     };
     let tls = Some(nbd_server::Tls::for_loopback().map_err(Failure::failed)?);
-    Ok(nbd_server::Config { exports: vec![Arc::new(export)], tls, ..nbd_server::Config::default() })
+    Ok(nbd_server::Config {
+        exports: vec![Arc::new(export)],
+        tls,
+        ..nbd_server::Config::default()
+    })
 }
 
 /// Returns the configuration of HyperSCSI, without access control.
@@ -157,11 +196,20 @@ fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
     let (volume, unit) = (options.name.to_owned(), Arc::clone(&options.unit));
     let target = hyperscsi_server::Target {
         name: HYPERSCSI.to_owned(),
-        exports: vec![Export { lun: 0, volume, unit, initiators: None, deadline: DEADLINE }],
+        exports: vec![Export {
+            lun: 0,
+            volume,
+            unit,
+            initiators: None,
+            deadline: DEADLINE,
+        }],
         access: hyperscsi_server::Access::default(),
         keys: BTreeMap::new(),
     };
-    hyperscsi_server::Config { targets: vec![Arc::new(target)], random }
+    hyperscsi_server::Config {
+        targets: vec![Arc::new(target)],
+        random,
+    }
 }
 
 /// Returns the address of a protocol over UDP. The receive buffer has space for bursts of a whole window.
@@ -176,17 +224,59 @@ fn datagrams(at: SocketAddr) -> ListenAddress {
 }
 
 fn served(options: OwnTargetOptions) -> (front_end_core::Config, Config) {
-    let OwnTargetOptions { name, listen, unit, stream, by_all_protocols, limits, .. } = options;
-    let portal = Portal { front_end: ISCSI, listen: listen.into(), tag: 1, advertise: None, stream };
+    let OwnTargetOptions {
+        name,
+        listen,
+        unit,
+        stream,
+        by_all_protocols,
+        limits,
+        ..
+    } = options;
+    let portal = Portal {
+        front_end: ISCSI,
+        listen: listen.into(),
+        tag: 1,
+        advertise: None,
+        stream,
+    };
     let other = SocketAddr::new(listen.ip(), 0);
-    let by_nbd = Portal { front_end: NBD, listen: other.into(), ..portal.clone() };
-    let by_hyperscsi = Portal { front_end: HYPERSCSI, listen: datagrams(other), ..portal.clone() };
-    let others = [by_nbd, by_hyperscsi].into_iter().filter(|_| by_all_protocols);
+    let by_nbd = Portal {
+        front_end: NBD,
+        listen: other.into(),
+        ..portal.clone()
+    };
+    let by_hyperscsi = Portal {
+        front_end: HYPERSCSI,
+        listen: datagrams(other),
+        ..portal.clone()
+    };
+    let others = [by_nbd, by_hyperscsi]
+        .into_iter()
+        .filter(|_| by_all_protocols);
     let portals = std::iter::once(portal).chain(others).collect();
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
-    let export = Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE };
+    let export = Export {
+        lun: 0,
+        volume: name.to_owned(),
+        unit,
+        initiators: None,
+        deadline: DEADLINE,
+    };
     let target = Target::open(name, vec![export]);
-    let served = front_end_core::Config { volumes, portals, limits: front_end_core::Limits::default() };
+    let served = front_end_core::Config {
+        volumes,
+        portals,
+        limits: front_end_core::Limits::default(),
+    };
     let targets = vec![Arc::new(target)];
-    (served, Config { targets, discovery_authentication: None, limits, random })
+    (
+        served,
+        Config {
+            targets,
+            discovery_authentication: None,
+            limits,
+            random,
+        },
+    )
 }

@@ -48,11 +48,16 @@ impl TcpFlow {
         let (end, (tell, reports)) = (StopFlag::default(), mailbox());
         let (site, asked) = (site.clone(), end.clone());
         let main = move || {
-            let outcome = site.run(|| self.run(&tell, &asked)).and_then(|outcome| outcome);
+            let outcome = site
+                .run(|| self.run(&tell, &asked))
+                .and_then(|outcome| outcome);
             // The receiver may have been dropped.
             let _ = tell.send((0, Report::Ended(Box::new(outcome))));
         };
-        thread::Builder::new().name("tcp".to_owned()).spawn(main).map_err(Failure::failed)?;
+        thread::Builder::new()
+            .name("tcp".to_owned())
+            .spawn(main)
+            .map_err(Failure::failed)?;
         let parts = gather(1, reports, &end, progress).await?;
         Ok(CellOutcome { parts, lost: None })
     }
@@ -91,7 +96,12 @@ impl TcpFlow {
         let cpu_s = cputime::thread().saturating_sub(cpu.get()).as_secs_f64();
         stream.shutdown();
         let cpus = u32::try_from(host::threads::available().get()).unwrap_or(u32::MAX);
-        let cpu = Cpu { seconds: cpu_s, busiest_thread_s: cpu_s, cpus, ..Cpu::default() };
+        let cpu = Cpu {
+            seconds: cpu_s,
+            busiest_thread_s: cpu_s,
+            cpus,
+            ..Cpu::default()
+        };
         let run = ClientRun {
             role: self.role.name.clone(),
             client: "client 1".to_owned(),
@@ -101,7 +111,11 @@ impl TcpFlow {
             late_error_us: 0.0,
             sessions: Vec::new(),
         };
-        Ok(RoleResult { run, tables: Vec::new(), started })
+        Ok(RoleResult {
+            run,
+            tables: Vec::new(),
+            started,
+        })
     }
 }
 
@@ -166,7 +180,11 @@ impl Log {
         let seconds = (now - since).as_secs_f64();
         // Blocks are counted from the start of the flow, so that partial blocks are not lost between samples.
         let blocks = (before + bytes) / self.block_bytes - before / self.block_bytes;
-        let block_s = if bytes > 0 { seconds * self.block_bytes as f64 / bytes as f64 } else { 0.0 };
+        let block_s = if bytes > 0 {
+            seconds * self.block_bytes as f64 / bytes as f64
+        } else {
+            0.0
+        };
         if blocks > 0 {
             self.service.push(((block_s * 1e9) as u64, blocks));
         }
@@ -192,9 +210,18 @@ impl Log {
     }
 
     fn run(self) -> Run {
-        let bytes: u64 = self.samples.iter().map(|sample| sample.read_bytes + sample.written_bytes).sum();
+        let bytes: u64 = self
+            .samples
+            .iter()
+            .map(|sample| sample.read_bytes + sample.written_bytes)
+            .sum();
         let service = Histogram::default().merged(&Histogram(self.service));
-        let flow = Flow { ios: bytes / self.block_bytes, bytes, service, response: Histogram::default() };
+        let flow = Flow {
+            ios: bytes / self.block_bytes,
+            bytes,
+            service,
+            response: Histogram::default(),
+        };
         let (reads, writes) = match self.direction {
             Direction::Read => (flow, Flow::default()),
             Direction::Write => (Flow::default(), flow),
@@ -282,10 +309,19 @@ mod tests {
     use crate::ground::Peer;
 
     fn flow(direction: Direction) -> TcpFlow {
-        let stop = Stop { warm_up_s: 1.0, ..Stop::after(0.1) };
+        let stop = Stop {
+            warm_up_s: 1.0,
+            ..Stop::after(0.1)
+        };
         let workload = Workload::simple(64 << 10, 1, Percent::ALL, Percent::NONE);
         let role = Role::new("client", 0, workload);
-        TcpFlow { peer: ([127, 0, 0, 1], 1).into(), stream: StreamOptions::default(), direction, stop, role }
+        TcpFlow {
+            peer: ([127, 0, 0, 1], 1).into(),
+            stream: StreamOptions::default(),
+            direction,
+            stop,
+            role,
+        }
     }
 
     #[test]
@@ -295,12 +331,26 @@ mod tests {
         let at = |ms| started + Duration::from_millis(ms);
         assert!(matches!(log.heard(at(500), 1 << 30), Heard::Nothing));
         assert!(matches!(log.heard(at(1000), 1 << 30), Heard::Counting));
-        assert!(matches!(log.heard(at(1050), (1 << 30) + (1 << 20)), Heard::Sample(_)));
+        assert!(matches!(
+            log.heard(at(1050), (1 << 30) + (1 << 20)),
+            Heard::Sample(_)
+        ));
         assert!(!log.is_over(at(1050)));
-        assert!(matches!(log.heard(at(1100), (1 << 30) + (2 << 20)), Heard::Sample(_)));
+        assert!(matches!(
+            log.heard(at(1100), (1 << 30) + (2 << 20)),
+            Heard::Sample(_)
+        ));
         assert!(log.is_over(at(1100)));
         let run = log.run();
-        assert_eq!((run.bytes(), run.writes.ios, run.reads.ios, run.samples.len()), (2 << 20, 32, 0, 2));
+        assert_eq!(
+            (
+                run.bytes(),
+                run.writes.ios,
+                run.reads.ios,
+                run.samples.len()
+            ),
+            (2 << 20, 32, 0, 2)
+        );
         assert!((run.seconds - 0.1).abs() < 1e-9);
         // The blocks follow each other, so the product of their rate and mean latency is one.
         let under_way = run.writes.ios as f64 / run.seconds * run.writes.service.mean_ns() / 1e9;
@@ -312,11 +362,22 @@ mod tests {
         let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         let peer = Peer::start(listen, StreamOptions::default(), &Site::Here).expect("a peer");
         for direction in [Direction::Read, Direction::Write] {
-            let stop = Stop { warm_up_s: 0.05, ..Stop::after(0.2) };
-            let flow = TcpFlow { peer: peer.address, stop, ..flow(direction) };
-            let carried = backends::remote::run(async { flow.measure(&Site::Here, &mut |_| Go::On).await });
+            let stop = Stop {
+                warm_up_s: 0.05,
+                ..Stop::after(0.2)
+            };
+            let flow = TcpFlow {
+                peer: peer.address,
+                stop,
+                ..flow(direction)
+            };
+            let carried =
+                backends::remote::run(async { flow.measure(&Site::Here, &mut |_| Go::On).await });
             let run = &carried.expect("loopback carries bytes").parts[0].run.run;
-            assert!(run.bytes() > 0 && run.samples.len() > 1, "{direction:?}: {run:?}");
+            assert!(
+                run.bytes() > 0 && run.samples.len() > 1,
+                "{direction:?}: {run:?}"
+            );
         }
     }
 
@@ -327,14 +388,18 @@ mod tests {
         log.heard(started + Duration::from_millis(1000), 100);
         log.heard(started + Duration::from_millis(1060), 100);
         let run = log.run();
-        assert_eq!((run.bytes(), run.samples.len(), run.reads.service.is_empty()), (0, 1, true));
+        assert_eq!(
+            (run.bytes(), run.samples.len(), run.reads.service.is_empty()),
+            (0, 1, true)
+        );
     }
 
     #[test]
     fn a_full_house_lets_nobody_in_until_somebody_leaves() {
         let present = Rc::default();
-        let mut guests: Vec<ConnectionSlot> =
-            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present)).collect();
+        let mut guests: Vec<ConnectionSlot> = (0..CONNECTIONS_MAX)
+            .filter_map(|_| ConnectionSlot::enter(&present))
+            .collect();
         assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
         assert!(ConnectionSlot::enter(&present).is_none());
         guests.pop();

@@ -5,17 +5,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use aoe::{
-    Address, Ata, AtaError, ErrorCode, IDENTITY_BYTES, Identity, SECTOR_BYTES, WriteCache, write_trim_ranges,
+    Address, Ata, AtaError, ErrorCode, IDENTITY_BYTES, Identity, SECTOR_BYTES, WriteCache,
+    write_trim_ranges,
 };
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    LossCounter, Losses, Pending, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Lba, LossCounter, Losses, Pending, Profile, Run, Slice,
 };
 use derive_more::Display;
 use failover::{Claim, Claims};
 use reactor::Resident;
 
-use crate::session::{AGAIN, Asked, Counters, Exchange, Failed, Found, Route, Session, endpoint, query};
+use crate::session::{
+    AGAIN, Asked, Counters, Exchange, Failed, Found, Route, Session, endpoint, query,
+};
 use crate::url::Url;
 
 /// Maximum number of zeroed sectors to send in one request. AoE has no command that writes zeros.
@@ -42,9 +45,19 @@ struct Commands {
 }
 
 impl RemoteAoe {
-    pub(crate) fn new(session: Rc<Session>, url: &Url, identity: &Identity, sectors: u8) -> RemoteAoe {
+    pub(crate) fn new(
+        session: Rc<Session>,
+        url: &Url,
+        identity: &Identity,
+        sectors: u8,
+    ) -> RemoteAoe {
         debug_assert!(sectors > 0, "a frame has room for a sector");
-        let commands = Commands { session, claims: Claims::default(), sectors, timeout: url.options.timeout };
+        let commands = Commands {
+            session,
+            claims: Claims::default(),
+            sectors,
+            timeout: url.options.timeout,
+        };
         let leave = async |commands: Rc<Commands>| commands.session.leave();
         let has_flush = identity.has_flush || identity.has_flush_ext;
         RemoteAoe {
@@ -65,7 +78,8 @@ impl RemoteAoe {
                 optimal_transfer: None,
                 // The client cannot detect a restart of the server: the protocol has no sessions, and the new
                 // server responds like the old one.
-                loses_unseen: identity.write_cache != WriteCache::Off && !url.options.cache_loss_unseen,
+                loses_unseen: identity.write_cache != WriteCache::Off
+                    && !url.options.cache_loss_unseen,
             },
             identity: identity.clone(),
             sectors,
@@ -85,11 +99,17 @@ impl RemoteAoe {
 
     /// The session's counters; `None` if the thread that runs the commands has ended.
     pub async fn counters(&self) -> Option<Counters> {
-        self.commands.with(async |commands: Rc<Commands>| commands.session.counters()).await
+        self.commands
+            .with(async |commands: Rc<Commands>| commands.session.counters())
+            .await
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        let end = extent.lba.0.checked_add(extent.blocks.0).filter(|end| *end <= self.geometry.blocks.0);
+        let end = extent
+            .lba
+            .0
+            .checked_add(extent.blocks.0)
+            .filter(|end| *end <= self.geometry.blocks.0);
         end.map(drop).ok_or(DeviceError::OutOfRange)
     }
 
@@ -98,7 +118,10 @@ impl RemoteAoe {
         &self,
         work: impl FnOnce(Rc<Commands>) -> F + Send + 'static,
     ) -> Result<R, DeviceError> {
-        self.commands.with(work).await.unwrap_or(Err(DeviceError::NotReady))
+        self.commands
+            .with(work)
+            .await
+            .unwrap_or(Err(DeviceError::NotReady))
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
@@ -107,12 +130,14 @@ impl RemoteAoe {
             return Ok(());
         }
         let losses = self.losses.clone();
-        self.on(async move |commands: Rc<Commands>| commands.flush(is_extended, losses).await).await
+        self.on(async move |commands: Rc<Commands>| commands.flush(is_extended, losses).await)
+            .await
     }
 
     async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
         self.check(extent)?;
-        self.on(async move |commands: Rc<Commands>| commands.trim(extent).await).await
+        self.on(async move |commands: Rc<Commands>| commands.trim(extent).await)
+            .await
     }
 }
 
@@ -126,14 +151,26 @@ impl Commands {
         is_slow: bool,
     ) -> Exchange {
         let (claim, deadline) = (claim.cloned(), reactor::now() + self.timeout);
-        self.session.ask(Asked { ata, data, returns, claim, losses: None, is_slow, deadline })
+        self.session.ask(Asked {
+            ata,
+            data,
+            returns,
+            claim,
+            losses: None,
+            is_slow,
+            deadline,
+        })
     }
 
     /// Claims these sectors for a change. The claim is granted once no older change of them can still arrive.
     async fn claim(&self, extent: Extent) -> Result<Claim, DeviceError> {
         let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
-        let claim = self.claims.claim(bytes(extent.lba.0)..bytes(extent.lba.0 + extent.blocks.0));
-        reactor::timeout(self.timeout, claim.granted()).await.map_err(|_| DeviceError::NotReady)?;
+        let claim = self
+            .claims
+            .claim(bytes(extent.lba.0)..bytes(extent.lba.0 + extent.blocks.0));
+        reactor::timeout(self.timeout, claim.granted())
+            .await
+            .map_err(|_| DeviceError::NotReady)?;
         Ok(claim)
     }
 
@@ -147,11 +184,22 @@ impl Commands {
             .chunks(self.sectors.into())
             .map(|piece| {
                 let ata = Ata::read(piece.lba.0, piece.blocks.0 as u8);
-                (piece, self.ask(ata, None, piece.blocks.0 as usize * SECTOR_BYTES, None, false))
+                (
+                    piece,
+                    self.ask(
+                        ata,
+                        None,
+                        piece.blocks.0 as usize * SECTOR_BYTES,
+                        None,
+                        false,
+                    ),
+                )
             })
             .collect();
         for (piece, exchange) in pieces {
-            let data = exchange.await.map_err(|failed| error(failed, DeviceError::Unreadable(piece.lba)))?;
+            let data = exchange
+                .await
+                .map_err(|failed| error(failed, DeviceError::Unreadable(piece.lba)))?;
             let at = (piece.lba.0 - extent.lba.0) as usize * SECTOR_BYTES;
             buffer[at..at + data.len()].copy_from_slice(&data);
         }
@@ -200,7 +248,10 @@ impl Commands {
         while lba < end {
             let mut ranges = [0; SECTOR_BYTES];
             let sectors = write_trim_ranges(lba, end - lba, &mut ranges);
-            debug_assert!((1..=end - lba).contains(&sectors), "each command trims some of the rest");
+            debug_assert!(
+                (1..=end - lba).contains(&sectors),
+                "each command trims some of the rest"
+            );
             let claim = self.claim(Extent::new(lba, sectors)).await?;
             let data = Buffer::from(&ranges[..]).share();
             let exchange = self.ask(Ata::trim(1), Some(data), 0, Some(&claim), true);
@@ -217,7 +268,10 @@ impl Commands {
 async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     let mut first = Ok(());
     for (lba, exchange) in exchanges {
-        let changed = exchange.await.map(drop).map_err(|failed| error(failed, DeviceError::Unwritable(lba)));
+        let changed = exchange
+            .await
+            .map(drop)
+            .map_err(|failed| error(failed, DeviceError::Unwritable(lba)));
         first = first.and(changed);
     }
     first
@@ -229,7 +283,9 @@ fn error(failed: Failed, otherwise: DeviceError) -> DeviceError {
         Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
         Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
         Failed::Refused(_) => DeviceError::Unsupported,
-        Failed::Device(register) if register & AtaError::NoSector as u8 != 0 => DeviceError::OutOfRange,
+        Failed::Device(register) if register & AtaError::NoSector as u8 != 0 => {
+            DeviceError::OutOfRange
+        }
         Failed::Device(_) => otherwise,
     }
 }
@@ -249,7 +305,8 @@ impl BlockDevice for RemoteAoe {
             if self.geometry.length(extent) != buffer.len() as u64 {
                 return Err(DeviceError::OutOfRange);
             }
-            self.on(async move |commands: Rc<Commands>| commands.read(extent, buffer).await).await
+            self.on(async move |commands: Rc<Commands>| commands.read(extent, buffer).await)
+                .await
         })
     }
 
@@ -260,7 +317,8 @@ impl BlockDevice for RemoteAoe {
                 return Err(DeviceError::OutOfRange);
             }
             let before = self.losses().count();
-            self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await).await?;
+            self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await)
+                .await?;
             if durability == Durability::Stable {
                 self.sync().await?;
                 // This write may be lost, and another flush may have received the only report of the loss.
@@ -297,7 +355,8 @@ impl BlockDevice for RemoteAoe {
             }
             for piece in extent.chunks(ZEROES_MAX) {
                 let zeros = Buffer::zeroed(self.geometry.length(piece) as usize).share();
-                self.on(async move |commands: Rc<Commands>| commands.write(piece, zeros).await).await?;
+                self.on(async move |commands: Rc<Commands>| commands.write(piece, zeros).await)
+                    .await?;
             }
             Ok(())
         })
@@ -307,7 +366,10 @@ impl BlockDevice for RemoteAoe {
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check(extent)?;
-            Ok(vec![Run { extent, allocation: Allocation::Mapped }])
+            Ok(vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }])
         })
     }
 
@@ -393,18 +455,33 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
             return Err(silent());
         }
         let mut found = Vec::new();
-        let asked = query(&*datagrams, url.address, &mut found, |found| found.address == url.address);
+        let asked = query(&*datagrams, url.address, &mut found, |found| {
+            found.address == url.address
+        });
         let _ = reactor::timeout(left.min(AGAIN), asked).await;
         if let Some(found) = found.pop() {
             break found;
         }
     };
     // A server before AoEr11 reports 0, and accepts 2.
-    let of_server = if found.sectors_max == 0 { SECTORS_USUAL } else { found.sectors_max };
-    let of_interface = u8::try_from(aoe::sectors_of(datagrams.payload_bytes_max())).unwrap_or(u8::MAX);
-    let mut sectors = of_server.min(of_interface).min(options.sectors.unwrap_or(u8::MAX)).max(1);
+    let of_server = if found.sectors_max == 0 {
+        SECTORS_USUAL
+    } else {
+        found.sectors_max
+    };
+    let of_interface =
+        u8::try_from(aoe::sectors_of(datagrams.payload_bytes_max())).unwrap_or(u8::MAX);
+    let mut sectors = of_server
+        .min(of_interface)
+        .min(options.sectors.unwrap_or(u8::MAX))
+        .max(1);
     let (station, address) = (found.station, url.address);
-    let route = Route { interface: url.interface.clone(), address, datagrams: datagrams.into(), station };
+    let route = Route {
+        interface: url.interface.clone(),
+        address,
+        datagrams: datagrams.into(),
+        station,
+    };
     let session = Session::begin(route, found.buffer_count, options.quarantine);
     let asked = |ata, returns, deadline| Asked {
         ata,
@@ -424,11 +501,17 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
         session.leave();
         Err(error)
     };
-    let sector = match session.ask(asked(Ata::identify(), IDENTITY_BYTES, deadline)).await {
+    let sector = match session
+        .ask(asked(Ata::identify(), IDENTITY_BYTES, deadline))
+        .await
+    {
         Ok(sector) => sector,
         Err(error) => return leaving(failed(error)),
     };
-    let Some(identity) = sector.first_chunk().map(Identity::parse).filter(|identity| identity.sectors > 0)
+    let Some(identity) = sector
+        .first_chunk()
+        .map(Identity::parse)
+        .filter(|identity| identity.sectors > 0)
     else {
         return leaving(OpenError::Empty(address));
     };
@@ -437,7 +520,11 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     }
     if sectors > SECTORS_USUAL && identity.sectors >= u64::from(sectors) {
         // Both hosts support long frames, but switches between them may drop these frames silently.
-        let probe = asked(Ata::read(0, sectors), usize::from(sectors) * SECTOR_BYTES, reactor::now() + PROBE);
+        let probe = asked(
+            Ata::read(0, sectors),
+            usize::from(sectors) * SECTOR_BYTES,
+            reactor::now() + PROBE,
+        );
         if session.ask(probe).await == Err(Failed::TimedOut) {
             tracing::warn!(device = %url, sectors, "frames of this length get no response; using shorter ones");
             sectors = SECTORS_USUAL;

@@ -34,14 +34,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use aoe::{
-    Address, Ata, Body, Config, ConfigCommand, ETHER_TYPE, ErrorCode, Frame, Header, IDENTITY_BYTES,
-    Identity, SECTOR_BYTES,
+    Address, Ata, Body, Config, ConfigCommand, ETHER_TYPE, ErrorCode, Frame, Header,
+    IDENTITY_BYTES, Identity, SECTOR_BYTES,
 };
 use block::{DeviceError, LossCounter, Slice};
 use failover::Claim;
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
-    OutSlice, Sleep,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress,
+    OutDatagram, OutSlice, Sleep,
 };
 
 /// Maximum number of frames sent in one call.
@@ -193,7 +193,12 @@ pub(crate) struct Exchange {
 impl Session {
     /// Starts serving a device, with up to `most` commands outstanding.
     pub(crate) fn begin(route: Route, most: u16, quarantine: Duration) -> Rc<Session> {
-        let Route { interface, address, datagrams, station } = route;
+        let Route {
+            interface,
+            address,
+            datagrams,
+            station,
+        } = route;
         let inner = Inner {
             datagrams,
             station,
@@ -214,7 +219,13 @@ impl Session {
             counters: Counters::default(),
         };
         let (remembers, inner) = (Cell::new(false), RefCell::new(inner));
-        let session = Rc::new(Session { interface, address, remembers, quarantine, inner });
+        let session = Rc::new(Session {
+            interface,
+            address,
+            remembers,
+            quarantine,
+            inner,
+        });
         let served = Rc::clone(&session);
         drop(reactor::spawn(async move {
             let (mut batch, mut timer) = (DatagramBatch::new(BATCH, aoe::ATA_BYTES), None);
@@ -244,14 +255,23 @@ impl Session {
     }
 
     pub(crate) fn ask(self: &Rc<Self>, asked: Asked) -> Exchange {
-        let Asked { ata, data, returns, claim, losses, is_slow, deadline } = asked;
+        let Asked {
+            ata,
+            data,
+            returns,
+            claim,
+            losses,
+            is_slow,
+            deadline,
+        } = asked;
         debug_assert_eq!(
             claim.is_some(),
             data.is_some(),
             "a change has data and a claim, and nothing else has"
         );
         debug_assert!(
-            data.as_ref().is_none_or(|data| data.len().is_multiple_of(SECTOR_BYTES)),
+            data.as_ref()
+                .is_none_or(|data| data.len().is_multiple_of(SECTOR_BYTES)),
             "the data of a command are whole sectors"
         );
         let mut inner = self.inner.borrow_mut();
@@ -260,8 +280,17 @@ impl Session {
             tag = tag.wrapping_add(1);
         }
         inner.next_tag = tag.wrapping_add(1);
-        let header = Header { is_response: false, error: None, address: self.address, tag };
-        let head = Frame { header, body: Body::Ata(ata, &[]) }.write();
+        let header = Header {
+            is_response: false,
+            error: None,
+            address: self.address,
+            tag,
+        };
+        let head = Frame {
+            header,
+            body: Body::Ata(ata, &[]),
+        }
+        .write();
         let task = Task {
             head,
             data,
@@ -283,7 +312,10 @@ impl Session {
         inner.waiting.push_back(tag);
         inner.wake();
         drop(inner);
-        Exchange { session: Rc::clone(self), tag }
+        Exchange {
+            session: Rc::clone(self),
+            tag,
+        }
     }
 
     fn poll(
@@ -305,7 +337,9 @@ impl Session {
                 break;
             }
             match datagrams.try_receive(batch) {
-                Ok(_) => batch.iter().for_each(|(from, payload)| self.take(inner, now, from, payload)),
+                Ok(_) => batch
+                    .iter()
+                    .for_each(|(from, payload)| self.take(inner, now, from, payload)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     self.note_failure(inner, &error);
@@ -335,7 +369,10 @@ impl Session {
                 }
             }
         }
-        if inner.is_silent(now) && !inner.is_leaving && !std::mem::replace(&mut inner.is_searching, true) {
+        if inner.is_silent(now)
+            && !inner.is_leaving
+            && !std::mem::replace(&mut inner.is_searching, true)
+        {
             let session = Rc::clone(self);
             drop(reactor::spawn(async move {
                 let _ = reactor::timeout(SEARCH, session.search()).await;
@@ -344,7 +381,9 @@ impl Session {
                 inner.silent_since = inner.silent_since.map(|_| reactor::now());
             }));
         }
-        let due = inner.next_due().map(|due| pause.map_or(due, |pause| due.max(pause)));
+        let due = inner
+            .next_due()
+            .map(|due| pause.map_or(due, |pause| due.max(pause)));
         *timer = due.map(reactor::sleep_until);
         if let Some(sleep) = timer
             && Pin::new(sleep).poll(cx).is_ready()
@@ -356,7 +395,9 @@ impl Session {
 
     /// Searches for the device at all MAC addresses.
     async fn search(&self) {
-        let Ok(datagrams) = endpoint(&self.interface) else { return };
+        let Ok(datagrams) = endpoint(&self.interface) else {
+            return;
+        };
         let datagrams: Rc<dyn Datagrams> = datagrams.into();
         let (known, before) = {
             let inner = self.inner.borrow();
@@ -365,8 +406,10 @@ impl Session {
         let Some(known) = known else { return };
         let station = loop {
             let mut all = Vec::new();
-            let is_before = |found: &Found| found.address == self.address && found.station == before;
-            let _ = reactor::timeout(AGAIN, query(&*datagrams, self.address, &mut all, is_before)).await;
+            let is_before =
+                |found: &Found| found.address == self.address && found.station == before;
+            let _ = reactor::timeout(AGAIN, query(&*datagrams, self.address, &mut all, is_before))
+                .await;
             // Prefer the old MAC address if the device responds there: that server may have received many
             // changes.
             let found = all.iter().find(|found| is_before(found)).or(all.first());
@@ -384,8 +427,8 @@ impl Session {
                     Err(_) => {}
                 }
             };
-            let is_same =
-                (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
+            let is_same = (&found.serial, &found.model, found.sectors)
+                == (&known.serial, &known.model, known.sectors);
             if !is_same {
                 tracing::warn!(device = %self.address, %station, "another device now has this address");
                 return;
@@ -399,7 +442,11 @@ impl Session {
         (inner.datagrams, inner.station) = (datagrams, station);
         (inner.is_new, inner.is_down) = (true, false);
         if station != before {
-            inner.tasks.values_mut().filter(|task| task.times > 0).for_each(|task| task.has_moved = true);
+            inner
+                .tasks
+                .values_mut()
+                .filter(|task| task.times > 0)
+                .for_each(|task| task.has_moved = true);
         }
         inner.wake();
     }
@@ -416,20 +463,27 @@ impl Session {
             inner.counters.stray += 1;
             return;
         };
-        let is_ours = from == DatagramAddress::Ethernet(inner.station) && header.address == self.address;
+        let is_ours =
+            from == DatagramAddress::Ethernet(inner.station) && header.address == self.address;
         if !header.is_response || !is_ours {
             return;
         }
-        let Some(task) =
-            inner.tasks.get_mut(&header.tag).filter(|task| task.sent.is_some() && task.answer.is_none())
+        let Some(task) = inner
+            .tasks
+            .get_mut(&header.tag)
+            .filter(|task| task.sent.is_some() && task.answer.is_none())
         else {
             inner.counters.stray += 1;
             return;
         };
         let answer = match (header.error, body) {
             (Some(code), _) => Err(Failed::Refused(code)),
-            (None, Body::Ata(ata, _)) if ata.has_failed() => Err(Failed::Device(ata.feature_or_error)),
-            (None, Body::Ata(_, data)) if data.len() >= task.returns => Ok(data[..task.returns].to_vec()),
+            (None, Body::Ata(ata, _)) if ata.has_failed() => {
+                Err(Failed::Device(ata.feature_or_error))
+            }
+            (None, Body::Ata(_, data)) if data.len() >= task.returns => {
+                Ok(data[..task.returns].to_vec())
+            }
             _ => {
                 inner.counters.stray += 1;
                 return;
@@ -446,7 +500,8 @@ impl Session {
         if std::mem::take(&mut task.is_queued) {
             inner.sending.retain(|tag| *tag != header.tag);
         }
-        let (times, is_slow, sent, has_moved) = (task.times, task.is_slow, task.sent, task.has_moved);
+        let (times, is_slow, sent, has_moved) =
+            (task.times, task.is_slow, task.sent, task.has_moved);
         if let Some(claim) = task.claim.take() {
             // The server remembers only writes that it has executed, not those that it has rejected.
             let is_remembered = self.remembers.get() && self.quarantine <= REMEMBERED;
@@ -477,13 +532,22 @@ impl Session {
             .iter()
             .filter_map(|tag| inner.tasks.get(tag))
             .map(|task| {
-                [OutSlice::Bytes(&task.head), OutSlice::Bytes(task.data.as_deref().unwrap_or_default())]
+                [
+                    OutSlice::Bytes(&task.head),
+                    OutSlice::Bytes(task.data.as_deref().unwrap_or_default()),
+                ]
             })
             .collect();
-        debug_assert_eq!(frames.len(), tags.len(), "each queued frame is that of a command");
+        debug_assert_eq!(
+            frames.len(),
+            tags.len(),
+            "each queued frame is that of a command"
+        );
         let to = DatagramAddress::Ethernet(inner.station);
-        let datagrams: Vec<OutDatagram<'_>> =
-            frames.iter().map(|payload| OutDatagram { to, payload }).collect();
+        let datagrams: Vec<OutDatagram<'_>> = frames
+            .iter()
+            .map(|payload| OutDatagram { to, payload })
+            .collect();
         let sent = inner.datagrams.try_send(&datagrams)?;
         for tag in inner.sending.drain(..sent) {
             if let Some(task) = inner.tasks.get_mut(&tag) {
@@ -510,7 +574,9 @@ impl Session {
 
     fn give_up(&self, tag: u32) {
         let mut inner = self.inner.borrow_mut();
-        let Some(task) = inner.tasks.get_mut(&tag) else { return };
+        let Some(task) = inner.tasks.get_mut(&tag) else {
+            return;
+        };
         debug_assert!(!task.is_given_up, "a command is given up once");
         let has_effect = task.claim.is_some() || task.losses.is_some();
         if task.times > 0 && task.answer.is_none() && has_effect {
@@ -538,7 +604,9 @@ impl Inner {
     }
 
     fn wake_flushes(&mut self) {
-        std::mem::take(&mut self.flush_wakers).into_iter().for_each(Waker::wake);
+        std::mem::take(&mut self.flush_wakers)
+            .into_iter()
+            .for_each(Waker::wake);
     }
 
     /// Moves waiting commands into the window. Returns true if there is nothing to send.
@@ -558,7 +626,10 @@ impl Inner {
             );
         }
         let is_outstanding = |task: &&Task| task.times > 0 && task.answer.is_none();
-        debug_assert_eq!(self.outstanding, self.tasks.values().filter(is_outstanding).count());
+        debug_assert_eq!(
+            self.outstanding,
+            self.tasks.values().filter(is_outstanding).count()
+        );
         self.sending.is_empty()
     }
 
@@ -604,7 +675,11 @@ impl Inner {
     /// removes the command if it was abandoned.
     fn look_for_late_ones(&mut self, now: Instant, quarantine: Duration) {
         let (mut late, mut over) = (Vec::new(), Vec::new());
-        for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {
+        for (tag, task) in self
+            .tasks
+            .iter_mut()
+            .filter(|(_, task)| task.answer.is_none())
+        {
             if task.deadline <= now && task.is_given_up {
                 over.push(*tag);
             } else if task.deadline <= now {
@@ -631,7 +706,12 @@ impl Inner {
     /// Time of the next resend or deadline.
     fn next_due(&self) -> Option<Instant> {
         let unanswered = self.tasks.values().filter(|task| task.answer.is_none());
-        unanswered.map(|task| task.due(&self.flow).map_or(task.deadline, |due| due.min(task.deadline))).min()
+        unanswered
+            .map(|task| {
+                task.due(&self.flow)
+                    .map_or(task.deadline, |due| due.min(task.deadline))
+            })
+            .min()
     }
 }
 
@@ -640,7 +720,13 @@ impl Task {
     fn due(&self, flow: &Flow) -> Option<Instant> {
         let sent = self.sent.filter(|_| !self.is_queued)?;
         let patience = flow.patience(self.times);
-        Some(sent + if self.is_slow { patience.max(SLOW) } else { patience })
+        Some(
+            sent + if self.is_slow {
+                patience.max(SLOW)
+            } else {
+                patience
+            },
+        )
     }
 }
 
@@ -649,7 +735,9 @@ impl Future for Exchange {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let mut inner = self.session.inner.borrow_mut();
-        let Some(task) = inner.tasks.get_mut(&self.tag) else { return Poll::Ready(Err(Failed::TimedOut)) };
+        let Some(task) = inner.tasks.get_mut(&self.tag) else {
+            return Poll::Ready(Err(Failed::TimedOut));
+        };
         if let Some(answer) = task.answer.take() {
             inner.tasks.remove(&self.tag);
             return Poll::Ready(answer);
@@ -699,7 +787,14 @@ impl Flow {
     /// Creates a flow for up to `most` outstanding commands, which is the server's limit.
     pub(crate) fn new(most: u16) -> Flow {
         let most = f64::from(most.max(1));
-        Flow { mean: None, deviation: 0.0, window: most.min(4.0), threshold: most, most, loss: None }
+        Flow {
+            mean: None,
+            deviation: 0.0,
+            window: most.min(4.0),
+            threshold: most,
+            most,
+            loss: None,
+        }
     }
 
     /// Maximum number of outstanding commands.
@@ -711,9 +806,13 @@ impl Flow {
     pub(crate) fn patience(&self, times: u32) -> Duration {
         let first = match self.mean {
             None => INITIAL,
-            Some(mean) => Duration::from_secs_f64(2.0 * mean + 8.0 * self.deviation).clamp(LEAST, MOST),
+            Some(mean) => {
+                Duration::from_secs_f64(2.0 * mean + 8.0 * self.deviation).clamp(LEAST, MOST)
+            }
         };
-        first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(MOST)
+        first
+            .saturating_mul(1 << times.saturating_sub(1).min(8))
+            .min(MOST)
     }
 
     /// Records the round-trip time of a command that was sent once.
@@ -727,19 +826,28 @@ impl Flow {
                 self.deviation += (error.abs() - self.deviation) / 4.0;
             }
         }
-        debug_assert!(self.mean >= Some(0.0) && self.deviation >= 0.0, "a round trip takes time");
+        debug_assert!(
+            self.mean >= Some(0.0) && self.deviation >= 0.0,
+            "a round trip takes time"
+        );
     }
 
     /// Records a reply.
     pub(crate) fn answered(&mut self) {
-        let step = if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+        let step = if self.window < self.threshold {
+            1.0
+        } else {
+            1.0 / self.window
+        };
         self.window = (self.window + step).min(self.most);
         debug_assert!((1.0..=self.most).contains(&self.window));
     }
 
     /// Records a command that timed out.
     pub(crate) fn lost(&mut self, now: Instant) {
-        let is_new = self.loss.is_none_or(|loss| now.saturating_duration_since(loss) > self.patience(1));
+        let is_new = self
+            .loss
+            .is_none_or(|loss| now.saturating_duration_since(loss) > self.patience(1));
         if is_new {
             self.threshold = (self.window / 2.0).max(2.0).min(self.most);
             self.window = 1.0;
@@ -780,7 +888,10 @@ pub(crate) fn first_tag() -> u32 {
 /// Opens a datagram socket for AoE on an interface.
 pub(crate) fn endpoint(interface: &str) -> io::Result<Box<dyn Datagrams>> {
     let options = DatagramOptions {
-        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
+        endpoint: DatagramEndpoint::Ethernet {
+            interface: interface.to_owned(),
+            ether_type: ETHER_TYPE,
+        },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
         ring: None,
         payload_bytes_min: aoe::ATA_BYTES + SECTOR_BYTES,
@@ -797,11 +908,23 @@ pub(crate) async fn query(
     is_wanted: impl Fn(&Found) -> bool,
 ) {
     let tag = first_tag();
-    let header = Header { is_response: false, error: None, address, tag };
-    let frame = Frame { header, body: Body::Config(Config::query(ConfigCommand::Read, &[])) }.write();
+    let header = Header {
+        is_response: false,
+        error: None,
+        address,
+        tag,
+    };
+    let frame = Frame {
+        header,
+        body: Body::Config(Config::query(ConfigCommand::Read, &[])),
+    }
+    .write();
     let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
     // Ignore a failure: the query then gets no reply, and the caller repeats it.
-    let _ = datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]);
+    let _ = datagrams.try_send(&[OutDatagram {
+        to,
+        payload: &[OutSlice::Bytes(&frame)],
+    }]);
     let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
     loop {
         if datagrams.receive(&mut batch).await.is_err() {
@@ -810,10 +933,17 @@ pub(crate) async fn query(
         }
         reactor::yield_now().await; // enforces the timeout, whatever arrives
         for (from, payload) in batch.iter() {
-            let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload)) else {
+            let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload))
+            else {
                 continue;
             };
-            let Frame { header, body: Body::Config(config) } = frame else { continue };
+            let Frame {
+                header,
+                body: Body::Config(config),
+            } = frame
+            else {
+                continue;
+            };
             if header.is_response && header.error.is_none() && address.is_for(header.address) {
                 let found = Found {
                     address: header.address,
@@ -838,16 +968,31 @@ pub(crate) async fn identify(
     address: Address,
     station: MacAddress,
 ) -> io::Result<Identity> {
-    let header = Header { is_response: false, error: None, address, tag: first_tag() };
-    let frame = Frame { header, body: Body::Ata(Ata::identify(), &[]) }.write();
+    let header = Header {
+        is_response: false,
+        error: None,
+        address,
+        tag: first_tag(),
+    };
+    let frame = Frame {
+        header,
+        body: Body::Ata(Ata::identify(), &[]),
+    }
+    .write();
     let to = DatagramAddress::Ethernet(station);
-    datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }])?;
+    datagrams.try_send(&[OutDatagram {
+        to,
+        payload: &[OutSlice::Bytes(&frame)],
+    }])?;
     let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
     loop {
         datagrams.receive(&mut batch).await?;
         reactor::yield_now().await; // enforces the timeout, whatever arrives
         for (_, payload) in batch.iter().filter(|(from, _)| *from == to) {
-            if let Ok(Frame { header: answer, body: Body::Ata(ata, data) }) = Frame::parse(payload)
+            if let Ok(Frame {
+                header: answer,
+                body: Body::Ata(ata, data),
+            }) = Frame::parse(payload)
                 && (answer.is_response, answer.error, answer.tag) == (true, None, header.tag)
                 && !ata.has_failed()
                 && let Some(sector) = data.first_chunk::<IDENTITY_BYTES>()
@@ -873,7 +1018,10 @@ mod tests {
         assert!((40..42).contains(&steady.as_millis()), "{steady:?}");
         assert_eq!((flow.patience(2), flow.patience(30)), (steady * 2, MOST));
         flow.measure(Duration::from_millis(100));
-        assert!(flow.patience(1) > Duration::from_millis(200), "one that was late is a deviation");
+        assert!(
+            flow.patience(1) > Duration::from_millis(200),
+            "one that was late is a deviation"
+        );
         for _ in 0..100 {
             flow.measure(Duration::from_micros(50));
         }

@@ -75,8 +75,10 @@ pub enum UrlError {
 impl Url {
     /// Parses a URL.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
-        let rest =
-            text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")).ok_or(UrlError::Form)?;
+        let rest = text
+            .strip_prefix(SCHEME)
+            .and_then(|rest| rest.strip_prefix("://"))
+            .ok_or(UrlError::Form)?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (interface, address) = place.split_once('/').ok_or(UrlError::Form)?;
         if interface.is_empty() || interface.len() > 15 {
@@ -86,11 +88,21 @@ impl Url {
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let key =
-                KEYS.into_iter().find(|known| *known == key).ok_or(UrlError::UnknownKey(key.to_owned()))?;
-            let wrong = |why| UrlError::Value { key, value: value.to_owned(), why };
+            let key = KEYS
+                .into_iter()
+                .find(|known| *known == key)
+                .ok_or(UrlError::UnknownKey(key.to_owned()))?;
+            let wrong = |why| UrlError::Value {
+                key,
+                value: value.to_owned(),
+                why,
+            };
             let time = |least: Duration| {
-                let time = value.parse::<Time>().ok().map(|time| time.0).filter(|time| *time >= least);
+                let time = value
+                    .parse::<Time>()
+                    .ok()
+                    .map(|time| time.0)
+                    .filter(|time| *time >= least);
                 time.ok_or(wrong("a time such as 30s"))
             };
             match key {
@@ -104,7 +116,11 @@ impl Url {
                 }
             }
         }
-        Ok(Url { interface: interface.to_owned(), address, options })
+        Ok(Url {
+            interface: interface.to_owned(),
+            address,
+            options,
+        })
     }
 }
 
@@ -125,7 +141,10 @@ mod tests {
             (url.to_string(), url.options.timeout),
             ("aoe://eth0/7.1".to_owned(), Duration::from_secs(5))
         );
-        assert_eq!((url.options.sectors, url.options.quarantine), (Some(2), Duration::from_secs(2)));
+        assert_eq!(
+            (url.options.sectors, url.options.quarantine),
+            (Some(2), Duration::from_secs(2))
+        );
     }
 
     #[test]
@@ -138,7 +157,13 @@ mod tests {
             error("aoe://eth0/7.1?mtu=9000"),
             "`mtu` is not a key of an aoe:// URL; the keys are cache-loss-unseen, quarantine, sectors, timeout"
         );
-        assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: expected 1 to 255 sectors of 512 bytes");
-        assert_eq!(error("aoe://eth0/7.1?cache-loss-unseen=yes"), "cache-loss-unseen=yes: expected no value");
+        assert_eq!(
+            error("aoe://eth0/7.1?sectors=0"),
+            "sectors=0: expected 1 to 255 sectors of 512 bytes"
+        );
+        assert_eq!(
+            error("aoe://eth0/7.1?cache-loss-unseen=yes"),
+            "cache-loss-unseen=yes: expected no value"
+        );
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{
-    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, RangeLocks, Slice,
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, RangeLocks,
+    Slice,
 };
 
 /// The device behind the file.
@@ -48,9 +49,15 @@ impl Losses {
     }
 
     fn tell(&mut self, opening: u64, flushed: Result<(), DeviceError>) -> Result<(), DeviceError> {
-        debug_assert!(self.reported <= self.count, "only losses that were counted are reported");
+        debug_assert!(
+            self.reported <= self.count,
+            "only losses that were counted are reported"
+        );
         let told = self.told.entry(opening).or_insert(self.reported);
-        debug_assert!(*told <= self.count, "an open file was told of losses that were counted");
+        debug_assert!(
+            *told <= self.count,
+            "an open file was told of losses that were counted"
+        );
         if *told < self.count && flushed != Err(DeviceError::NoSpace) {
             *told = self.count;
             self.reported = self.count;
@@ -105,7 +112,11 @@ impl Disk {
     }
 
     fn writable(&self) -> Result<(), DeviceError> {
-        if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+        if self.read_only {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 
     /// Queries and returns the current geometry. If the target does not respond in time, returns the geometry
@@ -119,7 +130,10 @@ impl Disk {
     /// Queries the size; `None` if the last query was less than a second ago.
     pub(crate) async fn look(&self) -> Option<Result<(), DeviceError>> {
         let now = reactor::now();
-        let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
+        let is_stale = self
+            .looked
+            .get()
+            .is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
         if !is_stale {
             return None;
         }
@@ -184,11 +198,19 @@ impl Disk {
         let _alone = self.locks.exclude(span.extent).await;
         let buffer = Buffer::recycled(geometry.length(span.extent) as usize);
         let mut blocks = self.device.read(span.extent, buffer).await?;
-        blocks.get_mut(span.within.clone()).ok_or(DeviceError::OutOfRange)?.copy_from_slice(data);
+        blocks
+            .get_mut(span.within.clone())
+            .ok_or(DeviceError::OutOfRange)?
+            .copy_from_slice(data);
         self.put(span.extent, blocks.share(), durability).await
     }
 
-    async fn put(&self, extent: Extent, data: Slice, durability: Durability) -> Result<(), DeviceError> {
+    async fn put(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         debug_assert_eq!(
             data.len() as u64,
             self.geometry().length(extent),
@@ -210,12 +232,16 @@ impl Disk {
         let geometry = self.geometry();
         let bytes = clipped(self.bytes(), offset, length);
         let block = u64::from(geometry.block_size.bytes());
-        let (first, last) = (bytes.start.next_multiple_of(block), bytes.end / block * block);
+        let (first, last) = (
+            bytes.start.next_multiple_of(block),
+            bytes.end / block * block,
+        );
         if first >= last {
             return self.write_zeros(geometry, bytes).await;
         }
         self.write_zeros(geometry, bytes.start..first).await?;
-        self.clear_blocks(Span::over(geometry, &(first..last)).extent, how).await?;
+        self.clear_blocks(Span::over(geometry, &(first..last)).extent, how)
+            .await?;
         self.write_zeros(geometry, last..bytes.end).await
     }
 
@@ -235,8 +261,12 @@ impl Disk {
         }
         let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize);
         let span = Span::over(geometry, &bytes);
-        debug_assert!(span.extent.blocks.0 <= 2, "whole blocks are cleared without data");
-        self.patch(geometry, &span, &zeros, Durability::Cached).await
+        debug_assert!(
+            span.extent.blocks.0 <= 2,
+            "whole blocks are cleared without data"
+        );
+        self.patch(geometry, &span, &zeros, Durability::Cached)
+            .await
     }
 
     /// Records an opened file; returns a number for the open file description.
@@ -266,14 +296,24 @@ impl Disk {
 
     /// Flushes if there are writes since the last flush. A loss is recorded, not reported.
     pub async fn flush_if_written(&self) -> Result<(), DeviceError> {
-        if self.unflushed.get() { self.flush_device().await } else { Ok(()) }
+        if self.unflushed.get() {
+            self.flush_device().await
+        } else {
+            Ok(())
+        }
     }
 
     /// Flushes for the last time. Also fails if an earlier loss was never reported.
     pub async fn finish(&self) -> Result<(), DeviceError> {
         self.flush_if_written().await?;
-        let Losses { count, reported, .. } = *self.losses.borrow();
-        if reported < count { Err(DeviceError::WritesLost) } else { Ok(()) }
+        let Losses {
+            count, reported, ..
+        } = *self.losses.borrow();
+        if reported < count {
+            Err(DeviceError::WritesLost)
+        } else {
+            Ok(())
+        }
     }
 
     async fn flush_device(&self) -> Result<(), DeviceError> {
@@ -281,9 +321,12 @@ impl Disk {
         let losses = self.losses.borrow().count;
         let flushed = self.device.flush().await;
         // After a failed flush, its writes are still unflushed.
-        self.unflushed.set(self.unflushed.get() || (unflushed && flushed.is_err()));
-        if matches!(flushed, Err(DeviceError::WritesLost | DeviceError::Unwritable(_) | DeviceError::NoSpace))
-        {
+        self.unflushed
+            .set(self.unflushed.get() || (unflushed && flushed.is_err()));
+        if matches!(
+            flushed,
+            Err(DeviceError::WritesLost | DeviceError::Unwritable(_) | DeviceError::NoSpace)
+        ) {
             // Concurrent flushes count as a single loss.
             let count = &mut self.losses.borrow_mut().count;
             *count = (*count).max(losses + 1);
@@ -337,7 +380,10 @@ impl Span {
         let first = bytes.start >> shift;
         let behind = bytes.end.div_ceil(u64::from(geometry.block_size.bytes()));
         let skipped = (bytes.start - (first << shift)) as usize;
-        debug_assert!(behind << shift >= bytes.end, "the blocks of a span cover its bytes");
+        debug_assert!(
+            behind << shift >= bytes.end,
+            "the blocks of a span cover its bytes"
+        );
         Span {
             extent: Extent::new(first, behind - first),
             within: skipped..skipped + (bytes.end - bytes.start) as usize,
@@ -361,12 +407,18 @@ mod tests {
     const BLOCK: usize = 4096;
 
     fn disk() -> Disk {
-        let options = RamOptions { block_size: BlockSize::B4096, ..RamOptions::new(1 << 20) };
+        let options = RamOptions {
+            block_size: BlockSize::B4096,
+            ..RamOptions::new(1 << 20)
+        };
         Disk::new(Arc::new(RamDevice::new(options).expect("memory")), false)
     }
 
     fn wait<T>(work: impl Future<Output = T>) -> T {
-        reactor::block_on(Epoll::shared(EpollOptions::default()).expect("a world"), work)
+        reactor::block_on(
+            Epoll::shared(EpollOptions::default()).expect("a world"),
+            work,
+        )
     }
 
     fn bytes(value: u8, length: usize) -> Buffer {
@@ -377,8 +429,12 @@ mod tests {
     fn a_write_of_part_of_a_block_leaves_the_rest() {
         let disk = disk();
         wait(async {
-            disk.write(0, bytes(1, 3 * BLOCK), Durability::Cached).await.expect("whole blocks");
-            disk.write(4090, bytes(2, 12), Durability::Cached).await.expect("parts of two");
+            disk.write(0, bytes(1, 3 * BLOCK), Durability::Cached)
+                .await
+                .expect("whole blocks");
+            disk.write(4090, bytes(2, 12), Durability::Cached)
+                .await
+                .expect("parts of two");
             let read = disk.read(4088, 16).await.expect("parts of two");
             assert_eq!(read[..], [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1]);
         });
@@ -392,7 +448,8 @@ mod tests {
                 .map(|part| {
                     let disk = std::rc::Rc::clone(&disk);
                     reactor::spawn(async move {
-                        disk.write(u64::from(part) * 64, bytes(part, 64), Durability::Cached).await
+                        disk.write(u64::from(part) * 64, bytes(part, 64), Durability::Cached)
+                            .await
                     })
                 })
                 .collect();
@@ -400,7 +457,11 @@ mod tests {
                 assert_eq!(write.await, Ok(64));
             }
             let read = disk.read(0, BLOCK).await.expect("the block");
-            assert!(read.chunks(64).enumerate().all(|(part, piece)| piece == vec![part as u8; 64]));
+            assert!(
+                read.chunks(64)
+                    .enumerate()
+                    .all(|(part, piece)| piece == vec![part as u8; 64])
+            );
         });
     }
 
@@ -409,8 +470,14 @@ mod tests {
         let disk = disk();
         let end = 1 << 20;
         wait(async {
-            assert_eq!(disk.write(end - 10, bytes(3, 20), Durability::Stable).await, Ok(10));
-            assert_eq!(disk.read(end - 10, 20).await.expect("a short read")[..], [3; 10]);
+            assert_eq!(
+                disk.write(end - 10, bytes(3, 20), Durability::Stable).await,
+                Ok(10)
+            );
+            assert_eq!(
+                disk.read(end - 10, 20).await.expect("a short read")[..],
+                [3; 10]
+            );
             assert_eq!(disk.read(u64::MAX, 20).await.expect("nothing").len(), 0);
             let beyond = disk.write(end, bytes(3, 1), Durability::Cached).await;
             assert_eq!(beyond, Err(DeviceError::OutOfRange));
@@ -421,14 +488,24 @@ mod tests {
     fn punched_bytes_are_zero_and_their_blocks_a_hole() {
         let disk = disk();
         wait(async {
-            disk.write(0, bytes(7, 4 * BLOCK), Durability::Cached).await.expect("written");
-            disk.clear(100, 3 * BLOCK as u64, Clearing::Punch).await.expect("punched");
+            disk.write(0, bytes(7, 4 * BLOCK), Durability::Cached)
+                .await
+                .expect("written");
+            disk.clear(100, 3 * BLOCK as u64, Clearing::Punch)
+                .await
+                .expect("punched");
             let read = disk.read(0, 4 * BLOCK).await.expect("read");
             assert!(read[..100].iter().all(|&byte| byte == 7));
             assert!(read[100..3 * BLOCK + 100].iter().all(|&byte| byte == 0));
             assert!(read[3 * BLOCK + 100..].iter().all(|&byte| byte == 7));
-            assert_eq!(disk.seek(0, Allocation::Deallocated).await, Ok(Some(BLOCK as u64)));
-            assert_eq!(disk.seek(BLOCK as u64 + 5, Allocation::Mapped).await, Ok(Some(3 * BLOCK as u64)));
+            assert_eq!(
+                disk.seek(0, Allocation::Deallocated).await,
+                Ok(Some(BLOCK as u64))
+            );
+            assert_eq!(
+                disk.seek(BLOCK as u64 + 5, Allocation::Mapped).await,
+                Ok(Some(3 * BLOCK as u64))
+            );
         });
     }
 
@@ -436,7 +513,9 @@ mod tests {
     fn bytes_within_one_block_are_cleared_by_writing() {
         let disk = disk();
         wait(async {
-            disk.write(0, bytes(7, BLOCK), Durability::Cached).await.expect("written");
+            disk.write(0, bytes(7, BLOCK), Durability::Cached)
+                .await
+                .expect("written");
             disk.clear(1, 2, Clearing::Zero).await.expect("cleared");
             assert_eq!(disk.read(0, 4).await.expect("read")[..], [7, 0, 0, 7]);
         });
@@ -444,11 +523,17 @@ mod tests {
 
     #[test]
     fn what_is_attached_read_only_is_not_written() {
-        let disk = Disk { read_only: true, ..disk() };
+        let disk = Disk {
+            read_only: true,
+            ..disk()
+        };
         wait(async {
             let write = disk.write(0, bytes(1, 1), Durability::Cached).await;
             assert_eq!(write, Err(DeviceError::ReadOnly));
-            assert_eq!(disk.clear(0, 1, Clearing::Zero).await, Err(DeviceError::ReadOnly));
+            assert_eq!(
+                disk.clear(0, 1, Clearing::Zero).await,
+                Err(DeviceError::ReadOnly)
+            );
         });
     }
 
@@ -459,7 +544,9 @@ mod tests {
         let disk = Disk::new(Arc::new(device), false);
         wait(async {
             disk.flush_if_written().await.expect("nothing to do");
-            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            disk.write(0, bytes(1, 1), Durability::Cached)
+                .await
+                .expect("written");
             faults.fail(DeviceError::NotReady);
             assert_eq!(disk.flush_if_written().await, Err(DeviceError::NotReady));
             assert_eq!(disk.flush_if_written().await, Err(DeviceError::NotReady));
@@ -479,23 +566,42 @@ mod tests {
         let lost = Err(DeviceError::WritesLost);
         wait(async {
             let (first, second) = (disk.open(), disk.open());
-            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            disk.write(0, bytes(1, 1), Durability::Cached)
+                .await
+                .expect("written");
             faults.fail(DeviceError::WritesLost);
-            assert_eq!(disk.flush_if_written().await, lost, "by a close, which tells nobody");
+            assert_eq!(
+                disk.flush_if_written().await,
+                lost,
+                "by a close, which tells nobody"
+            );
             faults.pass();
             assert_eq!(disk.finish().await, lost, "if it ended now");
             let third = disk.open();
             for opening in [first, second, third] {
-                assert_eq!((disk.flush(opening).await, disk.flush(opening).await), (lost, Ok(())));
+                assert_eq!(
+                    (disk.flush(opening).await, disk.flush(opening).await),
+                    (lost, Ok(()))
+                );
             }
             let fourth = disk.open();
-            assert_eq!(disk.flush(fourth).await, Ok(()), "it was told before this was opened");
+            assert_eq!(
+                disk.flush(fourth).await,
+                Ok(()),
+                "it was told before this was opened"
+            );
             assert_eq!(disk.finish().await, Ok(()));
-            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            disk.write(0, bytes(1, 1), Durability::Cached)
+                .await
+                .expect("written");
             faults.fail(DeviceError::NoSpace);
             assert_eq!(disk.flush(first).await, Err(DeviceError::NoSpace));
             faults.pass();
-            assert_eq!((disk.flush(first).await, disk.flush(first).await), (lost, Ok(())), "repeated");
+            assert_eq!(
+                (disk.flush(first).await, disk.flush(first).await),
+                (lost, Ok(())),
+                "repeated"
+            );
         });
     }
 
@@ -505,9 +611,14 @@ mod tests {
         wait(async {
             assert_eq!(disk.seek(0, Allocation::Mapped).await, Ok(None));
             assert_eq!(disk.seek(1 << 20, Allocation::Deallocated).await, Ok(None));
-            disk.write(0, bytes(7, 1 << 20), Durability::Cached).await.expect("written");
+            disk.write(0, bytes(7, 1 << 20), Durability::Cached)
+                .await
+                .expect("written");
             assert_eq!(disk.seek(5, Allocation::Mapped).await, Ok(Some(5)));
-            assert_eq!(disk.seek(5, Allocation::Deallocated).await, Ok(Some(1 << 20)));
+            assert_eq!(
+                disk.seek(5, Allocation::Deallocated).await,
+                Ok(Some(1 << 20))
+            );
         });
     }
 }

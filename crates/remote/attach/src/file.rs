@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use block::{Allocation, Buffer, DeviceError, Durability, Geometry};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 use reactor::{Closed, Receiver, Sender, mailbox};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -69,8 +69,15 @@ pub(crate) struct Owner {
 impl Owner {
     /// The user of this process.
     pub(crate) fn this_process() -> Owner {
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Owner { uid, gid, since: SystemTime::now() }
+        let (uid, gid) = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        Owner {
+            uid,
+            gid,
+            since: SystemTime::now(),
+        }
     }
 
     pub(crate) fn attributes(self, bytes: u64, geometry: Geometry, read_only: bool) -> FileAttr {
@@ -154,7 +161,11 @@ impl Filesystem for File {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.send(Request::Read { offset, length: size as usize, reply });
+        self.send(Request::Read {
+            offset,
+            length: size as usize,
+            reply,
+        });
     }
 
     fn write(
@@ -170,7 +181,12 @@ impl Filesystem for File {
         reply: ReplyWrite,
     ) {
         let durability = durability(flags);
-        self.send(Request::Write { offset, data: Buffer::from(data), durability, reply });
+        self.send(Request::Write {
+            offset,
+            data: Buffer::from(data),
+            durability,
+            reply,
+        });
     }
 
     fn release(
@@ -201,7 +217,12 @@ impl Filesystem for File {
         reply: ReplyEmpty,
     ) {
         match clearing(mode) {
-            Some(how) => self.send(Request::Clear { offset, length, how, reply }),
+            Some(how) => self.send(Request::Clear {
+                offset,
+                length,
+                how,
+                reply,
+            }),
             None => reply.error(Errno::EOPNOTSUPP),
         }
     }
@@ -215,10 +236,20 @@ impl Filesystem for File {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(Errno::ENXIO);
+        };
         match whence {
-            SEEK_DATA => self.send(Request::Seek { offset, wanted: Allocation::Mapped, reply }),
-            SEEK_HOLE => self.send(Request::Seek { offset, wanted: Allocation::Deallocated, reply }),
+            SEEK_DATA => self.send(Request::Seek {
+                offset,
+                wanted: Allocation::Mapped,
+                reply,
+            }),
+            SEEK_HOLE => self.send(Request::Seek {
+                offset,
+                wanted: Allocation::Deallocated,
+                reply,
+            }),
             _ => reply.error(Errno::EINVAL), // the kernel handles all other types
         }
     }
@@ -246,8 +277,13 @@ const SEEK_HOLE: i32 = 4;
 /// The kernel sets these flags on the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and on writes with
 /// `RWF_DSYNC`.
 fn durability(flags: OpenFlags) -> Durability {
-    let sync = OFlags::from_bits_retain(flags.0.cast_unsigned()).intersects(OFlags::SYNC | OFlags::DSYNC);
-    if sync { Durability::Stable } else { Durability::Cached }
+    let sync =
+        OFlags::from_bits_retain(flags.0.cast_unsigned()).intersects(OFlags::SYNC | OFlags::DSYNC);
+    if sync {
+        Durability::Stable
+    } else {
+        Durability::Cached
+    }
 }
 
 /// The fallocate(2) mode; `None` for reserving space or changing the size.
@@ -314,7 +350,10 @@ pub(crate) async fn carry_out(
     record: LiveRecord,
 ) {
     let (under_way, mut over) = mailbox::<Infallible>();
-    let health = Rc::new(Health { fails: Cell::new(false), record });
+    let health = Rc::new(Health {
+        fails: Cell::new(false),
+        record,
+    });
     while let Some(request) = requests.recv().await {
         let (disk, health, under_way) = (Rc::clone(&disk), Rc::clone(&health), under_way.clone());
         reactor::spawn(async move {
@@ -343,13 +382,20 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
             }
             _ => reply.error(Errno::EPERM),
         },
-        Request::Read { offset, length, reply } => {
-            match health.note(disk.read(offset, length).await, "read", offset) {
-                Ok(data) => reply.data(&data),
-                Err(error) => reply.error(error),
-            }
-        }
-        Request::Write { offset, data, durability, reply } => {
+        Request::Read {
+            offset,
+            length,
+            reply,
+        } => match health.note(disk.read(offset, length).await, "read", offset) {
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(error),
+        },
+        Request::Write {
+            offset,
+            data,
+            durability,
+            reply,
+        } => {
             match health.note(disk.write(offset, data, durability).await, "write", offset) {
                 // A kernel request is far smaller than 4 GiB.
                 Ok(bytes) => reply.written(bytes as u32),
@@ -357,24 +403,39 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
             }
         }
         Request::Open(reply) => reply.opened(FileHandle(disk.open()), file::OPEN_FLAGS),
-        Request::Flush { file, reply } => end(reply, health.note(disk.flush(file.0).await, "flush", 0)),
+        Request::Flush { file, reply } => {
+            end(reply, health.note(disk.flush(file.0).await, "flush", 0))
+        }
         Request::Close { file, reply } => {
             disk.close(file.0);
             if disk.is_flushed() {
                 return reply.ok(); // the device was not used, so this does not count as a success
             }
-            end(reply, health.note(disk.flush_if_written().await, "flush", 0));
+            end(
+                reply,
+                health.note(disk.flush_if_written().await, "flush", 0),
+            );
         }
-        Request::Clear { offset, length, how, reply } => {
-            end(reply, health.note(disk.clear(offset, length, how).await, "zero", offset));
+        Request::Clear {
+            offset,
+            length,
+            how,
+            reply,
+        } => {
+            end(
+                reply,
+                health.note(disk.clear(offset, length, how).await, "zero", offset),
+            );
         }
-        Request::Seek { offset, wanted, reply } => {
-            match health.note(disk.seek(offset, wanted).await, "look for holes", offset) {
-                Ok(Some(found)) => reply.offset(found.cast_signed()),
-                Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(error),
-            }
-        }
+        Request::Seek {
+            offset,
+            wanted,
+            reply,
+        } => match health.note(disk.seek(offset, wanted).await, "look for holes", offset) {
+            Ok(Some(found)) => reply.offset(found.cast_signed()),
+            Ok(None) => reply.error(Errno::ENXIO),
+            Err(error) => reply.error(error),
+        },
     }
 }
 
@@ -396,7 +457,12 @@ struct Health {
 }
 
 impl Health {
-    fn note<T>(&self, outcome: Result<T, DeviceError>, doing: &str, offset: u64) -> Result<T, Errno> {
+    fn note<T>(
+        &self,
+        outcome: Result<T, DeviceError>,
+        doing: &str,
+        offset: u64,
+    ) -> Result<T, Errno> {
         match outcome {
             Ok(value) => {
                 if self.fails.replace(false) {
@@ -410,7 +476,8 @@ impl Health {
             Err(error) => {
                 if !self.fails.replace(true) {
                     tracing::error!(offset, "cannot {doing}: {error}");
-                    self.record.set_error(Some(format!("cannot {doing}: {error}")));
+                    self.record
+                        .set_error(Some(format!("cannot {doing}: {error}")));
                 }
                 Err(errno(error))
             }

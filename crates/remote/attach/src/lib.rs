@@ -89,7 +89,10 @@ pub async fn attach(
     }
     let disk = Rc::new(Disk::new(volume.device, terms.read_only));
     let (sender, requests) = mailbox();
-    let terms = Terms { read_only: disk.is_read_only(), ..terms };
+    let terms = Terms {
+        read_only: disk.is_read_only(),
+        ..terms
+    };
     let session = at.mount(File::new(sender), &terms)?;
     let record = Record {
         path: at.path().to_owned(),
@@ -111,7 +114,13 @@ pub async fn attach(
         return Err(failure);
     }
 
-    file::carry_out(Rc::clone(&disk), requests, Owner::this_process(), kept.live()).await;
+    file::carry_out(
+        Rc::clone(&disk),
+        requests,
+        Owner::this_process(),
+        kept.live(),
+    )
+    .await;
 
     let flushed = disk.finish().await;
     if let Some(lun) = volume.lun {
@@ -167,7 +176,9 @@ impl NamedVolume {
     /// An error in the text, or a missing secret.
     pub fn parse(text: &str) -> Result<NamedVolume, Failure> {
         if !location::is_url(text) {
-            return backends::parse(text).map(NamedVolume::Local).map_err(Failure::refused);
+            return backends::parse(text)
+                .map(NamedVolume::Local)
+                .map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;
         // The secret files are read again at every login.
@@ -186,13 +197,24 @@ impl NamedVolume {
     pub async fn open(&self, read_only: bool) -> Result<Volume, Failure> {
         match self {
             NamedVolume::Local(spec) => {
-                let opened = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
+                let opened = Spec {
+                    readonly: spec.readonly || read_only,
+                    ..spec.clone()
+                };
                 let device = backends::open_by_bytes(&opened).await?;
-                Ok(Volume { device, lun: None, name: spec.to_string() })
+                Ok(Volume {
+                    device,
+                    lun: None,
+                    name: spec.to_string(),
+                })
             }
             NamedVolume::Remote(url) => {
                 let lun = Arc::new(remote::open(url).await?);
-                Ok(Volume { device: Arc::clone(&lun) as _, lun: Some(lun), name: url.to_string() })
+                Ok(Volume {
+                    device: Arc::clone(&lun) as _,
+                    lun: Some(lun),
+                    name: url.to_string(),
+                })
             }
         }
     }

@@ -47,7 +47,9 @@ impl MountPoint {
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return refused(&error.to_string()),
-            Ok(metadata) if metadata.is_dir() => return refused("this is a directory; add a file name"),
+            Ok(metadata) if metadata.is_dir() => {
+                return refused("this is a directory; add a file name");
+            }
             Ok(metadata) if !metadata.is_file() => return refused("this is not a regular file"),
             Ok(metadata) if metadata.len() > 0 => {
                 return refused("this file is not empty, and attaching would hide its content");
@@ -68,19 +70,36 @@ impl MountPoint {
     }
 
     /// Creates the file if it is missing, and mounts on it. Dropping the session unmounts.
-    pub(crate) fn mount(&mut self, file: File, terms: &Terms) -> Result<BackgroundSession, Failure> {
+    pub(crate) fn mount(
+        &mut self,
+        file: File,
+        terms: &Terms,
+    ) -> Result<BackgroundSession, Failure> {
         let failed = |error: io::Error| {
-            Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
+            Failure::failed(format!(
+                "cannot attach at {}: {}",
+                self.path.display(),
+                in_words(&error)
+            ))
         };
         can_be_mounted().map_err(Failure::refused)?;
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path) {
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.path)
+        {
             Ok(_) => self.made = true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
         }
         let session = Session::new(file, &self.path, &terms.config());
         session.and_then(Session::spawn).map_err(|error| {
-            Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
+            Failure::failed(format!(
+                "cannot attach at {}: {}",
+                self.path.display(),
+                in_words(&error)
+            ))
         })
     }
 }
@@ -106,10 +125,18 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
     }
-    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("{}: {why}", path.display()));
-    let name = path.file_name().ok_or_else(|| refused(&"not a file name"))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(fs::canonicalize(folder).map_err(|error| refused(&error))?.join(name))
+    let refused =
+        |why: &dyn std::fmt::Display| Failure::refused(format!("{}: {why}", path.display()));
+    let name = path
+        .file_name()
+        .ok_or_else(|| refused(&"not a file name"))?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Ok(fs::canonicalize(folder)
+        .map_err(|error| refused(&error))?
+        .join(name))
 }
 
 /// Removes an existing Linerate mount at the path if its process has terminated.
@@ -121,8 +148,11 @@ fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
             "{shown}: a volume is already attached there; to detach it, use `linerate detach {shown}`"
         )));
     }
-    mounts::unmount(path, UnmountMode::Lazy)
-        .map_err(|error| Failure::failed(format!("{shown}: leftover mount of a killed process: {error}")))?;
+    mounts::unmount(path, UnmountMode::Lazy).map_err(|error| {
+        Failure::failed(format!(
+            "{shown}: leftover mount of a killed process: {error}"
+        ))
+    })?;
     if let Some(record) = record {
         if record.record.made_file {
             remove_empty(path);
@@ -164,9 +194,17 @@ impl Terms {
             MountOption::NoDev,
             MountOption::NoSuid,
             MountOption::NoExec,
-            if self.read_only { MountOption::RO } else { MountOption::RW },
+            if self.read_only {
+                MountOption::RO
+            } else {
+                MountOption::RW
+            },
         ];
-        config.acl = if self.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
+        config.acl = if self.allow_root {
+            SessionACL::RootAndOwner
+        } else {
+            SessionACL::Owner
+        };
         config.n_threads = Some(READERS);
         config.clone_fd = true;
         config
@@ -185,7 +223,10 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     let found = FoundRecord::at(records, &path).map_err(Failure::failed)?;
     let is_mounted = mounts::is_ours(&path);
     if found.is_none() && !is_mounted {
-        return Err(Failure::refused(format!("{}: nothing is attached there", path.display())));
+        return Err(Failure::refused(format!(
+            "{}: nothing is attached there",
+            path.display()
+        )));
     }
     if is_mounted {
         let is_alive = found.as_ref().is_some_and(FoundRecord::is_alive);
@@ -207,7 +248,11 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
             pid = found.record.pid
         )));
     }
-    if way == UnmountMode::Lazy { Ok(()) } else { tidy(found) }
+    if way == UnmountMode::Lazy {
+        Ok(())
+    } else {
+        tidy(found)
+    }
 }
 
 /// Flushes before unmounting, so that an error can be reported.
@@ -237,13 +282,16 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
 /// Terminates the process that the record belongs to.
 fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
-    let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };
+    let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+        return Ok(());
+    };
     // This check follows the opening of the descriptor, so it proves that the PID still belongs to the same
     // process.
     if !found.is_alive() {
         return Ok(());
     }
-    pidfd_send_signal(process, Signal::KILL).map_err(|error| Failure::failed(io::Error::from(error)))
+    pidfd_send_signal(process, Signal::KILL)
+        .map_err(|error| Failure::failed(io::Error::from(error)))
 }
 
 /// Waits until the process has ended, and removes the leftovers of a killed process.
@@ -262,7 +310,9 @@ mod tests {
 
     fn refusal(path: &Path) -> String {
         let folder = path.parent().expect("a folder");
-        MountPoint::prepare(path, folder).expect_err("refused").to_string()
+        MountPoint::prepare(path, folder)
+            .expect_err("refused")
+            .to_string()
     }
 
     #[test]
@@ -270,7 +320,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("file");
         fs::write(&file, "precious").expect("written");
-        assert!(refusal(&file).ends_with("this file is not empty, and attaching would hide its content"));
+        assert!(
+            refusal(&file)
+                .ends_with("this file is not empty, and attaching would hide its content")
+        );
         assert!(refusal(&folder.path().join("sub/..")).contains("sub"));
         assert!(refusal(folder.path()).ends_with("this is a directory; add a file name"));
         assert!(refusal(&folder.path().join("none/disk")).contains("No such file"));
@@ -283,7 +336,10 @@ mod tests {
         fs::write(&file, "").expect("written");
         drop(MountPoint::prepare(&file, folder.path()).expect("a place"));
         assert!(file.exists());
-        drop(MountPoint { path: file.clone(), made: true });
+        drop(MountPoint {
+            path: file.clone(),
+            made: true,
+        });
         assert!(!file.exists());
     }
 }

@@ -31,7 +31,9 @@ pub fn table() -> Vec<Mount> {
 /// The mounts that a process sees; empty if they cannot be read.
 fn table_of(process: &str) -> Vec<Mount> {
     let text = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
+    text.split(|&byte| byte == b'\n')
+        .filter_map(parse)
+        .collect()
 }
 
 /// Whether the topmost mount on `point` is Linerate's.
@@ -48,7 +50,11 @@ pub(crate) fn is_ours_elsewhere(point: &Path, pid: u32) -> bool {
 }
 
 fn is_ours_in(point: &Path, table: &[Mount]) -> bool {
-    table.iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
+    table
+        .iter()
+        .rev()
+        .find(|mount| mount.point == point)
+        .is_some_and(|mount| mount.source == SOURCE)
 }
 
 /// Parses a line such as `36 35 98:0 /root /mount\040point options … - type source options`.
@@ -65,9 +71,15 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {
-        let octal = (first == b'\\').then(|| behind.first_chunk::<3>().and_then(octal)).flatten();
+        let octal = (first == b'\\')
+            .then(|| behind.first_chunk::<3>().and_then(octal))
+            .flatten();
         bytes.push(octal.unwrap_or(first));
-        rest = if octal.is_some() { &behind[3..] } else { behind };
+        rest = if octal.is_some() {
+            &behind[3..]
+        } else {
+            behind
+        };
     }
     bytes
 }
@@ -97,7 +109,8 @@ pub fn unmount(point: &Path, way: UnmountMode) -> io::Result<()> {
         UnmountMode::Lazy => unmount_with(point, UnmountFlags::DETACH),
         UnmountMode::Force => {
             // MNT_FORCE aborts outstanding requests, but fails while the mount still has users.
-            unmount_with(point, UnmountFlags::FORCE).or_else(|_| unmount_with(point, UnmountFlags::DETACH))
+            unmount_with(point, UnmountFlags::FORCE)
+                .or_else(|_| unmount_with(point, UnmountFlags::DETACH))
         }
     }
 }
@@ -112,13 +125,21 @@ fn unmount_with(point: &Path, flags: UnmountFlags) -> io::Result<()> {
 /// Unmounts with the setuid helper that users other than root need.
 fn helped(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
-    command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(point);
+    command
+        .arg("-u")
+        .args(flags.contains(UnmountFlags::DETACH).then_some("-z"))
+        .arg("--")
+        .arg(point);
     let ended = command.output()?;
     if ended.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    let kind = if said.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    let kind = if said.contains("busy") {
+        io::ErrorKind::ResourceBusy
+    } else {
+        io::ErrorKind::Other
+    };
     Err(io::Error::new(kind, said))
 }
 
@@ -133,17 +154,24 @@ pub fn list(path: &Path) -> Vec<String> {
 fn loops(path: &Path) -> Vec<String> {
     let named = |folder: &fs::DirEntry| {
         let backing = fs::read_to_string(folder.path().join("loop/backing_file")).ok()?;
-        (Path::new(backing.trim_end_matches('\n')) == path).then(|| folder.file_name().into_string().ok())?
+        (Path::new(backing.trim_end_matches('\n')) == path)
+            .then(|| folder.file_name().into_string().ok())?
     };
     let devices = entries("/sys/block").filter_map(|folder| named(&folder));
-    devices.map(|name| in_words(&format!("/dev/{name}"))).collect()
+    devices
+        .map(|name| in_words(&format!("/dev/{name}")))
+        .collect()
 }
 
 fn in_words(device: &str) -> String {
-    let mount = mounts::table().into_iter().find(|mount| mount.source == device);
+    let mount = mounts::table()
+        .into_iter()
+        .find(|mount| mount.source == device);
     match mount.map(|mount| mount.point.display().to_string()) {
         Some(point) => {
-            format!("{device}, mounted at {point} (to release it: umount {point} && losetup -d {device})")
+            format!(
+                "{device}, mounted at {point} (to release it: umount {point} && losetup -d {device})"
+            )
         }
         None => format!("{device} (to release it: losetup -d {device})"),
     }
@@ -151,13 +179,16 @@ fn in_words(device: &str) -> String {
 
 fn processes(path: &Path) -> Vec<String> {
     let uses = |process: &fs::DirEntry| {
-        entries(process.path().join("fd")).any(|open| fs::read_link(open.path()).is_ok_and(|to| to == path))
+        entries(process.path().join("fd"))
+            .any(|open| fs::read_link(open.path()).is_ok_and(|to| to == path))
     };
     let numbers = entries("/proc").filter_map(|process| {
         let pid: u32 = process.file_name().to_str()?.parse().ok()?;
         uses(&process).then_some(pid)
     });
-    numbers.map(|pid| format!("process {pid} ({})", name(pid))).collect()
+    numbers
+        .map(|pid| format!("process {pid} ({})", name(pid)))
+        .collect()
 }
 
 fn name(pid: u32) -> String {
@@ -167,7 +198,10 @@ fn name(pid: u32) -> String {
 
 /// The entries of a directory; empty if it cannot be read.
 fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = fs::DirEntry> {
-    fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok)
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
 }
 
 #[cfg(test)]
@@ -176,16 +210,26 @@ mod tests {
 
     #[test]
     fn a_line_with_blanks_in_its_path() {
-        let line = br"36 35 0:52 / /mnt/my\040disk\134 rw,nosuid shared:2 - fuse linerate rw,user_id=0";
+        let line =
+            br"36 35 0:52 / /mnt/my\040disk\134 rw,nosuid shared:2 - fuse linerate rw,user_id=0";
         let mount = parse(line).expect("a mount");
-        assert_eq!(mount, Mount { point: r"/mnt/my disk\".into(), source: SOURCE.to_owned() });
+        assert_eq!(
+            mount,
+            Mount {
+                point: r"/mnt/my disk\".into(),
+                source: SOURCE.to_owned()
+            }
+        );
     }
 
     #[test]
     fn lines_that_are_none_are_left_out() {
-        for line in
-            [&b""[..], b"36 35", b"36 35 0:52 / /mnt rw fuse linerate", b"36 35 0:52 / /mnt rw - fuse"]
-        {
+        for line in [
+            &b""[..],
+            b"36 35",
+            b"36 35 0:52 / /mnt rw fuse linerate",
+            b"36 35 0:52 / /mnt rw - fuse",
+        ] {
             assert_eq!(parse(line), None);
         }
     }
@@ -201,6 +245,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let users = list(file.path());
         let this = format!("process {}", std::process::id());
-        assert!(users.iter().any(|user| user.starts_with(&this)), "{users:?}");
+        assert!(
+            users.iter().any(|user| user.starts_with(&this)),
+            "{users:?}"
+        );
     }
 }

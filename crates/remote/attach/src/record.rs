@@ -69,9 +69,15 @@ pub struct FoundRecord {
 /// The system's.
 pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
     let directory = runtime.join("attach");
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory);
     made.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
+        io::Error::new(
+            error.kind(),
+            format!("cannot create {}: {error}", directory.display()),
+        )
     })?;
     Ok(directory)
 }
@@ -92,7 +98,10 @@ impl OwnRecord {
     /// The changing part.
     pub(crate) fn live(&self) -> LiveRecord {
         let Record { bytes, error, .. } = self.record.clone();
-        LiveRecord { at: live(&self.at), state: LiveState { bytes, error }.into() }
+        LiveRecord {
+            at: live(&self.at),
+            state: LiveState { bytes, error }.into(),
+        }
     }
 
     /// Removes the record after a successful end.
@@ -149,9 +158,16 @@ impl FoundRecord {
     /// # Errors
     /// The system's.
     pub fn all(directory: &Path) -> io::Result<Vec<FoundRecord>> {
-        let entries = fs::read_dir(directory)?.filter_map(Result::ok).map(|entry| entry.path());
-        let records = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-        let mut all: Vec<_> = records.filter_map(|at| FoundRecord::open(at).ok()).collect();
+        let entries = fs::read_dir(directory)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
+        let records = entries.filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
+        let mut all: Vec<_> = records
+            .filter_map(|at| FoundRecord::open(at).ok())
+            .collect();
         all.sort_by(|one, other| one.record.path.cmp(&other.record.path));
         Ok(all)
     }
@@ -162,8 +178,10 @@ impl FoundRecord {
     /// # Errors
     /// The system's.
     pub fn at(directory: &Path, path: &Path) -> io::Result<Option<FoundRecord>> {
-        let mut here: Vec<_> =
-            FoundRecord::all(directory)?.into_iter().filter(|found| found.record.path == path).collect();
+        let mut here: Vec<_> = FoundRecord::all(directory)?
+            .into_iter()
+            .filter(|found| found.record.path == path)
+            .collect();
         here.sort_by_key(FoundRecord::is_alive);
         Ok(here.pop())
     }
@@ -171,9 +189,15 @@ impl FoundRecord {
     fn open(at: PathBuf) -> io::Result<FoundRecord> {
         let mut file = File::open(&at)?;
         let mut record = read(&mut file)?;
-        let state = fs::read(live(&at)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let state = fs::read(live(&at))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
         if let Some(LiveState { bytes, error }) = state {
-            record = Record { bytes, error, ..record };
+            record = Record {
+                bytes,
+                error,
+                ..record
+            };
         }
         Ok(FoundRecord { record, at, file })
     }
@@ -207,12 +231,26 @@ impl FoundRecord {
 /// Path, volume, health, process and log, each on its own lines, since paths and URLs are long.
 impl fmt::Display for FoundRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Record { path, volume, bytes, pid, log, .. } = &self.record;
-        write!(f, "{}\n  {volume}\n  {}, {}, process {pid}", path.display(), Bytes(*bytes), state(self))?;
+        let Record {
+            path,
+            volume,
+            bytes,
+            pid,
+            log,
+            ..
+        } = &self.record;
+        write!(
+            f,
+            "{}\n  {volume}\n  {}, {}, process {pid}",
+            path.display(),
+            Bytes(*bytes),
+            state(self)
+        )?;
         if let Some(error) = self.record.error.as_ref().filter(|_| self.is_alive()) {
             write!(f, "\n  requests fail: {error}")?;
         }
-        log.iter().try_for_each(|log| write!(f, "\n  log {}", log.display()))
+        log.iter()
+            .try_for_each(|log| write!(f, "\n  log {}", log.display()))
     }
 }
 
@@ -232,7 +270,10 @@ fn read(file: &mut File) -> io::Result<Record> {
 }
 
 fn remove(record: &Path, log: Option<&Path>) {
-    for path in [Some(record), Some(&*live(record)), log].into_iter().flatten() {
+    for path in [Some(record), Some(&*live(record)), log]
+        .into_iter()
+        .flatten()
+    {
         // A missing file is not an error.
         let _ = fs::remove_file(path);
     }
@@ -245,8 +286,13 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_made_is_named() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let error = directory(file.path()).expect_err("a file is no directory").to_string();
-        assert!(error.contains(&file.path().join("attach").display().to_string()), "{error}");
+        let error = directory(file.path())
+            .expect_err("a file is no directory")
+            .to_string();
+        assert!(
+            error.contains(&file.path().join("attach").display().to_string()),
+            "{error}"
+        );
     }
 
     fn record(path: &str) -> Record {
@@ -267,14 +313,20 @@ mod tests {
     fn a_record_shows_the_current_size_and_whether_requests_fail() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let found = || FoundRecord::all(directory.path()).expect("read").pop().expect("a record");
+        let found = || {
+            FoundRecord::all(directory.path())
+                .expect("read")
+                .pop()
+                .expect("a record")
+        };
         let live = kept.live();
         live.set_bytes(2 << 20);
         live.set_error(Some("cannot read".to_owned()));
         let Record { bytes, error, .. } = found().record;
         assert_eq!((bytes, error.as_deref()), (2 << 20, Some("cannot read")));
         assert!(
-            found().to_string().contains("2MiB, read-write") && found().to_string().contains("requests fail")
+            found().to_string().contains("2MiB, read-write")
+                && found().to_string().contains("requests fail")
         );
         live.set_error(None);
         assert!(!found().to_string().contains("requests fail"));
@@ -286,7 +338,9 @@ mod tests {
     fn a_record_is_alive_as_long_as_it_is_held() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let found = FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let found = FoundRecord::at(directory.path(), Path::new("/mnt/disk"))
+            .expect("read")
+            .expect("there");
         assert!(found.is_alive() && found.is_alive());
         drop(kept); // killed
         assert!(!found.is_alive());
@@ -298,18 +352,23 @@ mod tests {
     fn who_waits_for_the_end_is_told_what_went_wrong() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let mut found =
-            FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let mut found = FoundRecord::at(directory.path(), Path::new("/mnt/disk"))
+            .expect("read")
+            .expect("there");
         kept.fail("the flush failed".to_owned()).expect("written");
-        assert_eq!(found.wait().expect("read").as_deref(), Some("the flush failed"));
+        assert_eq!(
+            found.wait().expect("read").as_deref(),
+            Some("the flush failed")
+        );
     }
 
     #[test]
     fn who_waits_for_a_good_end_is_told_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let mut found =
-            FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let mut found = FoundRecord::at(directory.path(), Path::new("/mnt/disk"))
+            .expect("read")
+            .expect("there");
         kept.remove();
         assert_eq!(found.wait().expect("read"), None);
     }

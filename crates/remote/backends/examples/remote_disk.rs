@@ -49,7 +49,10 @@ fn run(url: &str, overwrite: Option<&str>) -> Result<(), Anything> {
 async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
     let disk = Arc::new(iscsi_client::open(url, random).await?);
     describe(&disk);
-    println!("block 0 begins with {:02x?}", &read_block(&*disk, Lba(0)).await?[..16]);
+    println!(
+        "block 0 begins with {:02x?}",
+        &read_block(&*disk, Lba(0)).await?[..16]
+    );
     read_from_another_thread(Arc::clone(&disk)).await?;
     match overwrite {
         Some(block) => overwrite_block(&disk, Lba(block)).await?,
@@ -65,7 +68,9 @@ async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
 
 /// Prints the session's counters. They include the commands that queried the LUN's properties at login.
 async fn tell_what_was_done(disk: &RemoteLun) {
-    let Some(statistics) = disk.target().statistics().await else { return };
+    let Some(statistics) = disk.target().statistics().await else {
+        return;
+    };
     let (read, write) = (&statistics.read, &statistics.write);
     println!(
         "{} reads and {} writes, {} bytes, median latency of a read {:?}",
@@ -79,16 +84,26 @@ async fn tell_what_was_done(disk: &RemoteLun) {
 fn describe(disk: &RemoteLun) {
     let (geometry, profile) = (disk.geometry(), disk.profile());
     let bytes = geometry.bytes();
-    println!("{} blocks of {} bytes, {bytes} bytes", geometry.blocks.0, geometry.block_size.bytes());
+    println!(
+        "{} blocks of {} bytes, {bytes} bytes",
+        geometry.blocks.0,
+        geometry.block_size.bytes()
+    );
     println!("thin: {}, read-only: {}", profile.thin, profile.read_only);
-    println!("digests agreed on: {:?}", disk.target().parameters().header_digest);
+    println!(
+        "digests agreed on: {:?}",
+        disk.target().parameters().header_digest
+    );
 }
 
 /// Reads one block, with a deadline. The deadline is a timeout around the request: when it expires, the
 /// request is dropped, which asks the target to abort the command. Dropping a request cancels it, and is safe
 /// at any time.
 async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything> {
-    let extent = Extent { lba, blocks: Blocks(1) };
+    let extent = Extent {
+        lba,
+        blocks: Blocks(1),
+    };
     let buffer = Buffer::zeroed(disk.geometry().length(extent) as usize);
     let read = reactor::timeout(Duration::from_secs(5), disk.read(extent, buffer)).await;
     Ok(read??)
@@ -106,14 +121,20 @@ async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> 
         drop(disk);
         let _ = answer.send(read.map(|block| block.len())); // fails only if this program is exiting
     });
-    let length = answers.recv().await.ok_or("the other thread has no answer")??;
+    let length = answers
+        .recv()
+        .await
+        .ok_or("the other thread has no answer")??;
     other.join().map_err(|_| "the other thread failed")?;
     println!("another thread has read {length} bytes");
     Ok(())
 }
 
 async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
-    let extent = Extent { lba, blocks: Blocks(1) };
+    let extent = Extent {
+        lba,
+        blocks: Blocks(1),
+    };
     let mut block = Buffer::zeroed(disk.geometry().length(extent) as usize);
     random(&mut block);
     let block = block.share(); // any number of requests can now share the block, and none can change it

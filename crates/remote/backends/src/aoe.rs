@@ -54,7 +54,9 @@ impl From<OpenError> for Failure {
         let kind = match &error {
             OpenError::Interface(error) => failure::of_interface(error),
             OpenError::Silent { .. } => FailureKind::Unreachable,
-            OpenError::Refused(..) | OpenError::Unidentified(..) | OpenError::Empty(_) => FailureKind::Failed,
+            OpenError::Refused(..) | OpenError::Unidentified(..) | OpenError::Empty(_) => {
+                FailureKind::Failed
+            }
         };
         Failure::new(kind, error)
     }

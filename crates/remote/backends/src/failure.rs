@@ -80,28 +80,39 @@ impl FailureKind {
 
     /// Returns the kind with this exit code; `Failed` for an unknown code.
     pub fn of_code(code: u8) -> FailureKind {
-        FailureKind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(FailureKind::Failed)
+        FailureKind::ALL
+            .into_iter()
+            .find(|kind| kind.code().0 == code)
+            .unwrap_or(FailureKind::Failed)
     }
 
     /// Returns the exit code and its meaning.
     const fn code(self) -> (u8, &'static str) {
         match self {
             FailureKind::Failed => (1, "failed during execution"),
-            FailureKind::Refused => {
-                (2, "refused before anything was changed: arguments, configuration, volume, URL")
-            }
-            FailureKind::Unreachable => (3, "unreachable: no address, no connection, no response in time"),
+            FailureKind::Refused => (
+                2,
+                "refused before anything was changed: arguments, configuration, volume, URL",
+            ),
+            FailureKind::Unreachable => (
+                3,
+                "unreachable: no address, no connection, no response in time",
+            ),
             FailureKind::LoginRefused => (4, "the login was refused"),
-            FailureKind::Authentication => {
-                (5, "authentication failed: a wrong or missing secret, on either side")
-            }
+            FailureKind::Authentication => (
+                5,
+                "authentication failed: a wrong or missing secret, on either side",
+            ),
             FailureKind::NotFound => (6, "no such target, or no such LUN"),
             FailureKind::Reserved => (7, "another initiator has reserved the LUN"),
             FailureKind::WriteProtected => (8, "the LUN is write-protected"),
             FailureKind::Device => (9, "the medium or the device failed"),
             FailureKind::Mismatch => (10, "data check failed: mismatch, or degraded set"),
             FailureKind::NoSpace => (11, "no space left"),
-            FailureKind::Worse => (12, "a comparison found a statistically significant regression"),
+            FailureKind::Worse => (
+                12,
+                "a comparison found a statistically significant regression",
+            ),
             FailureKind::HeldBack => (13, "a diagnosis with --check found a bottleneck"),
             FailureKind::Incomplete => (14, "an import was incomplete; its output can be used"),
             // Shells report a command that was terminated by SIGINT with this code: 128 plus the signal
@@ -114,7 +125,9 @@ impl FailureKind {
 /// Returns the table of exit codes for `--help`.
 pub fn exit_codes() -> String {
     let rows = FailureKind::ALL.map(FailureKind::code);
-    let rows = rows.iter().map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
+    let rows = rows
+        .iter()
+        .map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
     format!("Exit codes:\n    0  done{}", rows.collect::<String>())
 }
 
@@ -126,7 +139,10 @@ impl Failure {
 
     /// Creates the failure of a request that is refused because the object is in use.
     pub fn in_use(why: impl Display) -> Failure {
-        Failure { is_in_use: true, ..Failure::refused(why) }
+        Failure {
+            is_in_use: true,
+            ..Failure::refused(why)
+        }
     }
 
     /// Creates a failure during execution that has no specific exit code.
@@ -173,7 +189,10 @@ impl Failure {
 
     /// Adds the reason to the failure of an unreachable device, and adopts the reason's kind.
     pub fn since(self, reason: &Failure) -> Failure {
-        Failure { kind: reason.kind, ..self.and(reason) }
+        Failure {
+            kind: reason.kind,
+            ..self.and(reason)
+        }
     }
 
     /// Returns whether a device failed, for any reason.
@@ -233,10 +252,16 @@ pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
 /// Converts a back end's error, which may contain a failure of this crate.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {
-        let is_in_use = matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }));
+        let is_in_use = matches!(
+            error.downcast_ref(),
+            Some(host::OpenError::AlreadyInUse { .. })
+        );
         match error.downcast::<Failure>() {
             Ok(failure) => *failure,
-            Err(error) => Failure { is_in_use, ..Failure::refused(error) },
+            Err(error) => Failure {
+                is_in_use,
+                ..Failure::refused(error)
+            },
         }
     }
 }
@@ -287,7 +312,9 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
         | OpenError::SecretWithoutUser(_)
         | OpenError::SeveralPaths => FailureKind::Refused,
         // The congestion control algorithm is unknown: connecting to an address never returns "not found".
-        OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => FailureKind::Refused,
+        OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            FailureKind::Refused
+        }
         OpenError::Resolve { .. }
         | OpenError::NoAddress(_)
         | OpenError::Connect { .. }
@@ -320,12 +347,16 @@ pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
 /// unavailable peer, so both have the same kind. A protocol error proves that the peer is reachable.
 fn of_ending(ending: &Ending) -> FailureKind {
     match ending {
-        Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {
-            FailureKind::Unreachable
-        }
-        Ending::NotALogin | Ending::Nbd | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => {
-            FailureKind::Failed
-        }
+        Ending::LoggedOut
+        | Ending::Closed
+        | Ending::Silent
+        | Ending::Unresponsive
+        | Ending::Io(_) => FailureKind::Unreachable,
+        Ending::NotALogin
+        | Ending::Nbd
+        | Ending::HeaderDigest
+        | Ending::Fatal(_)
+        | Ending::NoPlace => FailureKind::Failed,
     }
 }
 
@@ -334,7 +365,9 @@ fn of_login(why: &LoginFailure) -> FailureKind {
         LoginFailure::Refused(LoginStatus::AuthenticationFailure)
         | LoginFailure::AuthMethod
         | LoginFailure::Chap(_) => FailureKind::Authentication,
-        LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => FailureKind::NotFound,
+        LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => {
+            FailureKind::NotFound
+        }
         LoginFailure::Refused(_) | LoginFailure::Unchecked | LoginFailure::Negotiation(_) => {
             FailureKind::LoginRefused
         }
@@ -352,7 +385,9 @@ fn of_command(error: CommandError) -> FailureKind {
         CommandError::ConnectionLost | CommandError::TimedOut | CommandError::Unsettled => {
             FailureKind::Unreachable
         }
-        CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => FailureKind::Failed,
+        CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => {
+            FailureKind::Failed
+        }
         CommandError::TooLong => FailureKind::Refused,
     }
 }
@@ -371,7 +406,7 @@ pub fn of_answer(status: u8, sense: Option<Sense>) -> FailureKind {
     match sense.map(|sense| (sense.key, sense.code, sense.qualifier)) {
         Some((NOT_READY | MEDIUM_ERROR | HARDWARE_ERROR, ..)) => FailureKind::Device,
         Some((ILLEGAL_REQUEST, 0x25, _)) => FailureKind::NotFound, // LOGICAL UNIT NOT SUPPORTED
-        Some((DATA_PROTECT, 0x27, 0x07)) => FailureKind::NoSpace,  // SPACE ALLOCATION FAILED WRITE PROTECT
+        Some((DATA_PROTECT, 0x27, 0x07)) => FailureKind::NoSpace, // SPACE ALLOCATION FAILED WRITE PROTECT
         Some((DATA_PROTECT, ..)) => FailureKind::WriteProtected,
         Some((MISCOMPARE, ..)) => FailureKind::Mismatch,
         _ => FailureKind::Failed,
@@ -390,7 +425,9 @@ fn of_device(error: DeviceError) -> FailureKind {
         | DeviceError::Fenced
         | DeviceError::WritesLost
         | DeviceError::Unsettled => FailureKind::Device,
-        DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => FailureKind::Failed,
+        DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => {
+            FailureKind::Failed
+        }
     }
 }
 
@@ -399,7 +436,12 @@ mod tests {
     use super::*;
 
     fn sense(key: u8, code: u8, qualifier: u8) -> Option<Sense> {
-        Some(Sense { key, code, qualifier, ..Sense::default() })
+        Some(Sense {
+            key,
+            code,
+            qualifier,
+            ..Sense::default()
+        })
     }
 
     #[test]
@@ -412,27 +454,57 @@ mod tests {
     fn the_documentation_lists_every_exit_code() {
         let page = include_str!("../../../../docs/command-line.md");
         for (code, meaning) in FailureKind::ALL.map(FailureKind::code) {
-            assert!(page.contains(&format!("| {code} | {meaning} |")), "{code}: {meaning}");
+            assert!(
+                page.contains(&format!("| {code} | {meaning} |")),
+                "{code}: {meaning}"
+            );
         }
     }
 
     #[test]
     fn a_refused_login_is_told_by_its_status() {
         let kind = |status| of_login(&LoginFailure::Refused(status));
-        assert_eq!(kind(LoginStatus::AuthenticationFailure), FailureKind::Authentication);
+        assert_eq!(
+            kind(LoginStatus::AuthenticationFailure),
+            FailureKind::Authentication
+        );
         assert_eq!(kind(LoginStatus::NotFound), FailureKind::NotFound);
-        assert_eq!(kind(LoginStatus::AuthorizationFailure), FailureKind::LoginRefused);
-        assert_eq!(kind(LoginStatus::ServiceUnavailable), FailureKind::LoginRefused);
+        assert_eq!(
+            kind(LoginStatus::AuthorizationFailure),
+            FailureKind::LoginRefused
+        );
+        assert_eq!(
+            kind(LoginStatus::ServiceUnavailable),
+            FailureKind::LoginRefused
+        );
     }
 
     #[test]
     fn a_refused_command_is_told_by_its_sense() {
-        assert_eq!(of_answer(status::RESERVATION_CONFLICT, None), FailureKind::Reserved);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 0)), FailureKind::WriteProtected);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 7)), FailureKind::NoSpace);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(3, 0x11, 0)), FailureKind::Device);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x25, 0)), FailureKind::NotFound);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x24, 0)), FailureKind::Failed);
+        assert_eq!(
+            of_answer(status::RESERVATION_CONFLICT, None),
+            FailureKind::Reserved
+        );
+        assert_eq!(
+            of_answer(status::CHECK_CONDITION, sense(7, 0x27, 0)),
+            FailureKind::WriteProtected
+        );
+        assert_eq!(
+            of_answer(status::CHECK_CONDITION, sense(7, 0x27, 7)),
+            FailureKind::NoSpace
+        );
+        assert_eq!(
+            of_answer(status::CHECK_CONDITION, sense(3, 0x11, 0)),
+            FailureKind::Device
+        );
+        assert_eq!(
+            of_answer(status::CHECK_CONDITION, sense(5, 0x25, 0)),
+            FailureKind::NotFound
+        );
+        assert_eq!(
+            of_answer(status::CHECK_CONDITION, sense(5, 0x24, 0)),
+            FailureKind::Failed
+        );
         assert_eq!(of_answer(status::BUSY, None), FailureKind::Failed);
     }
 }

@@ -37,11 +37,21 @@ struct File {
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let blocks = BlockShape::read(written)?;
-    let size = written.value("size")?.map(|size| blocks.capacity(size)).transpose()?;
+    let size = written
+        .value("size")?
+        .map(|size| blocks.capacity(size))
+        .transpose()?;
     let path = path(written.argument())?;
     let (direct, create) = (written.flag("direct")?, written.flag("create")?);
     let identity = written.parsed("identity")?;
-    Ok(Arc::new(File { path, size, blocks, direct, create, identity }))
+    Ok(Arc::new(File {
+        path,
+        size,
+        blocks,
+        direct,
+        create,
+        identity,
+    }))
 }
 
 fn path(word: &Token) -> Result<PathBuf, Problem> {
@@ -67,7 +77,9 @@ impl Backend for File {
     fn argument(&self) -> String {
         let path = encode(self.path.as_os_str().as_bytes());
         // Two slashes would be parsed as a host.
-        path.strip_prefix("//").map(|rest| format!("/%2f{rest}")).unwrap_or(path)
+        path.strip_prefix("//")
+            .map(|rest| format!("/%2f{rest}"))
+            .unwrap_or(path)
     }
 
     fn options(&self) -> Vec<String> {
@@ -75,7 +87,12 @@ impl Backend for File {
         let direct = self.direct.then(|| "direct".to_owned());
         let create = self.create.then(|| "create".to_owned());
         let identity = self.identity.map(|which| format!("identity={which}"));
-        size.into_iter().chain(self.blocks.options()).chain(direct).chain(create).chain(identity).collect()
+        size.into_iter()
+            .chain(self.blocks.options())
+            .chain(direct)
+            .chain(create)
+            .chain(identity)
+            .collect()
     }
 
     fn logical_block(&self) -> Option<BlockSize> {
@@ -87,7 +104,9 @@ impl Backend for File {
     }
 
     fn makes_file(&self) -> Option<&Path> {
-        self.size.and(Some(self.path.as_path())).filter(|path| !path.exists())
+        self.size
+            .and(Some(self.path.as_path()))
+            .filter(|path| !path.exists())
     }
 
     fn orders_creation(&self) -> bool {

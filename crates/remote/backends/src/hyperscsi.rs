@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use hyperscsi_client::{
-    Counters, Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP, SessionHandle,
-    SessionStatus, Url,
+    Counters, Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP,
+    SessionHandle, SessionStatus, Url,
 };
 use hyperscsi_client::{KEYS, OpenError, Refusal, SCHEMES, UrlError};
 use iscsi_client::RemoteLun;
@@ -26,8 +26,12 @@ pub(crate) static HYPERSCSI: Kind = peers::kind(
 );
 
 /// A LUN over UDP.
-pub(crate) static HYPERSCSI_UDP: Kind =
-    peers::kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", &URL);
+pub(crate) static HYPERSCSI_UDP: Kind = peers::kind(
+    SCHEMES[1],
+    "hyperscsi+udp://HOST[:PORT]/TARGET/LUN",
+    "the same over UDP",
+    &URL,
+);
 
 static URL: UrlKind = UrlKind {
     has_key: |key| KEYS.contains(&&*key.replace('_', "-")),
@@ -53,7 +57,8 @@ pub fn is_url(text: &str) -> bool {
 /// # Errors
 /// Fails if the text is invalid.
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
-    Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
+    Url::of_target(text)
+        .map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
 }
 
 /// Opens a LUN, as [`hyperscsi_client::open`] does.

@@ -57,6 +57,16 @@ layers! {
 }
 
 fn paragraphs(states: &[impl Display], volume: &str) -> String {
-    let name = |number| if states.len() == 1 { volume.to_owned() } else { format!("{volume}/{number}") };
-    states.iter().enumerate().map(|(number, state)| format!("{}: {state}\n", name(number))).collect()
+    let name = |number| {
+        if states.len() == 1 {
+            volume.to_owned()
+        } else {
+            format!("{volume}/{number}")
+        }
+    };
+    states
+        .iter()
+        .enumerate()
+        .map(|(number, state)| format!("{}: {state}\n", name(number)))
+        .collect()
 }

@@ -119,7 +119,9 @@ const OWN: &[&backend::Kind] = &[
 /// # Errors
 /// Returns the first error, with its position. The message contains no secrets.
 pub fn parse(text: &str) -> Result<Spec, SpecError> {
-    GRAMMAR.parse(text).map_err(|error| error.masked(secrets::masked_url))
+    GRAMMAR
+        .parse(text)
+        .map_err(|error| error.masked(secrets::masked_url))
 }
 
 /// Opens the volume that `spec` describes, for one user.
@@ -135,7 +137,10 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
 /// # Errors
 /// Returns the same errors as [`open`].
 pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let opening = Opening { by_bytes: true, ..opening() };
+    let opening = Opening {
+        by_bytes: true,
+        ..opening()
+    };
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
 }
 
@@ -172,7 +177,9 @@ pub fn opening() -> Opening {
 #[cfg(test)]
 fn memory(text: &str) -> Arc<dyn BlockDevice> {
     let spec = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(SingleUser::new(open_local(&spec, &opening()).expect("memory")))
+    Arc::new(SingleUser::new(
+        open_local(&spec, &opening()).expect("memory"),
+    ))
 }
 
 #[cfg(test)]

@@ -53,7 +53,9 @@ impl Location {
             return Ok(Location::Lun(Box::new(remote::url(text)?)));
         }
         if GRAMMAR.is_meant(text) {
-            return crate::parse(text).map(Location::Volume).map_err(Failure::refused);
+            return crate::parse(text)
+                .map(Location::Volume)
+                .map_err(Failure::refused);
         }
         if has_port(text) && !Path::new(text).exists() {
             return Err(Failure::refused(format!(
@@ -69,18 +71,25 @@ impl Location {
     ///
     /// # Errors
     /// The storage is not a LUN, so it has no connections.
-    pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Location, Failure> {
+    pub fn reached_by(
+        self,
+        connections: Option<u16>,
+        congestion: Option<&str>,
+    ) -> Result<Location, Failure> {
         match self {
             Location::Lun(mut url) => {
                 let settings = &mut url.settings;
                 let most = &mut settings.offers.max_connections;
                 *most = connections.unwrap_or(*most);
-                settings.stream.congestion =
-                    congestion.map(str::to_owned).or(settings.stream.congestion.take());
+                settings.stream.congestion = congestion
+                    .map(str::to_owned)
+                    .or(settings.stream.congestion.take());
                 Ok(Location::Lun(url))
             }
             place if connections.is_none() && congestion.is_none() => Ok(place),
-            _ => Err(Failure::refused("--connections and --congestion apply only to URLs")),
+            _ => Err(Failure::refused(
+                "--connections and --congestion apply only to URLs",
+            )),
         }
     }
 
@@ -95,7 +104,9 @@ impl Location {
 
     /// Returns the missing file that opening this volume for writing would create; `None` if there is none.
     pub fn new_file(&self) -> Option<&Path> {
-        let Location::Volume(spec) = self else { return None };
+        let Location::Volume(spec) = self else {
+            return None;
+        };
         spec.store().makes_file()
     }
 
@@ -120,7 +131,10 @@ impl Location {
         match self {
             Location::Lun(url) => lun(url).await,
             Location::Volume(spec) => {
-                let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
+                let spec = Spec {
+                    readonly: spec.readonly || read_only,
+                    ..spec.clone()
+                };
                 let device = match by_bytes {
                     true => crate::open_by_bytes(&spec).await?,
                     false => crate::open(&spec).await?,
@@ -128,9 +142,18 @@ impl Location {
                 let channels = peers::channels(&spec);
                 let told = || channels.as_ref()?.identity();
                 let identity = spec.path().and_then(file_identity).or_else(told);
-                Ok(Opened { device, lun: None, volume: Some(spec), channels, identity })
+                Ok(Opened {
+                    device,
+                    lun: None,
+                    volume: Some(spec),
+                    channels,
+                    identity,
+                })
             }
-            Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
+            Location::Path(path) => file(FileOptions {
+                read_only,
+                ..FileOptions::new(path)
+            }),
         }
     }
 }
@@ -139,7 +162,9 @@ impl Location {
 /// instance the URL of a LUN over several sessions.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-    let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else { return false };
+    let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else {
+        return false;
+    };
     let kind = GRAMMAR.kind(scheme).filter(|kind| kind.url().is_some());
     kind.is_none_or(|kind| kind.name == remote::ISCSI.name && !remote::has_paths(text))
 }
@@ -159,7 +184,13 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     let serial = serial_number(&lun).await;
     let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
     let lun = Arc::new(lun);
-    Ok(Opened { device: lun.clone(), lun: Some(lun), volume: None, channels: None, identity })
+    Ok(Opened {
+        device: lun.clone(),
+        lun: Some(lun),
+        volume: None,
+        channels: None,
+        identity,
+    })
 }
 
 /// Reads the Unit Serial Number page (SPC-4 7.8.17). A target without this page is identified by its name
@@ -167,9 +198,16 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
 async fn serial_number(lun: &RemoteLun) -> String {
     let transfer = Transfer::into_all_of(block::Buffer::zeroed(252));
     let answer = lun.command(cdb::inquiry(Some(0x80), 252), transfer).await;
-    let answer = answer.ok().filter(|answer| answer.status == iscsi_client::status::GOOD);
-    let page = answer.as_ref().and_then(|answer| answer.data.get(4..)).unwrap_or_default();
-    String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
+    let answer = answer
+        .ok()
+        .filter(|answer| answer.status == iscsi_client::status::GOOD);
+    let page = answer
+        .as_ref()
+        .and_then(|answer| answer.data.get(4..))
+        .unwrap_or_default();
+    String::from_utf8_lossy(page)
+        .trim_matches(['\0', ' '])
+        .to_owned()
 }
 
 /// Returns the identity of a file or block device. A file keeps its identity when it is renamed; another file
@@ -185,7 +223,13 @@ pub fn file_identity(path: &Path) -> Option<String> {
 impl Opened {
     /// Returns a device of this machine.
     pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
-        Opened { device, lun: None, volume: None, channels: None, identity }
+        Opened {
+            device,
+            lun: None,
+            volume: None,
+            channels: None,
+            identity,
+        }
     }
 
     /// Returns the LUN, if the storage is one.
@@ -225,7 +269,9 @@ impl Opened {
 
     /// Returns the logical unit and the address of its target, if the storage is a LUN.
     pub fn unit(&self) -> Option<(Unit, SocketAddr)> {
-        self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
+        self.lun
+            .as_ref()
+            .map(|lun| (lun.unit(), lun.target().nexus().address))
     }
 }
 
@@ -245,31 +291,63 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        Location::parse(text).unwrap_or_else(|failure| panic!("{failure}")).to_string()
+        Location::parse(text)
+            .unwrap_or_else(|failure| panic!("{failure}"))
+            .to_string()
     }
 
     #[test]
     fn a_place_is_a_url_a_volume_or_a_path() {
-        assert!(matches!(Location::parse("iscsi://san1/iqn.x/3"), Ok(Location::Lun(_))));
-        assert!(matches!(Location::parse("ram:1MiB"), Ok(Location::Volume(_))));
-        assert!(matches!(Location::parse("nbd://san1/x"), Ok(Location::Volume(_))));
-        assert!(matches!(Location::parse("hyperscsi://eth0/x/0"), Ok(Location::Volume(_))));
-        assert!(matches!(Location::parse("hyperscsi+udp://san1/x/0?frame=1500"), Ok(Location::Volume(_))));
+        assert!(matches!(
+            Location::parse("iscsi://san1/iqn.x/3"),
+            Ok(Location::Lun(_))
+        ));
+        assert!(matches!(
+            Location::parse("ram:1MiB"),
+            Ok(Location::Volume(_))
+        ));
+        assert!(matches!(
+            Location::parse("nbd://san1/x"),
+            Ok(Location::Volume(_))
+        ));
+        assert!(matches!(
+            Location::parse("hyperscsi://eth0/x/0"),
+            Ok(Location::Volume(_))
+        ));
+        assert!(matches!(
+            Location::parse("hyperscsi+udp://san1/x/0?frame=1500"),
+            Ok(Location::Volume(_))
+        ));
         let paths = Location::parse("iscsi://san1/iqn.x/3?address=san2&sessions=2");
         assert!(matches!(paths, Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));
-        assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
+        assert!(matches!(
+            Location::parse("./ram:1MiB"),
+            Ok(Location::Path(_))
+        ));
         assert!(Location::parse("isci://san1/iqn.x/3").is_err());
         assert!(Location::parse("ram:1X").is_err());
         for portal in ["127.0.0.1:3260", "[::1]:3260", "san1:3260"] {
-            let refused = Location::parse(portal).err().expect("a portal is no storage").to_string();
-            assert!(refused.contains(&format!("`linerate discover {portal} --luns`")), "{refused}");
+            let refused = Location::parse(portal)
+                .err()
+                .expect("a portal is no storage")
+                .to_string();
+            assert!(
+                refused.contains(&format!("`linerate discover {portal} --luns`")),
+                "{refused}"
+            );
         }
-        assert!(matches!(Location::parse("./san1:3260"), Ok(Location::Path(_))));
+        assert!(matches!(
+            Location::parse("./san1:3260"),
+            Ok(Location::Path(_))
+        ));
     }
 
     #[test]
     fn a_url_is_shown_without_options() {
-        assert_eq!(shown("iscsi://san1/iqn.x/3?connections=4"), "iscsi://san1:3260/iqn.x/3");
+        assert_eq!(
+            shown("iscsi://san1/iqn.x/3?connections=4"),
+            "iscsi://san1:3260/iqn.x/3"
+        );
     }
 }

@@ -24,8 +24,12 @@ pub(crate) static NBD: Kind = peers::kind(
 );
 
 /// An export over TLS.
-pub(crate) static NBDS: Kind =
-    peers::kind(SCHEMES[1], "nbds://HOST/EXPORT?tls-ca=FILE", "the same over TLS", &URL);
+pub(crate) static NBDS: Kind = peers::kind(
+    SCHEMES[1],
+    "nbds://HOST/EXPORT?tls-ca=FILE",
+    "the same over TLS",
+    &URL,
+);
 
 /// An export on a Unix socket.
 pub(crate) static NBD_UNIX: Kind = peers::kind(
@@ -36,8 +40,12 @@ pub(crate) static NBD_UNIX: Kind = peers::kind(
 );
 
 /// An export on a Unix socket, over TLS.
-pub(crate) static NBDS_UNIX: Kind =
-    peers::kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", &URL);
+pub(crate) static NBDS_UNIX: Kind = peers::kind(
+    SCHEMES[3],
+    "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE",
+    "the same over TLS",
+    &URL,
+);
 
 static URL: UrlKind = UrlKind {
     has_key: |key| KEYS.contains(&key),
@@ -54,7 +62,9 @@ static URL: UrlKind = UrlKind {
             Ok(export as _)
         })
     },
-    unreachable: Some(|url| Box::pin(async { Some(unreachable(&Url::parse(url).ok()?).await?.into()) })),
+    unreachable: Some(|url| {
+        Box::pin(async { Some(unreachable(&Url::parse(url).ok()?).await?.into()) })
+    }),
     close: None,
 };
 
@@ -127,9 +137,13 @@ fn timeout(url: &Url) -> (&'static str, Duration) {
 }
 
 fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {
-    let unread = |path: &Path, error| Failure::refused(format!("cannot read {}: {error}", path.display()));
+    let unread =
+        |path: &Path, error| Failure::refused(format!("cannot read {}: {error}", path.display()));
     let contents = |path: &Path| std::fs::read(path).map_err(|error| unread(path, error));
-    let own = files.own.as_ref().filter(|(certificate, _)| !files.may_lack_own || certificate.exists());
+    let own = files
+        .own
+        .as_ref()
+        .filter(|(certificate, _)| !files.may_lack_own || certificate.exists());
     let own = match own {
         None => None,
         Some((certificate, key)) => {
@@ -137,7 +151,9 @@ fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {
             Some((contents(certificate)?, private_key))
         }
     };
-    let proof = own.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
+    let proof = own
+        .as_ref()
+        .map(|(certificate, key)| (&certificate[..], &key[..]));
     tls::Client::new(&files.hostname, &contents(&files.ca)?, proof).map_err(|error| {
         let file = match (&error, &files.own) {
             (CredentialsError::Certificate(_), Some((certificate, _))) => certificate,
@@ -157,8 +173,12 @@ impl From<OpenError> for Failure {
             }
             OpenError::Refused(_, refused) => match refused {
                 Refused::NoExport(_) => FailureKind::NotFound,
-                Refused::TlsRequired | Refused::NoTls(_) | Refused::Server(_) => FailureKind::LoginRefused,
-                Refused::NotNbd(_) | Refused::OldStyle | Refused::Violation(_) => FailureKind::Failed,
+                Refused::TlsRequired | Refused::NoTls(_) | Refused::Server(_) => {
+                    FailureKind::LoginRefused
+                }
+                Refused::NotNbd(_) | Refused::OldStyle | Refused::Violation(_) => {
+                    FailureKind::Failed
+                }
             },
             OpenError::JournalFile(error) => failure::of_journal_file(error),
             OpenError::Changed(..) | OpenError::Empty(_) => FailureKind::Failed,

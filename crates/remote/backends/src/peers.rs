@@ -29,7 +29,14 @@ pub(crate) const fn kind(
     about: &'static str,
     url: &'static UrlKind,
 ) -> Kind {
-    Kind { name, usage, about, blocks: BlockPlaces::Store, options: Options::Url(url), read }
+    Kind {
+        name,
+        usage,
+        about,
+        blocks: BlockPlaces::Store,
+        options: Options::Url(url),
+        read,
+    }
 }
 
 /// Storage on another host, by its URL.
@@ -45,7 +52,11 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let argument = written.argument();
     let wrong = |sentence| Problem::new(argument.at.clone(), sentence);
     let (kind, text) = (written.kind(), argument.text.clone());
-    let backend = RemoteBackend { kind, argument: text, options: written.own_options() };
+    let backend = RemoteBackend {
+        kind,
+        argument: text,
+        options: written.own_options(),
+    };
     let text = text_of(&backend);
     require_slashes(&text, kind).map_err(wrong)?;
     (backend.url().check)(&text).map_err(wrong)?;
@@ -92,8 +103,11 @@ impl Backend for RemoteBackend {
 /// Returns the argument of a back end, followed by its options with these keys.
 pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
     let options = backend.options().into_iter();
-    let selecting =
-        options.filter(|option| option.split_once('=').is_some_and(|(key, _)| keys.contains(&key)));
+    let selecting = options.filter(|option| {
+        option
+            .split_once('=')
+            .is_some_and(|(key, _)| keys.contains(&key))
+    });
     let mut parts: Vec<String> = selecting.collect();
     parts.sort_unstable();
     parts.insert(0, backend.argument());
@@ -105,17 +119,25 @@ pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
 pub(crate) fn text_of(backend: &dyn Backend) -> String {
     let options = backend.options();
     let mark = if options.is_empty() { "" } else { "?" };
-    format!("{}:{}{mark}{}", backend.kind().name, backend.argument(), options.join("&"))
+    format!(
+        "{}:{}{mark}{}",
+        backend.kind().name,
+        backend.argument(),
+        options.join("&")
+    )
 }
 
 /// Returns the URL of a back end, if it has one of these schemes.
 pub(crate) fn url_of(backend: &dyn Backend, schemes: &[&str]) -> Option<String> {
-    schemes.contains(&backend.kind().name).then(|| text_of(backend))
+    schemes
+        .contains(&backend.kind().name)
+        .then(|| text_of(backend))
 }
 
 /// Returns whether a text begins with one of these schemes.
 pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
+    text.split_once("://")
+        .is_some_and(|(scheme, _)| schemes.contains(&scheme))
 }
 
 /// Rejects a URL of this kind in which slashes are missing, such as `iscsi:/HOST/IQN/0`.
@@ -124,14 +146,21 @@ pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
 /// Returns a message that suggests the correct URL.
 pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
     let scheme = kind.name;
-    let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
+    let rest = text
+        .strip_prefix(scheme)
+        .and_then(|rest| rest.strip_prefix(':'));
     let Some(rest) = rest.filter(|rest| kind.url().is_some() && !rest.starts_with("//")) else {
         return Ok(());
     };
     // A URL of a Unix socket has no host, and its path begins with another slash.
     let root = if scheme.ends_with("+unix") { "/" } else { "" };
-    let meant = masked_url(&format!("{scheme}://{root}{}", rest.trim_start_matches('/')));
-    Err(format!("a URL has two slashes after `{scheme}:`; did you mean {meant}?"))
+    let meant = masked_url(&format!(
+        "{scheme}://{root}{}",
+        rest.trim_start_matches('/')
+    ));
+    Err(format!(
+        "a URL has two slashes after `{scheme}:`; did you mean {meant}?"
+    ))
 }
 
 /// The devices with channels that this process has opened, by the names of their stores.
@@ -139,8 +168,15 @@ static CHANNELLED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::
 
 /// Returns the device opened most recently as the store of this volume, if it has channels and is still open.
 pub fn channels(spec: &Spec) -> Option<Arc<dyn Channelled>> {
-    let (url, opened) = (text_of(spec.store()), CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner));
-    opened.iter().rev().filter(|(other, _)| *other == url).find_map(|(_, device)| device.upgrade())
+    let (url, opened) = (
+        text_of(spec.store()),
+        CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner),
+    );
+    opened
+        .iter()
+        .rev()
+        .filter(|(other, _)| *other == url)
+        .find_map(|(_, device)| device.upgrade())
 }
 
 /// Registers the device of a URL for [`channels`].
@@ -155,8 +191,14 @@ pub(crate) fn keep_channels(url: String, device: &Arc<impl Channelled + 'static>
 pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     let channels = device.status().await?.channels;
     let is_lost = channels.iter().all(|channel| !channel.is_connected);
-    let why = channels.into_iter().find_map(|channel| channel.last_error).filter(|_| is_lost)?;
-    Some(Failure::new(FailureKind::Unreachable, format_args!("no path is available: {why}")))
+    let why = channels
+        .into_iter()
+        .find_map(|channel| channel.last_error)
+        .filter(|_| is_lost)?;
+    Some(Failure::new(
+        FailureKind::Unreachable,
+        format_args!("no path is available: {why}"),
+    ))
 }
 
 /// The time to wait before an announcement. Shorter waits are normal, for instance while a server starts or a
@@ -185,7 +227,10 @@ pub(crate) async fn announced<T>(
         if let Some(announce) = ANNOUNCE.get()
             && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
         {
-            announce(&format!("waiting for a response from {peer}, for up to {} ({key})", Time(limit)));
+            announce(&format!(
+                "waiting for a response from {peer}, for up to {} ({key})",
+                Time(limit)
+            ));
         }
     };
     slow(answer, announce).await
@@ -213,12 +258,20 @@ pub fn record(settings: &Settings) {
     if let Some(folder) = std::env::var_os(RECORD_FOLDER) {
         settings.recorder.write_endings_to(Path::new(&folder));
     }
-    RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
+    RECORDERS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(settings.recorder.clone());
 }
 
 /// Returns everything recorded so far, as a file for Wireshark.
 pub fn recordings() -> Vec<u8> {
-    iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
+    iscsi_client::pcapng(
+        RECORDERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter(),
+    )
 }
 
 /// Fills `bytes` with random numbers, for session identifiers and CHAP challenges.
@@ -240,7 +293,10 @@ mod tests {
         for (milliseconds, expected) in [(1900, 0), (2100, 1), (15_000, 1)] {
             let mut announced = 0;
             reactor::block_on(Alone::virtual_time(), async {
-                slow(reactor::sleep(Duration::from_millis(milliseconds)), || announced += 1).await;
+                slow(reactor::sleep(Duration::from_millis(milliseconds)), || {
+                    announced += 1
+                })
+                .await;
             });
             assert_eq!(announced, expected, "{milliseconds} ms");
         }

@@ -28,7 +28,11 @@ struct Ram {
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let blocks = BlockShape::read(written)?;
     let size = blocks.capacity(written.argument())?;
-    Ok(Arc::new(Ram { size, blocks, small_pages: written.flag("small-pages")? }))
+    Ok(Arc::new(Ram {
+        size,
+        blocks,
+        small_pages: written.flag("small-pages")?,
+    }))
 }
 
 impl Backend for Ram {

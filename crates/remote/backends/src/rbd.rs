@@ -54,11 +54,17 @@ const WAIT_MAX: Duration = Duration::from_hours(1);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let blocks = BlockShape::read(written)?;
-    let size = written.value("size")?.map(|size| blocks.capacity(size)).transpose()?;
+    let size = written
+        .value("size")?
+        .map(|size| blocks.capacity(size))
+        .transpose()?;
     let name = |key| written.value(key)?.map(part).transpose();
     let (pool, image, snapshot) = place(written.argument())?;
     if let (Some(_), Some(size)) = (&snapshot, written.value("size")?) {
-        return Err(Problem::new(size.at.clone(), "a snapshot has the size of its image; omit `size`"));
+        return Err(Problem::new(
+            size.at.clone(),
+            "a snapshot has the size of its image; omit `size`",
+        ));
     }
     let options = RbdOptions {
         cluster: name("cluster")?.unwrap_or_else(|| CLUSTER.to_owned()),
@@ -76,13 +82,20 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
         timeout: wait(written, "timeout", TIMEOUT)?,
         lock_wait: wait(written, "lock-wait", LOCK_WAIT)?,
     };
-    Ok(Arc::new(Rbd { options, blocks, size }))
+    Ok(Arc::new(Rbd {
+        options,
+        blocks,
+        size,
+    }))
 }
 
 /// Parses pool, image and snapshot.
 fn place(word: &Token) -> Result<(String, String, Option<String>), Problem> {
     let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
-    let token = |text: &str| Token { text: text.to_owned(), at: word.at.clone() };
+    let token = |text: &str| Token {
+        text: text.to_owned(),
+        at: word.at.clone(),
+    };
     let Some((pool, image)) = word.text.split_once('/') else {
         return wrong("a pool and an image are needed, such as rbd:rbd/vm1");
     };
@@ -109,14 +122,33 @@ fn part(word: &Token) -> Result<String, Problem> {
 }
 
 fn queue(written: &Written<'_>) -> Result<usize, Problem> {
-    let Some(word) = written.value("queue")? else { return Ok(QUEUE) };
-    let count = word.text.parse().ok().filter(|count| (1..=QUEUE_MAX).contains(count));
-    count.ok_or_else(|| Problem::new(word.at.clone(), format!("the number of requests is 1 to {QUEUE_MAX}")))
+    let Some(word) = written.value("queue")? else {
+        return Ok(QUEUE);
+    };
+    let count = word
+        .text
+        .parse()
+        .ok()
+        .filter(|count| (1..=QUEUE_MAX).contains(count));
+    count.ok_or_else(|| {
+        Problem::new(
+            word.at.clone(),
+            format!("the number of requests is 1 to {QUEUE_MAX}"),
+        )
+    })
 }
 
 fn wait(written: &Written<'_>, key: &str, usual: Duration) -> Result<Duration, Problem> {
-    let Some(Time(time)) = written.parsed(key)? else { return Ok(usual) };
-    let at = || written.value(key).ok().flatten().map_or(0..0, |word| word.at.clone());
+    let Some(Time(time)) = written.parsed(key)? else {
+        return Ok(usual);
+    };
+    let at = || {
+        written
+            .value(key)
+            .ok()
+            .flatten()
+            .map_or(0..0, |word| word.at.clone())
+    };
     match time <= WAIT_MAX {
         true => Ok(time),
         false => Err(Problem::new(at(), format!("at most {}", Time(WAIT_MAX)))),
@@ -129,9 +161,17 @@ impl Backend for Rbd {
     }
 
     fn argument(&self) -> String {
-        let RbdOptions { pool, image, snapshot, .. } = &self.options;
+        let RbdOptions {
+            pool,
+            image,
+            snapshot,
+            ..
+        } = &self.options;
         let name = |name: &str| escaped(name).replace('/', "%2F").replace('@', "%40");
-        let snapshot = snapshot.as_ref().map(|snapshot| format!("@{}", name(snapshot))).unwrap_or_default();
+        let snapshot = snapshot
+            .as_ref()
+            .map(|snapshot| format!("@{}", name(snapshot)))
+            .unwrap_or_default();
         format!("{}/{}{snapshot}", name(pool), name(image))
     }
 
@@ -142,19 +182,40 @@ impl Backend for Rbd {
     }
 
     fn options(&self) -> Vec<String> {
-        let RbdOptions { cluster, conf, user, namespace, queue, timeout, lock_wait, .. } = &self.options;
-        let mut options: Vec<String> = self.size.iter().map(|size| format!("size={size}")).collect();
+        let RbdOptions {
+            cluster,
+            conf,
+            user,
+            namespace,
+            queue,
+            timeout,
+            lock_wait,
+            ..
+        } = &self.options;
+        let mut options: Vec<String> = self
+            .size
+            .iter()
+            .map(|size| format!("size={size}"))
+            .collect();
         options.extend(self.blocks.options());
         let named = [
             ("conf", conf.as_deref()),
-            ("cluster", Some(cluster.as_str()).filter(|cluster| *cluster != CLUSTER)),
+            (
+                "cluster",
+                Some(cluster.as_str()).filter(|cluster| *cluster != CLUSTER),
+            ),
             ("id", Some(user.as_str()).filter(|user| *user != USER)),
             ("namespace", namespace.as_deref()),
         ];
-        let named = named.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let named = named
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
         options.extend(named.map(|(key, value)| format!("{key}={}", escaped(value))));
         options.extend((*queue != QUEUE).then(|| format!("queue={queue}")));
-        let waits = [("timeout", *timeout, TIMEOUT), ("lock-wait", *lock_wait, LOCK_WAIT)];
+        let waits = [
+            ("timeout", *timeout, TIMEOUT),
+            ("lock-wait", *lock_wait, LOCK_WAIT),
+        ];
         let waits = waits.into_iter().filter(|(_, time, usual)| time != usual);
         options.extend(waits.map(|(key, time, _)| format!("{key}={}", Time(time))));
         options
@@ -179,11 +240,20 @@ impl Backend for Rbd {
 
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let options = RbdOptions { read_only: opening.read_only, ..self.options.clone() };
+            let options = RbdOptions {
+                read_only: opening.read_only,
+                ..self.options.clone()
+            };
             let limit = options.timeout + options.lock_wait;
             let name = format!("rbd:{}", self.argument());
-            let opened = peers::announced(&name, ("timeout and lock-wait", limit), RbdDevice::open(options));
-            let device = opened.await.map_err(|error| Failure::new(kind_of(&error), error))?;
+            let opened = peers::announced(
+                &name,
+                ("timeout and lock-wait", limit),
+                RbdDevice::open(options),
+            );
+            let device = opened
+                .await
+                .map_err(|error| Failure::new(kind_of(&error), error))?;
             Ok(Arc::new(device) as _)
         })
     }
@@ -202,7 +272,9 @@ fn kind_of(error: &RbdError) -> failure::FailureKind {
         | RbdError::Setting { .. }
         | RbdError::TooShort { .. }
         | RbdError::Ragged { .. } => failure::FailureKind::Refused,
-        RbdError::Unreachable { .. } | RbdError::TimedOut { .. } => failure::FailureKind::Unreachable,
+        RbdError::Unreachable { .. } | RbdError::TimedOut { .. } => {
+            failure::FailureKind::Unreachable
+        }
         RbdError::NotAllowed { .. } => failure::FailureKind::LoginRefused,
         RbdError::NoPool { .. } | RbdError::NoImage { .. } | RbdError::NoSnapshot { .. } => {
             failure::FailureKind::NotFound

@@ -14,8 +14,8 @@ use host::{Epoll, EpollOptions};
 use iscsi::chap::{Credentials, Secret};
 use iscsi_client::verbs::{LunAddress, VerbError};
 use iscsi_client::{
-    Discovered, MultipathLun, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url,
-    UrlError, UrlProblem,
+    Discovered, MultipathLun, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings,
+    Unit, Url, UrlError, UrlProblem,
 };
 use reactor::{BadAddress, Ipv6Host};
 use volume::backend::{Kind, UrlKind};
@@ -82,8 +82,11 @@ pub async fn lost(unit: &Unit) -> Option<Failure> {
 
 /// Rejects a URL of any kind in which slashes are missing.
 fn require_slashes(text: &str) -> Result<(), Failure> {
-    let kind = text.split_once(':').and_then(|(scheme, _)| GRAMMAR.kind(scheme));
-    kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind)).map_err(Failure::refused)
+    let kind = text
+        .split_once(':')
+        .and_then(|(scheme, _)| GRAMMAR.kind(scheme));
+    kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind))
+        .map_err(Failure::refused)
 }
 
 /// Checks the URL of a LUN without looking up its secrets. The error is one sentence.
@@ -94,7 +97,9 @@ fn check(text: &str) -> Result<(), String> {
              target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET})"
         ));
     }
-    Url::parse(text).map(drop).map_err(|error| sentence(&error.problem))
+    Url::parse(text)
+        .map(drop)
+        .map_err(|error| sentence(&error.problem))
 }
 
 /// Parses the URL of a target, with a LUN if it names one; otherwise the LUN in the URL is 0.
@@ -102,7 +107,11 @@ fn check(text: &str) -> Result<(), String> {
 /// # Errors
 /// Returns the same errors as [`url`].
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
-    if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
+    if let Err(UrlError {
+        problem: UrlProblem::NoLun,
+        ..
+    }) = Url::parse(text)
+    {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
         return Ok((url(&format!("{path}/0{query}"))?, None));
     }
@@ -113,12 +122,21 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
 
 /// Returns whether a text names only a portal, in a form that [`portal`] accepts, and no target.
 pub fn is_portal(text: &str) -> bool {
-    !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
+    !text.contains("://")
+        || matches!(
+            Url::parse(text),
+            Err(UrlError {
+                problem: UrlProblem::NoTarget,
+                ..
+            })
+        )
 }
 
 /// Returns whether a text looks like `HOST:PORT`.
 pub(crate) fn has_port(text: &str) -> bool {
-    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
+    let port = text
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty() && !host.contains('/'));
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
@@ -141,7 +159,8 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
         Err(wrong) => return Err(Failure::refused(wrong)),
     };
     refuse_secrets(&address)?;
-    let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
+    let (portal, mut settings) =
+        Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
     find_secrets(&mut settings)?;
     peers::record(&settings);
     Ok((portal, settings))
@@ -153,7 +172,10 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
 /// The LUN cannot be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     let target = open_target(url).await?;
-    target.lun(url.lun).await.map_err(|error| refused(error, &url.settings))
+    target
+        .lun(url.lun)
+        .await
+        .map_err(|error| refused(error, &url.settings))
 }
 
 /// Logs in over all paths of a URL that specifies several paths, and attaches the LUN. The sessions live in
@@ -162,7 +184,9 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// # Errors
 /// Returns the same errors as [`open`], for the path tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
-    iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
+    iscsi_client::open_paths(url, random)
+        .await
+        .map_err(|error| refused(error, &url.settings))
 }
 
 /// Returns whether this is the URL of a LUN over several sessions.
@@ -197,8 +221,11 @@ pub async fn log_in(
 /// # Errors
 /// Returns the same errors as [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
-    let found =
-        peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
+    let found = peers::announced(
+        portal,
+        login_time(settings),
+        iscsi_client::discover(portal, settings, random),
+    );
     found.await.map_err(|error| refused(error, settings))
 }
 
@@ -223,8 +250,12 @@ fn refused(error: OpenError, settings: &Settings) -> Failure {
 /// The unit is not a disk; the failure names its type.
 pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
     match LunAddress::parse(unit.lun().0) {
-        LunAddress::Number(number) if number <= LUN_MAX => Ok(unit.target().lun(number as u16).await?),
-        other => Err(Failure::failed(format!("LUN {other} cannot be used as a disk"))),
+        LunAddress::Number(number) if number <= LUN_MAX => {
+            Ok(unit.target().lun(number as u16).await?)
+        }
+        other => Err(Failure::failed(format!(
+            "LUN {other} cannot be used as a disk"
+        ))),
     }
 }
 
@@ -258,7 +289,9 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
 
 /// Returns an error in a URL, with a mark at its position.
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
-    let before = text.get(..error.at).map_or(0, |before| before.chars().count());
+    let before = text
+        .get(..error.at)
+        .map_or(0, |before| before.chars().count());
     Failure::refused(format!(
         "{} (column {})\n  {}\n  {:before$}^",
         sentence(&error.problem),
@@ -298,8 +331,16 @@ fn refuse_secrets(text: &str) -> Result<(), Failure> {
 
 /// Puts the secrets into the settings used for the login.
 fn find_secrets(settings: &mut Settings) -> Result<(), Failure> {
-    find_secret(settings.account.as_mut(), settings.secret_file.as_deref(), SECRET)?;
-    find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
+    find_secret(
+        settings.account.as_mut(),
+        settings.secret_file.as_deref(),
+        SECRET,
+    )?;
+    find_secret(
+        settings.target_account.as_mut(),
+        settings.target_secret_file.as_deref(),
+        TARGET_SECRET,
+    )
 }
 
 /// Finds the secret of one account. Does nothing if there is a secret file, because that is read at every
@@ -312,7 +353,9 @@ fn find_secret(
     if file.is_some() {
         return Ok(());
     }
-    let Some(account) = account else { return Ok(()) };
+    let Some(account) = account else {
+        return Ok(());
+    };
     let secret = match secrets::in_environment(variable) {
         Some(secret) => secret,
         None => asked_for(&account.name, variable)?,
@@ -322,11 +365,13 @@ fn find_secret(
 }
 
 fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    secrets::ask(&format!("secret of {name}: ")).map_err(Failure::refused)?.ok_or_else(|| {
-        Failure::refused(format!(
-            "the secret of {name:?} is missing: set {variable}, or name a file that contains it"
-        ))
-    })
+    secrets::ask(&format!("secret of {name}: "))
+        .map_err(Failure::refused)?
+        .ok_or_else(|| {
+            Failure::refused(format!(
+                "the secret of {name:?} is missing: set {variable}, or name a file that contains it"
+            ))
+        })
 }
 
 #[cfg(test)]
@@ -373,9 +418,10 @@ mod tests {
 
     #[test]
     fn a_url_without_its_slashes_is_told_of_them() {
-        let [url, portal] =
-            [|text| url(text).expect_err(text).to_string(), |text| portal(text).expect_err(text).to_string()]
-                as [fn(&str) -> String; 2];
+        let [url, portal] = [
+            |text| url(text).expect_err(text).to_string(),
+            |text| portal(text).expect_err(text).to_string(),
+        ] as [fn(&str) -> String; 2];
         let volume = |text| crate::parse(text).expect_err(text).to_string();
         for (text, whole) in [
             ("iscsi:/san1/iqn.x/0", "iscsi://san1/iqn.x/0"),
@@ -384,7 +430,10 @@ mod tests {
             ("nbd+unix:/x?socket=/run/s", "nbd+unix:///x?socket=/run/s"),
         ] {
             for said in [url(text), portal(text), volume(text)] {
-                assert!(said.contains("two slashes") && said.contains(whole), "{text}: {said}");
+                assert!(
+                    said.contains("two slashes") && said.contains(whole),
+                    "{text}: {said}"
+                );
             }
         }
         let said = url("iscsi:/san1/iqn.x/0?target-secret=hush-hush-hush");
@@ -394,8 +443,14 @@ mod tests {
     #[test]
     fn a_volume_is_no_portal() {
         let said = portal("ram:1GiB").expect_err("a volume").to_string();
-        assert!(said.contains("`linerate serve --volume disk=ram:1GiB`"), "{said}");
-        assert!(portal("ram").is_ok() && portal("ram:3260").is_ok(), "a host may have any name");
+        assert!(
+            said.contains("`linerate serve --volume disk=ram:1GiB`"),
+            "{said}"
+        );
+        assert!(
+            portal("ram").is_ok() && portal("ram:3260").is_ok(),
+            "a host may have any name"
+        );
     }
 
     #[test]
@@ -408,7 +463,11 @@ mod tests {
 
     #[test]
     fn a_target_may_be_named_without_a_lun() {
-        let lun = |text| target_url(text).unwrap_or_else(|failure| panic!("{text}: {failure}")).1;
+        let lun = |text| {
+            target_url(text)
+                .unwrap_or_else(|failure| panic!("{text}: {failure}"))
+                .1
+        };
         assert_eq!(lun("iscsi://host/iqn.x?header-digest=crc32c"), None);
         assert_eq!(lun("iscsi://host/iqn.x"), None);
         assert_eq!(lun("iscsi://host/iqn.x/7"), Some(7));
@@ -425,7 +484,13 @@ mod tests {
             ("[::1]:3261", "[::1]:3261"),
             ("iscsi://san1:3261/", "san1:3261"),
         ] {
-            assert_eq!(portal(text).unwrap_or_else(|failure| panic!("{failure}")).0.to_string(), expected);
+            assert_eq!(
+                portal(text)
+                    .unwrap_or_else(|failure| panic!("{failure}"))
+                    .0
+                    .to_string(),
+                expected
+            );
         }
     }
 }

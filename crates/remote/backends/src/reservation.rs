@@ -32,11 +32,20 @@ impl Overwritten<'_> {
     /// # Errors
     /// Returns the reason why the storage must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
-        let Overwritten { device, name, ref part, lun } = *self;
+        let Overwritten {
+            device,
+            name,
+            ref part,
+            lun,
+        } = *self;
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
             check(lun, false, "reads are allowed").await?;
         }
-        let overwritten = disk_contents::Overwritten { device, name, part: part.as_deref() };
+        let overwritten = disk_contents::Overwritten {
+            device,
+            name,
+            part: part.as_deref(),
+        };
         Ok(overwritten.consent(consent).await?)
     }
 }
@@ -64,11 +73,18 @@ pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<()
 /// --read-only is allowed".
 fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
-    let holder = registrations.iter().find(|registration| registration.holds.is_some());
+    let holder = registrations
+        .iter()
+        .find(|registration| registration.holds.is_some());
     let holder = holder.and_then(|registration| registration.initiator.as_ref());
     let holder = holder.map_or_else(String::new, |initiator| format!(", held by {initiator}"));
-    let way = if kind.others_may_read() { format!("; {instead}") } else { String::new() };
-    let sentence = format!("another initiator has reserved the LUN: {kind}, key {key:#018x}{holder}{way}");
+    let way = if kind.others_may_read() {
+        format!("; {instead}")
+    } else {
+        String::new()
+    };
+    let sentence =
+        format!("another initiator has reserved the LUN: {kind}, key {key:#018x}{holder}{way}");
     Failure::new(FailureKind::Reserved, sentence)
 }
 
@@ -78,9 +94,10 @@ async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
     let buffer = Buffer::zeroed(lun.geometry().block_size.bytes() as usize);
     match lun.read(first, buffer).await {
         Ok(_) => Ok(()),
-        Err(DeviceError::Reserved) => {
-            Err(Failure::new(FailureKind::Reserved, "another initiator has reserved the LUN, by RESERVE(6)"))
-        }
+        Err(DeviceError::Reserved) => Err(Failure::new(
+            FailureKind::Reserved,
+            "another initiator has reserved the LUN, by RESERVE(6)",
+        )),
         Err(error) => Err(Failure::device("cannot read block 0", error)),
     }
 }
@@ -99,11 +116,21 @@ mod tests {
             holds,
             all_ports: true,
             relative_port: 0,
-            initiator: Some(TransportId::Iscsi { name: name.to_owned(), isid: None }),
+            initiator: Some(TransportId::Iscsi {
+                name: name.to_owned(),
+                isid: None,
+            }),
         };
-        let registrations = [registration("iqn.x:bystander", None), registration("iqn.x:holder", Some(kind))];
-        let said =
-            refusal(Reservation { key: 0xabc, kind }, &registrations, "--read-only is allowed").to_string();
+        let registrations = [
+            registration("iqn.x:bystander", None),
+            registration("iqn.x:holder", Some(kind)),
+        ];
+        let said = refusal(
+            Reservation { key: 0xabc, kind },
+            &registrations,
+            "--read-only is allowed",
+        )
+        .to_string();
         let expected = "another initiator has reserved the LUN: write-exclusive-registrants-only, key \
                         0x0000000000000abc, held by iqn.x:holder; --read-only is allowed";
         assert_eq!(said, expected);

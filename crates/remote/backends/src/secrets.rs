@@ -15,7 +15,9 @@ use zeroize::Zeroizing;
 
 use crate::GRAMMAR;
 
-pub use iscsi_client::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
+pub use iscsi_client::secret_file::{
+    Exposed, exposed, in_environment, read, read_key, without_line_end,
+};
 
 /// Prompts for a secret without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;
@@ -42,8 +44,12 @@ pub fn mask_words(words: impl Iterator<Item = OsString>) {
 /// Reading the answer failed.
 pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let answer = ASK.get().and_then(|ask| ask(question)).transpose();
-    let answer = answer
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot prompt for the secret: {error}")))?;
+    let answer = answer.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot prompt for the secret: {error}"),
+        )
+    })?;
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
@@ -51,7 +57,9 @@ pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
 /// web URLs; or the secret of the target.
 pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
-    let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
+    let end = url[begin..]
+        .find(['/', '?'])
+        .map_or(url.len(), |length| begin + length);
     let user = url[begin..end].rfind('@').map(|at| &url[begin..begin + at]);
     let target = query(url).any(|(key, value)| is_secret(key) && !value.is_empty());
     user.is_some_and(|user| user.contains(SEPARATORS)) || target
@@ -66,7 +74,9 @@ pub fn masked_url(url: &str) -> String {
     });
     let secrets: Vec<Range<usize>> = account_secret(url).into_iter().chain(values).collect();
     let is_secret = |at: usize| secrets.iter().any(|secret| secret.contains(&at));
-    url.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
+    url.char_indices()
+        .map(|(at, letter)| if is_secret(at) { '*' } else { letter })
+        .collect()
 }
 
 /// Masks a text that contains one or more URLs. [Words of the command line](mask_words) are recognised.
@@ -80,17 +90,25 @@ fn masked_beside(text: &str, words: &[String]) -> String {
     for word in words {
         let masked = masked_url(word);
         // Text after a `=` may be shown without the text before it: --volume=disk=iscsi://…
-        let starts = word.match_indices('=').map(|(at, _)| at + 1).filter(|at| word[*at..].contains("://"));
+        let starts = word
+            .match_indices('=')
+            .map(|(at, _)| at + 1)
+            .filter(|at| word[*at..].contains("://"));
         for start in iter::once(0).chain(starts) {
-            let (shown, hidden): (&str, String) =
-                (&word[start..], masked.chars().skip(word[..start].chars().count()).collect());
+            let (shown, hidden): (&str, String) = (
+                &word[start..],
+                masked.chars().skip(word[..start].chars().count()).collect(),
+            );
             if shown != hidden {
                 text = text.replace(shown, &hidden);
             }
         }
     }
     // A possible secret ends at the end of its line.
-    text.split('\n').map(masked_line).collect::<Vec<String>>().join("\n")
+    text.split('\n')
+        .map(masked_line)
+        .collect::<Vec<String>>()
+        .join("\n")
 }
 
 /// Splits a line into parts, each of which starts at a word with a URL.
@@ -112,7 +130,9 @@ fn masked_part(part: &str) -> String {
         return masked_url(part);
     }
     let masked = |word: &str| masked_url(word.trim_end()) + &word[word.trim_end().len()..];
-    part.split_inclusive(char::is_whitespace).map(masked).collect()
+    part.split_inclusive(char::is_whitespace)
+        .map(masked)
+        .collect()
 }
 
 /// Returns whether an account's secret starts in a URL and may continue after a space. It continues up to an
@@ -121,12 +141,14 @@ fn masked_part(part: &str) -> String {
 fn has_open_account(url: &str, rest: &str) -> bool {
     let front = &url[authority(url)..];
     let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
-    let Some((separator, secret)) = front.find(SEPARATORS).map(|at| (&front[at..=at], &front[at + 1..]))
+    let Some((separator, secret)) = front
+        .find(SEPARATORS)
+        .map(|at| (&front[at..=at], &front[at + 1..]))
     else {
         return false;
     };
-    let is_port =
-        front.len() < url.len() - authority(url) && secret.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = front.len() < url.len() - authority(url)
+        && secret.bytes().all(|byte| byte.is_ascii_digit());
     let is_open = match separator {
         "%" => rest.contains('@') || !front.contains('@'),
         _ => rest.contains('@') && !is_port,
@@ -136,7 +158,8 @@ fn has_open_account(url: &str, rest: &str) -> bool {
 
 /// Returns whether the target's secret starts in a URL; any later word may belong to it.
 fn has_open_value(url: &str) -> bool {
-    query(url).any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
+    query(url)
+        .any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
 }
 
 /// The characters that separate a user name from the secret.
@@ -157,7 +180,9 @@ fn account_secret(url: &str) -> Option<Range<usize>> {
         let is_path = begin == 0 && url[secret.clone()].starts_with('/'); // file:/srv/disk@1
         return (!is_path).then_some(secret);
     }
-    let host = url[begin..].find(['/', '?', '[']).map_or(url.len(), |length| begin + length);
+    let host = url[begin..]
+        .find(['/', '?', '['])
+        .map_or(url.len(), |length| begin + length);
     let percent = url[begin..host].find('%').filter(|_| begin > 0)?;
     Some(begin + percent + 1..url.len())
 }
@@ -181,7 +206,10 @@ fn is_secret(key: &str) -> bool {
 }
 
 fn is_known(key: &str) -> bool {
-    GRAMMAR.kinds().filter_map(Kind::url).any(|url| (url.has_key)(key))
+    GRAMMAR
+        .kinds()
+        .filter_map(Kind::url)
+        .any(|url| (url.has_key)(key))
 }
 
 #[cfg(test)]
@@ -204,8 +232,11 @@ mod tests {
                 masked_url(url)
             );
         }
-        for url in ["iscsi://joe@san1:3260/iqn.x:y/0?source=::1", "iscsi://[::1]:3260/iqn.x:y/0", "ram:1MiB"]
-        {
+        for url in [
+            "iscsi://joe@san1:3260/iqn.x:y/0?source=::1",
+            "iscsi://[::1]:3260/iqn.x:y/0",
+            "ram:1MiB",
+        ] {
             assert!(!is_in(url), "{url}");
             assert_eq!(masked_url(url), url);
         }
@@ -214,11 +245,23 @@ mod tests {
     #[test]
     fn what_may_be_a_secret_is_not_repeated_either() {
         for (url, expected) in [
-            ("iscsi://joe:hu/sh@san1/iqn.x/0", "iscsi://joe:*****@san1/iqn.x/0"),
-            ("iscsi://joe:hu?sh@san1/iqn.x/0", "iscsi://joe:*****@san1/iqn.x/0"),
+            (
+                "iscsi://joe:hu/sh@san1/iqn.x/0",
+                "iscsi://joe:*****@san1/iqn.x/0",
+            ),
+            (
+                "iscsi://joe:hu?sh@san1/iqn.x/0",
+                "iscsi://joe:*****@san1/iqn.x/0",
+            ),
             ("joe:hush@san1", "joe:****@san1"),
-            ("iscsi://a/b/0?target-secrt=hush&source=::1", "iscsi://a/b/0?target-secrt=****&source=::1"),
-            ("iscsi://a/b/0?target-secret=hu&sh=1", "iscsi://a/b/0?target-secret=*******"),
+            (
+                "iscsi://a/b/0?target-secrt=hush&source=::1",
+                "iscsi://a/b/0?target-secrt=****&source=::1",
+            ),
+            (
+                "iscsi://a/b/0?target-secret=hu&sh=1",
+                "iscsi://a/b/0?target-secret=*******",
+            ),
             ("file:/data?blok=1", "file:/data?blok=1"),
             ("file:/srv/disk@1", "file:/srv/disk@1"),
             (
@@ -228,8 +271,14 @@ mod tests {
         ] {
             assert_eq!(masked_url(url), expected);
         }
-        assert_eq!(masked_url("disk=nbd://joe:hush@x/y"), "disk=nbd://joe:****@x/y");
-        assert_eq!(masked("error: 'isci://joe:hush@x' found\n"), "error: 'isci://joe:****@x' found\n");
+        assert_eq!(
+            masked_url("disk=nbd://joe:hush@x/y"),
+            "disk=nbd://joe:****@x/y"
+        );
+        assert_eq!(
+            masked("error: 'isci://joe:hush@x' found\n"),
+            "error: 'isci://joe:****@x' found\n"
+        );
     }
 
     #[test]
@@ -248,8 +297,15 @@ mod tests {
             "cannot do this with 'a=delay:5ms:[iscsi://joe%hush-hush@h/iqn.x/0]' or that",
         ] {
             let shown = masked(text);
-            assert!(!shown.contains("hu") && !shown.contains("sh@") && shown.contains("**"), "{shown}");
-            assert_eq!(shown.chars().count(), text.chars().count(), "a caret below it stays in its place");
+            assert!(
+                !shown.contains("hu") && !shown.contains("sh@") && shown.contains("**"),
+                "{shown}"
+            );
+            assert_eq!(
+                shown.chars().count(),
+                text.chars().count(),
+                "a caret below it stays in its place"
+            );
         }
     }
 
@@ -265,8 +321,15 @@ mod tests {
             "iscsi://san1/iqn.x/0 iscsi://joe%correct horse@san1/iqn.x/0",
         ] {
             let shown = masked(text);
-            assert!(!shown.contains("ho") && !shown.contains("rect") && shown.contains("**"), "{shown}");
-            assert_eq!(shown.chars().count(), text.chars().count(), "a caret below it stays in its place");
+            assert!(
+                !shown.contains("ho") && !shown.contains("rect") && shown.contains("**"),
+                "{shown}"
+            );
+            assert_eq!(
+                shown.chars().count(),
+                text.chars().count(),
+                "a caret below it stays in its place"
+            );
         }
     }
 
@@ -274,7 +337,10 @@ mod tests {
     /// the secret ends at the end of the word.
     #[test]
     fn a_word_of_the_command_line_is_masked_wherever_it_is_shown() {
-        let words = ["--volume=disk=iscsi://a/b/0?target-secret=correct horse", "é=nbd://joe%a:b c@x"];
+        let words = [
+            "--volume=disk=iscsi://a/b/0?target-secret=correct horse",
+            "é=nbd://joe%a:b c@x",
+        ];
         let words = words.map(str::to_owned);
         for (text, expected) in [
             (
@@ -292,14 +358,18 @@ mod tests {
 
     #[test]
     fn the_line_below_a_masked_url_stays_a_line() {
-        for (url, shown) in
-            [("iscsi://a/b/0?mtux=1", "iscsi://a/b/0?mtux=*"), ("iscsi://j%x@a/b", "iscsi://j%*@a/b")]
-        {
+        for (url, shown) in [
+            ("iscsi://a/b/0?mtux=1", "iscsi://a/b/0?mtux=*"),
+            ("iscsi://j%x@a/b", "iscsi://j%*@a/b"),
+        ] {
             assert_eq!(
                 masked_beside(&format!("wrong\n  {url}\n    ^"), &[]),
                 format!("wrong\n  {shown}\n    ^")
             );
-            assert_eq!(masked_beside(&format!("{url} is wrong"), &[]), format!("{shown} is wrong"));
+            assert_eq!(
+                masked_beside(&format!("{url} is wrong"), &[]),
+                format!("{shown} is wrong")
+            );
         }
     }
 

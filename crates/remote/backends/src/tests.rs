@@ -26,9 +26,21 @@ fn refused(text: &str, marked: &str, says: &str) {
 #[test]
 fn mistakes_are_pointed_at_with_the_remedy() {
     refused("ram:1X", "1X", "unknown unit `X`; known are `B`, `kB`");
-    refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
-    refused("disk.img?size=1GiB", "disk.img", "for a file, write `file:./disk.img`");
-    refused("images/disk", "images/disk", "for a file, write `file:./images/disk`");
+    refused(
+        "rom:1GiB",
+        "rom",
+        "unknown kind of volume `rom`; did you mean `ram`?",
+    );
+    refused(
+        "disk.img?size=1GiB",
+        "disk.img",
+        "for a file, write `file:./disk.img`",
+    );
+    refused(
+        "images/disk",
+        "images/disk",
+        "for a file, write `file:./images/disk`",
+    );
     refused("vm1.img:1GiB", "vm1.img", "known are `ram`");
     refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
     refused(
@@ -37,14 +49,26 @@ fn mistakes_are_pointed_at_with_the_remedy() {
         "known are `block`, `physical`, `read-only`, `removable`, `small-pages` and `thick`",
     );
     refused("ram:1GiB?block=513", "513", "512 or 4096");
-    refused("ram:1GiB?block=4096&physical=512", "512", "power of two from 4096");
+    refused(
+        "ram:1GiB?block=4096&physical=512",
+        "512",
+        "power of two from 4096",
+    );
     refused("ram:1GiB?read-only&read-only", "read-only", "twice");
     assert_eq!(spec("ram:1GiB?readonly").to_string(), "ram:1GiB?read-only");
-    refused("ram:1GiB?read-only=yes", "yes", "read-only=on, read-only=off or just read-only");
+    refused(
+        "ram:1GiB?read-only=yes",
+        "yes",
+        "read-only=on, read-only=off or just read-only",
+    );
     refused("ram:1GiB?block", "block", "needs a value");
     refused("ram:1GiB?", "", "an option is missing");
     refused("ram:0B", "0B", "at least one block");
-    refused("ram:1000B", "1000B", "1kB is not a whole number of 512-byte blocks; 512B is");
+    refused(
+        "ram:1000B",
+        "1000B",
+        "1kB is not a whole number of 512-byte blocks; 512B is",
+    );
     refused("ram:58", "58", "write 58MiB for 58 MiB");
     refused("ram:15EiB", "15EiB", "smaller than 8 EiB");
     refused("ram", "ram", "needs a colon");
@@ -61,13 +85,33 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("delay:5m:[ram:1GiB]", "5m", "a number and a unit");
     refused("delay:5ms:[ram:1GiB", "[", "is not closed");
     refused("fault:hang:[ram:1GiB]", "hang:", "nothing before them");
-    refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "a single volume");
-    refused("fault:[ram:1GiB?removable]", "removable", "after the last bracket");
+    refused(
+        "fault:[ram:1GiB, ram:1GiB]",
+        "[ram:1GiB, ram:1GiB]",
+        "a single volume",
+    );
+    refused(
+        "fault:[ram:1GiB?removable]",
+        "removable",
+        "after the last bracket",
+    );
     refused("fault:[ram:1GiB?thick]", "thick", "after the last bracket");
     refused("iscsi://host/iqn.a", "//host/iqn.a", "LUN");
-    refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
-    refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
-    refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "use a power of two from 4KiB to 1MiB");
+    refused(
+        "iscsi://user%secret@host/iqn.a/0",
+        "//user%secret@host/iqn.a/0",
+        "put it into a file",
+    );
+    refused(
+        "delay:5ms:[iscsi://host/iqn.a/0?conections=4]",
+        "//host/iqn.a/0",
+        "did you mean `connections`?",
+    );
+    refused(
+        "raid5:60KiB:[ram:1GiB, ram:1GiB]",
+        "60KiB:",
+        "use a power of two from 4KiB to 1MiB",
+    );
     refused("hyperscsi://eth0/iqn.a", "//eth0/iqn.a", "has no LUN");
     refused(
         "delay:5ms:[hyperscsi+udp:host/iqn.a/0]",
@@ -75,7 +119,11 @@ fn mistakes_are_pointed_at_with_the_remedy() {
         "did you mean hyperscsi+udp://host/iqn.a/0?",
     );
     refused("rbd:image", "image", "such as rbd:rbd/vm1");
-    refused("rbd:pool/space/image", "pool/space/image", "?namespace=NAME");
+    refused(
+        "rbd:pool/space/image",
+        "pool/space/image",
+        "?namespace=NAME",
+    );
     refused("rbd:pool/image@", "pool/image@", "a name is missing");
     refused("rbd:pool/image@a?size=1GiB", "1GiB", "omit `size`");
     refused("rbd:pool/image?queue=0", "0", "1 to 1024");
@@ -86,7 +134,10 @@ fn mistakes_are_pointed_at_with_the_remedy() {
 fn a_mistake_shows_the_column() {
     let error = parse("delay:5ms:[ram:1gb]").expect_err("no such size");
     let shown = error.to_string();
-    assert!(shown.contains("(column 16)\n  delay:5ms:[ram:1gb]\n                 ^^^"), "{shown}");
+    assert!(
+        shown.contains("(column 16)\n  delay:5ms:[ram:1gb]\n                 ^^^"),
+        "{shown}"
+    );
 }
 
 /// Printing a parsed specification returns the text, except for defaults.
@@ -118,34 +169,76 @@ fn the_examples_of_the_documents_are_understood() {
 
 #[test]
 fn options_that_belong_together_are_asked_for() {
-    refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` needs `tail-share`");
-    refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` needs `stall`");
-    refused("delay:1ms:[null:1TiB]?flush=20m", "20m", "a number and a unit");
-    refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "longer than `stall`");
-    refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");
+    refused(
+        "delay:1ms:[null:1TiB]?tail=20ms",
+        "20ms",
+        "`tail` needs `tail-share`",
+    );
+    refused(
+        "delay:1ms:[null:1TiB]?stall-every=20ms",
+        "20ms",
+        "`stall-every` needs `stall`",
+    );
+    refused(
+        "delay:1ms:[null:1TiB]?flush=20m",
+        "20m",
+        "a number and a unit",
+    );
+    refused(
+        "delay:1ms:[null:1TiB]?stall=1s&stall-every=1s",
+        "1s",
+        "longer than `stall`",
+    );
+    refused(
+        "delay:1ms:[null:1TiB]?tail=2s&tail-share=2",
+        "2",
+        "such as 1% or 0.05%",
+    );
 }
 
 #[test]
 fn short_blocks_want_longer_ones_below_them() {
-    assert_eq!(spec("512e:[ram:1GiB?block=4096]").logical_block(), Some(BlockSize::B512));
-    refused("512e:[delay:1ms:[ram:1GiB]]", "[delay:1ms:[ram:1GiB]]", "512e:[ram:1GiB?block=4096]");
+    assert_eq!(
+        spec("512e:[ram:1GiB?block=4096]").logical_block(),
+        Some(BlockSize::B512)
+    );
+    refused(
+        "512e:[delay:1ms:[ram:1GiB]]",
+        "[delay:1ms:[ram:1GiB]]",
+        "512e:[ram:1GiB?block=4096]",
+    );
     refused("512e:4096:[ram:1GiB]", "4096:", "nothing before them");
 }
 
 #[test]
 fn a_limit_wants_a_rate() {
-    refused("limit:fast:[ram:1MiB]", "fast", "such as 1000iops or 100MB/s");
+    refused(
+        "limit:fast:[ram:1MiB]",
+        "fast",
+        "such as 1000iops or 100MB/s",
+    );
     refused("limit:[ram:1MiB]", "", "a limit needs a rate");
 }
 
 #[test]
 fn a_disk_wants_a_model() {
     refused("disk:[ram:1MiB]", "", "a disk needs a model");
-    refused("disk:sata2008:[ram:1MiB]", "sata2008", "did you mean `sata2009`?");
+    refused(
+        "disk:sata2008:[ram:1MiB]",
+        "sata2008",
+        "did you mean `sata2009`?",
+    );
     refused("disk:sata2009:[ram:1MiB]?rpm=0", "0", "such as 7200");
-    refused("disk:sata2009:[ram:1MiB]?rate=100iops", "100iops", "such as 100MB/s");
+    refused(
+        "disk:sata2009:[ram:1MiB]?rate=100iops",
+        "100iops",
+        "such as 100MB/s",
+    );
     refused("disk:sata2009:[ram:1MiB]?seek=11s", "11s", "at most 10s");
-    assert_eq!(spec("disk:sata2009:[ram:1GiB]?seek=8.5ms&rpm=7200"), spec("disk:sata2009:[ram:1GiB]"));
+    assert_eq!(
+        spec("disk:sata2009:[ram:1GiB]?seek=8.5ms&rpm=7200"),
+        spec("disk:sata2009:[ram:1GiB]")
+    );
 }
 
 #[test]
@@ -153,28 +246,56 @@ fn what_is_open_is_as_it_was_written() {
     let opened = |text| {
         let device = memory(text);
         let (geometry, profile) = (device.geometry(), device.profile());
-        (geometry.block_size.bytes(), geometry.bytes(), profile.read_only)
+        (
+            geometry.block_size.bytes(),
+            geometry.bytes(),
+            profile.read_only,
+        )
     };
     assert_eq!(opened("ram:1MiB"), (512, 1 << 20, false));
-    assert_eq!(opened("delay:1ms:[ram:1MiB?block=4096&read-only]"), (4096, 1 << 20, true));
-    assert_eq!(opened("512e:[limit:9iops:[ram:1MiB?block=4096]]"), (512, 1 << 20, false));
-    assert_eq!(opened("fault:[buffered:1MiB:[null:2MiB]]?read-only").1, 2 << 20);
+    assert_eq!(
+        opened("delay:1ms:[ram:1MiB?block=4096&read-only]"),
+        (4096, 1 << 20, true)
+    );
+    assert_eq!(
+        opened("512e:[limit:9iops:[ram:1MiB?block=4096]]"),
+        (512, 1 << 20, false)
+    );
+    assert_eq!(
+        opened("fault:[buffered:1MiB:[null:2MiB]]?read-only").1,
+        2 << 20
+    );
 }
 
 #[test]
 fn what_outlives_this_process_is_known() {
-    let known = |text| (spec(text).keeps_data(), spec(text).cache_outlives_process(), spec(text).is_remote());
+    let known = |text| {
+        (
+            spec(text).keeps_data(),
+            spec(text).cache_outlives_process(),
+            spec(text).is_remote(),
+        )
+    };
     assert_eq!(known("delay:1ms:[ram:1MiB]"), (false, false, false));
     assert_eq!(known("delay:1ms:[/dev/sdb]"), (true, true, false));
     assert_eq!(known("buffered:1MiB:[/dev/sdb]"), (true, false, false));
-    assert_eq!(known("limit:9iops:[iscsi://san1/iqn.a/0]"), (true, false, true));
-    assert_eq!(known("delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]"), (true, true, false));
+    assert_eq!(
+        known("limit:9iops:[iscsi://san1/iqn.a/0]"),
+        (true, false, true)
+    );
+    assert_eq!(
+        known("delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]"),
+        (true, true, false)
+    );
     assert!(known("raid1:[/dev/sdb, iscsi://san1/iqn.a/0]").2);
 }
 
 #[test]
 fn a_volume_that_needs_a_reactor_opens_later() {
-    for later in ["limit:9iops:[iscsi://san1/iqn.a/0]", "delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]"] {
+    for later in [
+        "limit:9iops:[iscsi://san1/iqn.a/0]",
+        "delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]",
+    ] {
         assert!(spec(later).opens_later(), "{later}");
     }
     assert!(!spec("delay:1ms:[/dev/sdb]").opens_later());
@@ -182,11 +303,17 @@ fn a_volume_that_needs_a_reactor_opens_later() {
 
 #[test]
 fn a_file_has_the_blocks_of_the_layers_over_it_and_not_of_a_set() {
-    assert_eq!(spec("delay:1ms:[fault:[/dev/sdb]]").file(), Some(Path::new("/dev/sdb")));
+    assert_eq!(
+        spec("delay:1ms:[fault:[/dev/sdb]]").file(),
+        Some(Path::new("/dev/sdb"))
+    );
     assert_eq!(spec("delay:1ms:[/dev/sdb]").cannot_shrink(), None);
     assert_eq!(spec("ram:1MiB").file(), None);
     let of_set = spec("delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]");
-    assert_eq!((of_set.file(), of_set.path()), (None, Some(Path::new("/dev/sdb"))));
+    assert_eq!(
+        (of_set.file(), of_set.path()),
+        (None, Some(Path::new("/dev/sdb")))
+    );
     assert_eq!(of_set.cannot_shrink(), Some("a RAID set cannot be shrunk"));
 }
 
@@ -208,7 +335,10 @@ fn the_document_has_every_kind_of_volume() {
 #[test]
 fn a_path_may_stand_without_its_kind() {
     assert_eq!(spec("/dev/sdb?read-only"), spec("file:/dev/sdb?read-only"));
-    assert_eq!(spec("./disk.img?size=1MiB"), spec("file:./disk.img?size=1MiB"));
+    assert_eq!(
+        spec("./disk.img?size=1MiB"),
+        spec("file:./disk.img?size=1MiB")
+    );
 }
 
 #[test]
@@ -220,7 +350,10 @@ fn what_has_a_meaning_is_escaped_in_paths() {
 
 #[test]
 fn blanks_around_volumes_do_not_matter() {
-    assert_eq!(spec(" delay:5ms:[ ram:1GiB ]?removable "), spec("delay:5ms:[ram:1GiB]?removable"));
+    assert_eq!(
+        spec(" delay:5ms:[ ram:1GiB ]?removable "),
+        spec("delay:5ms:[ram:1GiB]?removable")
+    );
 }
 
 #[test]
@@ -243,8 +376,12 @@ fn a_window_has_a_size_that_makes_sense() {
 }
 
 fn blocks() -> impl Strategy<Value = String> {
-    (prop_oneof![Just(512u32), Just(4096)], 0u32..5)
-        .prop_map(|(logical, more)| format!("block={logical}&physical={}", (logical << more).min(1 << 16)))
+    (prop_oneof![Just(512u32), Just(4096)], 0u32..5).prop_map(|(logical, more)| {
+        format!(
+            "block={logical}&physical={}",
+            (logical << more).min(1 << 16)
+        )
+    })
 }
 
 fn time() -> impl Strategy<Value = String> {
@@ -255,17 +392,28 @@ fn time() -> impl Strategy<Value = String> {
 fn store() -> impl Strategy<Value = String> {
     let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
     let size = || (1u64..1 << 40).prop_map(|blocks| format!("{}B", blocks * 4096));
-    let host =
-        prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[2001:db8::1]:860"), Just("[::1]")];
+    let host = prop_oneof![
+        Just("san1"),
+        Just("10.0.0.1:3261"),
+        Just("user@[2001:db8::1]:860"),
+        Just("[::1]")
+    ];
     prop_oneof![
-        (size(), blocks(), any::<bool>())
-            .prop_map(|(size, blocks, small)| format!("ram:{size}?{blocks}&small-pages={}", on(small))),
+        (size(), blocks(), any::<bool>()).prop_map(|(size, blocks, small)| format!(
+            "ram:{size}?{blocks}&small-pages={}",
+            on(small)
+        )),
         (size(), blocks()).prop_map(|(size, blocks)| format!("null:{size}?{blocks}")),
         (path, size(), blocks(), any::<bool>()).prop_map(|(path, size, blocks, direct)| {
-            format!("file:{}?size={size}&{blocks}&direct={}", encode(path.as_bytes()), on(direct))
+            format!(
+                "file:{}?size={size}&{blocks}&direct={}",
+                encode(path.as_bytes()),
+                on(direct)
+            )
         }),
-        (host, 0u16..16_384, 1u16..9)
-            .prop_map(|(host, lun, count)| format!("iscsi://{host}/iqn.x/{lun}?connections={count}")),
+        (host, 0u16..16_384, 1u16..9).prop_map(|(host, lun, count)| format!(
+            "iscsi://{host}/iqn.x/{lun}?connections={count}"
+        )),
     ]
 }
 

@@ -14,7 +14,11 @@ impl Nbdkit {
         let port_text = port.to_string();
         let mut command = Command::new("nbdkit");
         command.args(["-f", "-p", &port_text, "-i", "127.0.0.1", "memory", "8M"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nbdkit");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nbdkit");
         let nbdkit = Nbdkit(child);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::sleep(Duration::from_millis(5));
@@ -32,7 +36,12 @@ impl Drop for Nbdkit {
 
 #[test]
 fn a_restarted_server_gets_back_what_it_has_acknowledged() {
-    if Command::new("nbdkit").arg("--version").stdout(Stdio::null()).status().is_err() {
+    if Command::new("nbdkit")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
         eprintln!("skipped: nbdkit is not installed");
         return;
     }
@@ -50,32 +59,53 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
         let mut server = Nbdkit::start(port);
         let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
         reactor::block_on(world, async {
-            let url = format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
+            let url =
+                format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
             let url = nbd_client::Url::parse(&url).expect("a URL");
-            let export = nbd_client::open(&url, None, backends::peers::random).await.expect("it is served");
+            let export = nbd_client::open(&url, None, backends::peers::random)
+                .await
+                .expect("it is served");
             let status = export.status().await.expect("on this thread");
             assert!(
-                status.channels.len() == connections && status.channels.iter().all(|one| one.is_connected)
+                status.channels.len() == connections
+                    && status.channels.iter().all(|one| one.is_connected)
             );
             let blocks = 4096 >> export.geometry().block_size.shift();
             for page in 0..32 {
                 let mut data = Buffer::zeroed(4096);
                 data.fill(page as u8 + 1);
                 let extent = Extent::new(page * blocks, blocks);
-                export.write(extent, data.share(), Durability::Cached).await.expect("written");
+                export
+                    .write(extent, data.share(), Durability::Cached)
+                    .await
+                    .expect("written");
             }
-            drop(std::mem::replace(&mut server, Nbdkit(Command::new("true").spawn().expect("true"))));
+            drop(std::mem::replace(
+                &mut server,
+                Nbdkit(Command::new("true").spawn().expect("true")),
+            ));
             server = Nbdkit::start(port);
             for page in 0..32 {
                 let extent = Extent::new(page * blocks, blocks);
-                let read = export.read(extent, Buffer::zeroed(4096)).await.expect("read");
+                let read = export
+                    .read(extent, Buffer::zeroed(4096))
+                    .await
+                    .expect("read");
                 let expected = if flushed.is_ok() { page as u8 + 1 } else { 0 };
-                assert!(read.iter().all(|byte| *byte == expected), "page {page}: {}", read[0]);
+                assert!(
+                    read.iter().all(|byte| *byte == expected),
+                    "page {page}: {}",
+                    read[0]
+                );
             }
             assert_eq!(export.flush().await, flushed);
             assert_eq!(export.flush().await, Ok(()), "a loss is reported once");
             let status = export.status().await.expect("on this thread");
-            assert_eq!((status.replays, status.fences), (u64::from(flushed.is_ok()), false), "{status:?}");
+            assert_eq!(
+                (status.replays, status.fences),
+                (u64::from(flushed.is_ok()), false),
+                "{status:?}"
+            );
         });
     }
 }

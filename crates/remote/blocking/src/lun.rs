@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Profile, RangeLocks, Slice, bytewise,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Profile, RangeLocks, Slice,
+    bytewise,
 };
 use host::{Epoll, EpollOptions};
 use iscsi_client::cdb::Cdb;
@@ -46,7 +47,11 @@ impl Lun {
                 let device = Arc::new(iscsi_client::open(&url, random).await?);
                 let (orders, received) = reactor::mailbox();
                 opened = Some((Arc::clone(&device), received));
-                Ok(Lun { orders, device, locks: Arc::default() })
+                Ok(Lun {
+                    orders,
+                    device,
+                    locks: Arc::default(),
+                })
             };
             completer.carry_out(opening).await;
             if let Some((device, received)) = opened {
@@ -77,7 +82,12 @@ impl Lun {
     }
 
     /// Writes `data`, whose length is that of the extent.
-    pub fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Request<(), DeviceError> {
+    pub fn write(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
             let _with_others = locks.share(extent).await;
@@ -95,7 +105,9 @@ impl Lun {
     pub fn write_bytes(&self, offset: u64, data: Slice) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
-            let end = offset.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
+            let end = offset
+                .checked_add(data.len() as u64)
+                .ok_or(DeviceError::OutOfRange)?;
             let extent = bytewise::covering(&*device, &(offset..end))?;
             debug_assert!(
                 device.geometry().length(extent) >= data.len() as u64,
@@ -151,7 +163,10 @@ impl Lun {
 
     /// Runs the caller's future on the session's thread, where all of [`RemoteLun`]'s futures may be awaited.
     /// It must not block, because all requests of the session wait until it returns.
-    pub fn run<T, E, F>(&self, work: impl FnOnce(Arc<RemoteLun>) -> F + Send + 'static) -> Request<T, E>
+    pub fn run<T, E, F>(
+        &self,
+        work: impl FnOnce(Arc<RemoteLun>) -> F + Send + 'static,
+    ) -> Request<T, E>
     where
         T: Send + 'static,
         E: From<Ended> + Send + 'static,
@@ -208,7 +223,10 @@ where
         Ok(world) => reactor::block_on(world, work(completer)),
         Err(error) => completer.complete(Err(error.into())),
     };
-    match thread::Builder::new().name("linerate-session".to_owned()).spawn(body) {
+    match thread::Builder::new()
+        .name("linerate-session".to_owned())
+        .spawn(body)
+    {
         Ok(_) => started,
         Err(error) => {
             let (failed, completer) = request();
@@ -341,9 +359,22 @@ impl<T, E> Slot<T, E> {
 
 /// Creates a request, and the completer that ends it.
 pub(crate) fn request<T, E: From<Ended>>() -> (Request<T, E>, Completer<T, E>) {
-    let state = State { outcome: None, requester: None, worker: None, is_abandoned: false };
-    let slot = Arc::new(Slot { state: Mutex::new(state), has_ended: Condvar::new() });
-    (Request { slot: Arc::clone(&slot) }, Completer { slot })
+    let state = State {
+        outcome: None,
+        requester: None,
+        worker: None,
+        is_abandoned: false,
+    };
+    let slot = Arc::new(Slot {
+        state: Mutex::new(state),
+        has_ended: Condvar::new(),
+    });
+    (
+        Request {
+            slot: Arc::clone(&slot),
+        },
+        Completer { slot },
+    )
 }
 
 impl<T, E> Request<T, E> {
@@ -357,7 +388,13 @@ impl<T, E> Request<T, E> {
         loop {
             match state.outcome.take() {
                 Some(outcome) => return outcome,
-                None => state = self.slot.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    state = self
+                        .slot
+                        .has_ended
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }
@@ -482,7 +519,9 @@ mod tests {
     #[test]
     fn a_request_that_is_not_over_in_time_is_still_outstanding() {
         let (request, completer) = request::<u32, Ended>();
-        let Err(request) = request.wait_for(Duration::from_millis(1)) else { panic!("it has not ended") };
+        let Err(request) = request.wait_for(Duration::from_millis(1)) else {
+            panic!("it has not ended")
+        };
         completer.complete(Ok(7));
         assert!(matches!(request.wait_for(Duration::ZERO), Ok(Ok(7))));
     }

@@ -44,7 +44,11 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 impl TokioLun {
     /// Starts at the LUN's first byte.
     pub fn new(lun: Lun) -> TokioLun {
-        TokioLun { lun, position: 0, outstanding: Outstanding::None }
+        TokioLun {
+            lun,
+            position: 0,
+            outstanding: Outstanding::None,
+        }
     }
 
     /// The LUN, for requests at other positions.
@@ -55,12 +59,17 @@ impl TokioLun {
     /// Bytes from the position to the LUN's end, at most `wanted`.
     fn within(&self, wanted: usize) -> usize {
         let left = self.lun.geometry().bytes().saturating_sub(self.position);
-        usize::try_from(left).unwrap_or(usize::MAX).min(wanted).min(REQUEST_BYTES_MAX)
+        usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(wanted)
+            .min(REQUEST_BYTES_MAX)
     }
 
     /// Waits for the outstanding write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Outstanding::Write(request) = &mut self.outstanding else { return Poll::Ready(Ok(())) };
+        let Outstanding::Write(request) = &mut self.outstanding else {
+            return Poll::Ready(Ok(()));
+        };
         let written = ready!(Pin::new(request).poll(cx));
         self.outstanding = Outstanding::None;
         Poll::Ready(written.map_err(io_error))
@@ -83,7 +92,11 @@ impl TokioLun {
 }
 
 impl AsyncRead for TokioLun {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_written(cx))?;
         let length = this.within(into.remaining());
@@ -94,7 +107,11 @@ impl AsyncRead for TokioLun {
         // shorter.
         let (mut request, asked) = match mem::replace(&mut this.outstanding, Outstanding::None) {
             Outstanding::Read(request, asked) if asked <= length => (request, asked),
-            _ => (this.lun.read_bytes(this.position..this.position + length as u64), length),
+            _ => (
+                this.lun
+                    .read_bytes(this.position..this.position + length as u64),
+                length,
+            ),
         };
         match Pin::new(&mut request).poll(cx) {
             Poll::Ready(read) => {
@@ -113,7 +130,11 @@ impl AsyncRead for TokioLun {
 }
 
 impl AsyncWrite for TokioLun {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_written(cx))?;
         let length = this.within(data.len());

@@ -24,9 +24,17 @@ pub(crate) async fn compare(
     destination: &Rc<Destination>,
     observer: &dyn Observer,
 ) -> Result<(), Failure> {
-    let sides = Rc::new(Sides { source: Rc::clone(source), destination: Rc::clone(destination) });
+    let sides = Rc::new(Sides {
+        source: Rc::clone(source),
+        destination: Rc::clone(destination),
+    });
     let flight = destination.flight(options, source);
-    let mut pieces = Pieces::new(Rc::clone(source), 0, flight.request_bytes, source.block_bytes());
+    let mut pieces = Pieces::new(
+        Rc::clone(source),
+        0,
+        flight.request_bytes,
+        source.block_bytes(),
+    );
     let mut queue = Queue::new(usize::from(flight.depth));
     let (mut differences, mut moved_bytes) = (Vec::new(), 0);
     while differences.is_empty() {
@@ -36,9 +44,19 @@ pub(crate) async fn compare(
                 "interrupted while comparing; the copy itself is complete",
             ));
         }
-        let Some(piece) = pieces.next().await else { break };
-        observer.at(Position { byte: piece.range.start, moved_bytes, hashing: false });
-        moved_bytes += if piece.is_hole { 0 } else { piece.range.end - piece.range.start };
+        let Some(piece) = pieces.next().await else {
+            break;
+        };
+        observer.at(Position {
+            byte: piece.range.start,
+            moved_bytes,
+            hashing: false,
+        });
+        moved_bytes += if piece.is_hole {
+            0
+        } else {
+            piece.range.end - piece.range.start
+        };
         queue.start(difference(Rc::clone(&sides), piece));
         if queue.is_full()
             && let Some(ended) = queue.next().await
@@ -53,26 +71,39 @@ pub(crate) async fn compare(
         None => Ok(()),
         Some(at) => Err(Failure::new(
             FailureKind::Mismatch,
-            format_args!("{} differs from {} at byte {at}", destination.name, source.name),
+            format_args!(
+                "{} differs from {} at byte {at}",
+                destination.name, source.name
+            ),
         )),
     }
 }
 
 /// The position of the first byte of this piece that differs.
 async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failure> {
-    let Sides { source, destination } = &*sides;
+    let Sides {
+        source,
+        destination,
+    } = &*sides;
     if piece.is_hole {
         return not_zero(destination, piece.range).await;
     }
     let at = piece.range.start;
-    let expected = source.read(piece.range.clone()).await.map_err(|error| unread(&source.name, at, error))?;
+    let expected = source
+        .read(piece.range.clone())
+        .await
+        .map_err(|error| unread(&source.name, at, error))?;
     let found = destination.read(piece.range).await;
     let found = found.map_err(|error| unread(&destination.name, at, error))?;
     reactor::consume_budget(found.len()).await;
     if *expected == *found {
         return Ok(None);
     }
-    let equal = expected.iter().zip(&*found).take_while(|(expected, found)| expected == found).count();
+    let equal = expected
+        .iter()
+        .zip(&*found)
+        .take_while(|(expected, found)| expected == found)
+        .count();
     Ok(Some(at + equal as u64))
 }
 

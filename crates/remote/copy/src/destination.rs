@@ -51,7 +51,11 @@ impl Destination {
         };
         let is_fresh = Cell::new(path.is_some() && begun.is_none());
         let file = path.map(Path::to_owned);
-        let destination = Destination { file, is_fresh, ..Destination::from_opened(opened, name) };
+        let destination = Destination {
+            file,
+            is_fresh,
+            ..Destination::from_opened(opened, name)
+        };
         let checked = destination.check(source, begun, consent).await;
         if checked.is_err() {
             destination.close().await;
@@ -61,7 +65,12 @@ impl Destination {
 
     /// Uses an opened device as the destination. Its content is unknown.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Destination {
-        Destination { opened, name, file: None, is_fresh: Cell::new(false) }
+        Destination {
+            opened,
+            name,
+            file: None,
+            is_fresh: Cell::new(false),
+        }
     }
 
     /// The number and size of outstanding requests for a copy from `source`. The data of a local copy passes
@@ -69,7 +78,11 @@ impl Destination {
     /// in a CPU cache (measured against qemu-img and dd: docs/copy.md).
     pub(crate) fn flight(&self, options: &Options<'_>, source: &Source) -> Flight {
         let is_local = source.unit().is_none() && self.unit().is_none();
-        let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
+        let (depth, request_bytes) = if is_local {
+            (2, 1 << 20)
+        } else {
+            (16, 256 << 10)
+        };
         Flight {
             depth: options.depth.unwrap_or(depth),
             request_bytes: options.request_bytes.unwrap_or(request_bytes),
@@ -95,7 +108,13 @@ impl Destination {
         }
         let is_known = begun.is_some() || self.file.is_some();
         let consent = if is_known { Consent::Given } else { consent };
-        Overwritten { device: &**device, name, part: None }.consent(consent).await?;
+        Overwritten {
+            device: &**device,
+            name,
+            part: None,
+        }
+        .consent(consent)
+        .await?;
         begun.map_or(Ok(()), |begun| begun.is_of(source, self.identity()))
     }
 
@@ -112,7 +131,11 @@ impl Destination {
     /// A remark if the destination is longer than the source.
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
         // A file is not longer: it is truncated to the exact length at the end of the copy.
-        let behind = self.opened.device.length_bytes().saturating_sub(source_bytes);
+        let behind = self
+            .opened
+            .device
+            .length_bytes()
+            .saturating_sub(source_bytes);
         let left_alone = behind > 0 && self.file.is_none();
         left_alone.then(|| format!("the last {behind} bytes of {} are not changed", self.name))
     }
@@ -149,7 +172,10 @@ impl Destination {
         let mut at = range.start;
         while at < range.end {
             let (end, is_zero) = self.is_zero(at..range.end).await?;
-            debug_assert!(at < end && end <= range.end, "each look reaches further into the range");
+            debug_assert!(
+                at < end && end <= range.end,
+                "each look reaches further into the range"
+            );
             if !is_zero {
                 bytewise::zero(&*self.opened.device, at..end).await?;
                 cleared += end - at;
@@ -166,19 +192,28 @@ impl Destination {
         if !device.profile().thin {
             return Ok((range.end, false));
         }
-        let runs = device.allocation(bytewise::covering(&**device, &range)?, 1).await?;
+        let runs = device
+            .allocation(bytewise::covering(&**device, &range)?, 1)
+            .await?;
         let geometry = device.geometry();
         let first = runs.first().map(|run| {
             let end = geometry.offset(run.extent) + geometry.length(run.extent);
-            (end.min(range.end), run.allocation == Allocation::Deallocated)
+            (
+                end.min(range.end),
+                run.allocation == Allocation::Deallocated,
+            )
         });
         // If the device reports nothing, the whole range counts as data.
-        Ok(first.filter(|(end, _)| *end > range.start).unwrap_or((range.end, false)))
+        Ok(first
+            .filter(|(end, _)| *end > range.start)
+            .unwrap_or((range.end, false)))
     }
 
     /// Completes the copy: truncates a file to the source's exact length.
     pub(crate) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
-        let Some(path) = &self.file else { return Ok(()) };
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
         let cut = File::options().write(true).open(path).and_then(|file| {
             if file.metadata()?.len() != source_bytes {
                 file.set_len(source_bytes)?;
@@ -207,7 +242,9 @@ impl Destination {
 fn regular_file(place: &Location) -> Option<&Path> {
     match place {
         Location::Path(path) => {
-            let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+            let is_device = path
+                .metadata()
+                .is_ok_and(|metadata| metadata.file_type().is_block_device());
             (!is_device).then_some(path)
         }
         Location::Lun(_) | Location::Volume(_) => None,
@@ -216,7 +253,12 @@ fn regular_file(place: &Location) -> Option<&Path> {
 
 /// Creates a file of zeros that takes no space. Its length is the source's length, rounded up to whole
 /// blocks.
-fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) -> Result<Opened, Failure> {
+fn fresh_file(
+    path: &Path,
+    name: &str,
+    source: &Source,
+    consent: Consent<'_>,
+) -> Result<Opened, Failure> {
     let block = BlockSize::B512;
     let refused = |error: std::io::Error| Failure::refused(format!("{name}: {error}"));
     if source.is_path(path) {
@@ -225,26 +267,39 @@ fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) ->
     match path.exists() {
         true => give_way(path, name, consent)?,
         false if host::names_device(path) => {
-            return Err(Failure::refused(OpenError::NoDevice { path: path.to_owned() }));
+            return Err(Failure::refused(OpenError::NoDevice {
+                path: path.to_owned(),
+            }));
         }
         false => {}
     }
     let file = private_file::create(path).map_err(refused)?;
-    file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes()))).map_err(refused)?;
+    file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes())))
+        .map_err(refused)?;
     drop(file);
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused)?;
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(refused)?;
     location::file(FileOptions::new(path))
 }
 
 /// Checks that an existing file may be overwritten: it is not in use, and there is consent.
 fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure> {
-    let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
+    let bytes = fs::metadata(path)
+        .map_err(|error| Failure::refused(format!("{name}: {error}")))?
+        .len();
     let block = u64::from(BlockSize::B512.bytes());
     if bytes >= block {
         // Opening the file takes the lock that a server also takes.
         let whole = Some(bytes - bytes % block);
-        let options = FileOptions { bytes: whole, ..FileOptions::new(path) };
+        let options = FileOptions {
+            bytes: whole,
+            ..FileOptions::new(path)
+        };
         FileDevice::open(options).map_err(Failure::refused)?;
     }
     if bytes == 0 {
@@ -341,14 +396,22 @@ impl Journal {
         source: &Source,
         to: &Location,
     ) -> Result<Option<Journal>, Failure> {
-        let Some(identity) = source.identity() else { return Ok(None) };
+        let Some(identity) = source.identity() else {
+            return Ok(None);
+        };
         let Some(directory) = directory(&options.journal, &source.name, &to.to_string()) else {
             return Ok(None);
         };
-        let keep = StateDirectory::open(&directory).map_err(|error| not_opened(&directory, &error))?;
-        let kept = keep.load(NAME).await.map_err(|error| unusable(&directory, &error))?;
+        let keep =
+            StateDirectory::open(&directory).map_err(|error| not_opened(&directory, &error))?;
+        let kept = keep
+            .load(NAME)
+            .await
+            .map_err(|error| unusable(&directory, &error))?;
         let begun = match kept.filter(|_| !options.restart) {
-            Some(kept) => Some(serde_json::from_slice(&kept).map_err(|error| unusable(&directory, &error))?),
+            Some(kept) => {
+                Some(serde_json::from_slice(&kept).map_err(|error| unusable(&directory, &error))?)
+            }
             None => None,
         };
         Ok(Some(Journal {
@@ -375,7 +438,10 @@ impl Journal {
         destination: &Rc<Destination>,
     ) -> Result<Option<Mark>, Stop> {
         if self.noted.elapsed() < self.interval
-            || self.noting.as_ref().is_some_and(|noting| !noting.is_finished())
+            || self
+                .noting
+                .as_ref()
+                .is_some_and(|noting| !noting.is_finished())
         {
             return Ok(None);
         }
@@ -389,7 +455,11 @@ impl Journal {
     }
 
     /// Makes a checkpoint now and waits for it to complete.
-    pub(crate) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
+    pub(crate) async fn last(
+        &mut self,
+        mark: Mark,
+        destination: &Rc<Destination>,
+    ) -> Result<(), Stop> {
         match self.entry(mark.done, destination) {
             Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
             None => flushed(destination).await,
@@ -406,7 +476,11 @@ impl Journal {
 
     fn entry(&self, done_bytes: u64, destination: &Destination) -> Option<Begun> {
         let destination = destination.identity()?.to_owned();
-        Some(Begun { source: self.source.clone(), destination, done_bytes })
+        Some(Begun {
+            source: self.source.clone(),
+            destination,
+            done_bytes,
+        })
     }
 
     /// Whether a copy to this destination can be resumed with this journal.
@@ -428,10 +502,17 @@ impl Drop for Journal {
     }
 }
 
-async fn note(keep: Rc<StateDirectory>, destination: Rc<Destination>, begun: Begun) -> Result<(), Stop> {
+async fn note(
+    keep: Rc<StateDirectory>,
+    destination: Rc<Destination>,
+    begun: Begun,
+) -> Result<(), Stop> {
     flushed(&destination).await?;
     let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
-    Ok(keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))?)
+    Ok(keep
+        .save(NAME, bytes)
+        .await
+        .map_err(|error| Failure::unwritten("the journal", &error))?)
 }
 
 impl Begun {
@@ -460,7 +541,9 @@ fn another(end: &str, name: &str) -> Failure {
 
 /// The failure to resume a copy whose destination no longer exists.
 pub(crate) fn gone(name: &str) -> Failure {
-    Failure::refused(format!("{name}, the destination of this copy, is gone; use --restart to start over"))
+    Failure::refused(format!(
+        "{name}, the destination of this copy, is gone; use --restart to start over"
+    ))
 }
 
 /// The failure of an interrupted copy.
@@ -470,20 +553,28 @@ pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
         false => "the destination is incomplete",
     };
     let (done, bytes) = (Bytes(done), Bytes(bytes));
-    Failure::new(FailureKind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
+    Failure::new(
+        FailureKind::Interrupted,
+        format_args!("interrupted at {done} of {bytes}; {then}"),
+    )
 }
 
 /// Explains that a copy cannot be resumed because the source or the destination has no identity. After an
 /// interruption, that side could be another disk, or an empty one.
-pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Destination) -> Option<String> {
+pub(crate) fn remark(
+    options: &Options<'_>,
+    source: &Source,
+    destination: &Destination,
+) -> Option<String> {
     let nameless = match (source.identity(), destination.identity()) {
         (None, _) => &source.name,
         (_, None) => &destination.name,
         _ => return None,
     };
     let is_wanted = !matches!(options.journal, JournalPlace::Nowhere);
-    is_wanted
-        .then(|| format!("this copy cannot be resumed if it is interrupted: {nameless} cannot be identified"))
+    is_wanted.then(|| {
+        format!("this copy cannot be resumed if it is interrupted: {nameless} cannot be identified")
+    })
 }
 
 /// The directory of the journal; `None` if there is none.
@@ -501,7 +592,10 @@ fn directory(place: &JournalPlace, from: &str, to: &str) -> Option<PathBuf> {
 }
 
 fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
-    Failure::refused(format!("the journal in {} cannot be used: {error}", directory.display()))
+    Failure::refused(format!(
+        "the journal in {} cannot be used: {error}",
+        directory.display()
+    ))
 }
 
 /// The failure of opening a journal. A journal in use by another copy is refused, because two copies with one

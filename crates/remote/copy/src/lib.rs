@@ -58,7 +58,8 @@ pub async fn copy(
     }
     let journal = Journal::open(options, &source, to).await?;
     let begun = journal.as_ref().and_then(Journal::begun).cloned();
-    let destination = Rc::new(Destination::open(to, &source, begun.as_ref(), options.consent).await?);
+    let destination =
+        Rc::new(Destination::open(to, &source, begun.as_ref(), options.consent).await?);
     let journal = journal.filter(|journal| journal.serves(&destination));
     let start = begun.map_or(0, |begun| begun.done_bytes());
     let report = between(options, &source, &destination, journal, start, observer).await;
@@ -77,20 +78,37 @@ async fn between(
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {
     observer.begin(Phase::Copy, start, source.bytes);
-    let notes = [destination.note(source.bytes), destination::remark(options, source, destination)];
-    notes.into_iter().flatten().for_each(|note| observer.note(&note));
+    let notes = [
+        destination.note(source.bytes),
+        destination::remark(options, source, destination),
+    ];
+    notes
+        .into_iter()
+        .flatten()
+        .for_each(|note| observer.note(&note));
     if start > 0 {
         observer.note(&format!("resuming at {}", Bytes(start)));
     }
     let offload = offload(options, source, destination, observer).await;
     let clock = Instant::now();
-    let mut pump = Pump::new(options, Rc::clone(source), Rc::clone(destination), journal, offload, start);
+    let mut pump = Pump::new(
+        options,
+        Rc::clone(source),
+        Rc::clone(destination),
+        journal,
+        offload,
+        start,
+    );
     let ended = pump.run(observer).await?;
     let mut report = Report::new(source, destination, start, pump.account(), clock.elapsed());
     match ended {
         Ended::Complete(digest) => report.sha256 = digest,
         Ended::Interrupted(at) => {
-            return Err(destination::interrupted(at, source.bytes, pump.is_resumable()));
+            return Err(destination::interrupted(
+                at,
+                source.bytes,
+                pump.is_resumable(),
+            ));
         }
     }
     pump.forget_journal().await?;
@@ -113,10 +131,12 @@ async fn offload(
     if !options.offload || options.checksum || options.skip_errors {
         return None;
     }
-    Offload::between(source, destination).await.unwrap_or_else(|why| {
-        observer.note(&why);
-        None
-    })
+    Offload::between(source, destination)
+        .await
+        .unwrap_or_else(|why| {
+            observer.note(&why);
+            None
+        })
 }
 
 #[cfg(test)]

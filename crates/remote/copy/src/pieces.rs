@@ -32,14 +32,28 @@ impl Pieces {
     /// Creates the pieces from `start` to the end. Data pieces have at most `request` bytes.
     pub(crate) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
-        let cutter = Cutter { at: start, end, known_to: start, holes: VecDeque::new(), request, block };
+        let cutter = Cutter {
+            at: start,
+            end,
+            known_to: start,
+            holes: VecDeque::new(),
+            request,
+            block,
+        };
         Pieces { source, cutter }
     }
 
     /// Like [`Pieces::new`], but ignores holes, so that the whole source is read.
     pub(crate) fn all_data(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
-        let cutter = Cutter { at: start, end, known_to: end, holes: VecDeque::new(), request, block };
+        let cutter = Cutter {
+            at: start,
+            end,
+            known_to: end,
+            holes: VecDeque::new(),
+            request,
+            block,
+        };
         Pieces { source, cutter }
     }
 
@@ -82,11 +96,17 @@ const HOLE_BYTES_MAX: u64 = 64 << 20;
 impl Cutter {
     /// Adds the source's report on the bytes after `at`. Runs are in blocks of `run_block` bytes.
     fn learn(&mut self, runs: &[Run], run_block: u64) {
-        debug_assert!(self.holes.is_empty(), "a report is used up before the next one");
+        debug_assert!(
+            self.holes.is_empty(),
+            "a report is used up before the next one"
+        );
         let bytes = |blocks: u64| blocks.saturating_mul(run_block).min(self.end);
         let ranges = runs.iter().map(|run| {
             let start = bytes(run.extent.lba.0);
-            (start..bytes(run.extent.lba.0.saturating_add(run.extent.blocks.0)), run.allocation)
+            (
+                start..bytes(run.extent.lba.0.saturating_add(run.extent.blocks.0)),
+                run.allocation,
+            )
         });
         let mut told_to = self.at;
         for (range, allocation) in ranges {
@@ -94,26 +114,38 @@ impl Cutter {
             let start = range.start.max(self.at).next_multiple_of(self.block);
             let hole = start..self.cut(range.end);
             let is_hole = allocation == Allocation::Deallocated;
-            if is_hole && hole.end.saturating_sub(hole.start) >= HOLE_BYTES_MIN.min(self.end - self.at) {
+            if is_hole
+                && hole.end.saturating_sub(hole.start) >= HOLE_BYTES_MIN.min(self.end - self.at)
+            {
                 self.holes.push_back(hole);
             }
         }
         // If the report covers less than one request, one request is treated as data, so that the copy makes
         // progress.
-        self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
+        self.known_to = self
+            .cut(told_to)
+            .max((self.at + self.request).min(self.end));
         debug_assert!(
-            self.holes.iter().all(|hole| self.at <= hole.start && hole.end <= self.known_to),
+            self.holes
+                .iter()
+                .all(|hole| self.at <= hole.start && hole.end <= self.known_to),
             "the holes are within the known part"
         );
         debug_assert!(
-            self.holes.iter().is_sorted_by(|one, next| one.end <= next.start),
+            self.holes
+                .iter()
+                .is_sorted_by(|one, next| one.end <= next.start),
             "the holes are in order, and do not overlap"
         );
     }
 
     /// Rounds down to a whole block, except at the end.
     fn cut(&self, at: u64) -> u64 {
-        if at >= self.end { self.end } else { at - at % self.block }
+        if at >= self.end {
+            self.end
+        } else {
+            at - at % self.block
+        }
     }
 
     fn next(&mut self) -> Option<Piece> {
@@ -133,9 +165,15 @@ impl Cutter {
                 (data_end.min(request_end), false)
             }
         };
-        debug_assert!(here <= end && end <= self.known_to, "a piece is within the known part");
+        debug_assert!(
+            here <= end && end <= self.known_to,
+            "a piece is within the known part"
+        );
         self.at = end;
-        (end > here).then_some(Piece { range: here..end, is_hole })
+        (end > here).then_some(Piece {
+            range: here..end,
+            is_hole,
+        })
     }
 }
 
@@ -153,7 +191,12 @@ impl<T: Send + 'static> Queue<T> {
     /// Creates a queue for `depth` concurrent tasks.
     pub(crate) fn new(depth: usize) -> Queue<T> {
         let (end, ended) = mailbox();
-        Queue { ended, end, under_way: 0, depth }
+        Queue {
+            ended,
+            end,
+            under_way: 0,
+            depth,
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -203,10 +246,17 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
         let (end, is_zero) = (start + grain.len(), is_zero(grain));
         match runs.last_mut().filter(|last| last.is_zero == is_zero) {
             Some(last) => last.range.end = end,
-            None => runs.push(DataRun { range: start..end, is_zero }),
+            None => runs.push(DataRun {
+                range: start..end,
+                is_zero,
+            }),
         }
     }
-    debug_assert_eq!(runs.last().map_or(0, |run| run.range.end), data.len(), "the runs cover the data");
+    debug_assert_eq!(
+        runs.last().map_or(0, |run| run.range.end),
+        data.len(),
+        "the runs cover the data"
+    );
     runs
 }
 
@@ -214,7 +264,9 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
 /// The rest is combined in strides, which the compiler vectorizes.
 fn is_zero(bytes: &[u8]) -> bool {
     const STRIDE: usize = 1024;
-    bytes.chunks(STRIDE).all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
+    bytes
+        .chunks(STRIDE)
+        .all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 #[cfg(test)]
@@ -232,13 +284,21 @@ mod tests {
     /// Returns all pieces of a source of `end` bytes. The source reports its runs, in blocks of 512 bytes,
     /// `at_once` at a time.
     fn pieces(end: u64, runs: &[Run], at_once: usize) -> Vec<Piece> {
-        let mut cutter =
-            Cutter { at: 0, end, known_to: 0, holes: VecDeque::new(), request: MIB, block: 4096 };
+        let mut cutter = Cutter {
+            at: 0,
+            end,
+            known_to: 0,
+            holes: VecDeque::new(),
+            request: MIB,
+            block: 4096,
+        };
         let mut pieces = Vec::new();
         while cutter.at < end {
             if cutter.at == cutter.known_to {
                 let here = cutter.at / 512;
-                let ahead = runs.iter().filter(|run| run.extent.end().is_some_and(|end| end.0 > here));
+                let ahead = runs
+                    .iter()
+                    .filter(|run| run.extent.end().is_some_and(|end| end.0 > here));
                 let told: Vec<Run> = ahead.take(at_once).copied().collect();
                 cutter.learn(&told, 512);
             }
@@ -248,18 +308,26 @@ mod tests {
     }
 
     fn hole(lba: u64, blocks: u64) -> Run {
-        Run { extent: Extent::new(lba, blocks), allocation: Allocation::Deallocated }
+        Run {
+            extent: Extent::new(lba, blocks),
+            allocation: Allocation::Deallocated,
+        }
     }
 
     fn data(lba: u64, blocks: u64) -> Run {
-        Run { extent: Extent::new(lba, blocks), allocation: Allocation::Mapped }
+        Run {
+            extent: Extent::new(lba, blocks),
+            allocation: Allocation::Mapped,
+        }
     }
 
     #[test]
     fn data_is_cut_at_holes_and_requests() {
         let runs = [data(0, 3000), hole(3000, 1096), data(4096, 4096)];
-        let cut: Vec<_> =
-            pieces(4 * MIB, &runs, 3).into_iter().map(|piece| (piece.range, piece.is_hole)).collect();
+        let cut: Vec<_> = pieces(4 * MIB, &runs, 3)
+            .into_iter()
+            .map(|piece| (piece.range, piece.is_hole))
+            .collect();
         let hole_start = 3000_u64.div_ceil(8) * 4096;
         let expected = [
             (0..MIB, false),
@@ -273,7 +341,11 @@ mod tests {
 
     #[test]
     fn a_source_that_tells_nothing_is_all_data() {
-        assert!(pieces(3 * MIB + 512, &[], 1).iter().all(|piece| !piece.is_hole));
+        assert!(
+            pieces(3 * MIB + 512, &[], 1)
+                .iter()
+                .all(|piece| !piece.is_hole)
+        );
     }
 
     proptest! {

@@ -78,9 +78,17 @@ impl Pump {
         offload: Option<Offload>,
         start: u64,
     ) -> Pump {
-        let Flight { depth, request_bytes } = destination.flight(options, &source);
-        let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
-        let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
+        let Flight {
+            depth,
+            request_bytes,
+        } = destination.flight(options, &source);
+        let request = offload
+            .as_ref()
+            .map_or(request_bytes, Offload::request_bytes);
+        let block = source
+            .block_bytes()
+            .max(destination.block_bytes())
+            .max(PAGE_BYTES);
         // A digest covers the whole source, so parts that are already copied are read again.
         let from = if options.checksum { 0 } else { start };
         Pump {
@@ -93,7 +101,10 @@ impl Pump {
             digest: options.checksum.then(Digest::default),
             account: Account::default(),
             ahead: BTreeMap::new(),
-            durable: Mark { done: start, tally: Tally::default() },
+            durable: Mark {
+                done: start,
+                tally: Tally::default(),
+            },
             returns: 0,
             carrier: Rc::new(Carrier {
                 source,
@@ -117,8 +128,12 @@ impl Pump {
                 Ok(()) if self.durable.done < self.carrier.source.bytes => break,
                 Ok(()) => return Ok(Ended::Complete(self.digest.take().map(Digest::hex))),
                 Err(Stop::WritesLost) if observer.is_interrupted() => break,
-                Err(Stop::WritesLost) => self.go_back(observer).map_err(|failure| self.with_hint(failure))?,
-                Err(Stop::Unflushed(failure) | Stop::Failed(failure)) => return Err(self.with_hint(failure)),
+                Err(Stop::WritesLost) => self
+                    .go_back(observer)
+                    .map_err(|failure| self.with_hint(failure))?,
+                Err(Stop::Unflushed(failure) | Stop::Failed(failure)) => {
+                    return Err(self.with_hint(failure));
+                }
             }
         }
         Ok(Ended::Interrupted(self.durable.done))
@@ -158,14 +173,25 @@ impl Pump {
             ));
         }
         self.returns += 1;
-        observer.note(&format!("{name} has lost unflushed data: resuming from {durable}"));
+        observer.note(&format!(
+            "{name} has lost unflushed data: resuming from {durable}"
+        ));
         self.carrier.destination.copied_again();
         self.carrier.write_from.set(done);
         let is_read_again = self.digest.is_some();
         let from = if is_read_again { 0 } else { done };
-        self.pieces = Pieces::new(Rc::clone(&self.carrier.source), from, self.cut.request, self.cut.block);
+        self.pieces = Pieces::new(
+            Rc::clone(&self.carrier.source),
+            from,
+            self.cut.request,
+            self.cut.block,
+        );
         self.digest = self.digest.is_some().then(Digest::default);
-        self.account.tally = if is_read_again { Tally { read: 0, ..tally } } else { tally };
+        self.account.tally = if is_read_again {
+            Tally { read: 0, ..tally }
+        } else {
+            tally
+        };
         self.account.unreadable.retain(|range| range.end <= from);
         self.ahead.clear();
         self.under_way.clear();
@@ -193,18 +219,30 @@ impl Pump {
     /// fails.
     async fn fill(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
         loop {
-            while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
-                let Some((range, ended)) = self.queue.next().await else { break };
+            while self.queue.is_full()
+                || self.pieces.position() > self.done_to() + self.ahead_bytes_max
+            {
+                let Some((range, ended)) = self.queue.next().await else {
+                    break;
+                };
                 let hashing = self.only_hashes(&range, &ended);
                 self.account_for(range, ended).await?;
-                let Tally { written, offloaded, .. } = self.account.tally;
-                observer.at(Position { byte: self.done_to(), moved_bytes: written + offloaded, hashing });
+                let Tally {
+                    written, offloaded, ..
+                } = self.account.tally;
+                observer.at(Position {
+                    byte: self.done_to(),
+                    moved_bytes: written + offloaded,
+                    hashing,
+                });
                 self.checkpoint().await?;
             }
             if observer.is_interrupted() {
                 return Ok(());
             }
-            let Some(piece) = self.pieces.next().await else { return Ok(()) };
+            let Some(piece) = self.pieces.next().await else {
+                return Ok(());
+            };
             self.start(piece);
         }
     }
@@ -217,7 +255,11 @@ impl Pump {
         self.queue.start(async move { (range, carried.await) });
     }
 
-    async fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
+    async fn account_for(
+        &mut self,
+        range: Range<u64>,
+        ended: Result<Carried, Failure>,
+    ) -> Result<(), Stop> {
         let carried = ended?; // a failed piece stays in `under_way`, so the position does not pass it
         let start = range.start;
         let was_under_way = self.under_way.remove(&start);
@@ -242,12 +284,19 @@ impl Pump {
     }
 
     fn mark(&self) -> Mark {
-        Mark { done: self.done_to(), tally: self.account.tally }
+        Mark {
+            done: self.done_to(),
+            tally: self.account.tally,
+        }
     }
 
     /// The position before which everything is done.
     fn done_to(&self) -> u64 {
-        self.under_way.first().copied().unwrap_or(self.pieces.position()).max(self.carrier.write_from.get())
+        self.under_way
+            .first()
+            .copied()
+            .unwrap_or(self.pieces.position())
+            .max(self.carrier.write_from.get())
     }
 
     /// Records the position periodically, while the copy continues.
@@ -264,7 +313,9 @@ impl Pump {
     async fn flush(&mut self) -> Result<(), Stop> {
         let (mark, destination) = (self.mark(), &self.carrier.destination);
         match &mut self.journal {
-            Some(journal) if mark.done < self.carrier.source.bytes => journal.last(mark, destination).await?,
+            Some(journal) if mark.done < self.carrier.source.bytes => {
+                journal.last(mark, destination).await?
+            }
             _ => flushed(destination).await?,
         }
         self.is_durable(mark);
@@ -273,8 +324,12 @@ impl Pump {
 
     fn with_hint(&self, failure: Failure) -> Failure {
         match (self.is_resumable(), self.durable.done > 0) {
-            (true, true) => failure.and("the progress is recorded; run the same command again to resume"),
-            (true, false) => failure.and("there is no checkpoint yet: the same command starts over"),
+            (true, true) => {
+                failure.and("the progress is recorded; run the same command again to resume")
+            }
+            (true, false) => {
+                failure.and("there is no checkpoint yet: the same command starts over")
+            }
             (false, _) => failure,
         }
     }
@@ -342,7 +397,11 @@ pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
     }
     if let Some(offload) = &carrier.offload {
         if is_written || offload.carries(&piece.range).await {
-            carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
+            carried.tally.offloaded = if is_written {
+                0
+            } else {
+                piece.range.end - piece.range.start
+            };
             return Ok(carried);
         }
         // The target may still be executing a copy command whose response was lost.
@@ -400,7 +459,10 @@ impl Carrier {
                 reactor::consume_budget(data.len()).await;
                 pieces::runs(data)
             }
-            false => vec![DataRun { range: 0..data.len(), is_zero: false }],
+            false => vec![DataRun {
+                range: 0..data.len(),
+                is_zero: false,
+            }],
         };
         for DataRun { range, is_zero } in runs {
             let start = at + range.start as u64;
@@ -418,12 +480,19 @@ impl Carrier {
 
     async fn clear(&self, range: Range<u64>) -> Result<u64, Failure> {
         let start = range.start;
-        self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
+        self.destination
+            .clear(range)
+            .await
+            .map_err(|error| self.unwritten(start, error))
     }
 
     /// Reads the readable parts of a piece. Reads in steps of the physical block size of most disks, and,
     /// where a step fails, in single logical blocks.
-    async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
+    async fn salvage(
+        &self,
+        range: Range<u64>,
+        unreadable: &mut Vec<Range<u64>>,
+    ) -> Result<Slice, Failure> {
         /// The physical block of most disks.
         const STEP_BYTES: u64 = 4096;
         let block = self.source.block_bytes();
@@ -452,11 +521,17 @@ impl Carrier {
     }
 
     fn unread(&self, at: u64, error: DeviceError) -> Failure {
-        Failure::device(format_args!("cannot read {} at byte {at}", self.source.name), error)
+        Failure::device(
+            format_args!("cannot read {} at byte {at}", self.source.name),
+            error,
+        )
     }
 
     fn unwritten(&self, at: u64, error: DeviceError) -> Failure {
-        Failure::device(format_args!("cannot write {} at byte {at}", self.destination.name), error)
+        Failure::device(
+            format_args!("cannot write {} at byte {at}", self.destination.name),
+            error,
+        )
     }
 }
 
@@ -487,13 +562,22 @@ impl Offload {
             return Ok(None);
         }
         let copy = ExtendedCopy::between(&from, &to).await;
-        let copy = copy.map_err(|error| format!("the data is copied through this host, because {error}"))?;
-        Ok(Some(Offload { copy: RefCell::new(Some(copy)), block_bytes: source.block_bytes() }))
+        let copy =
+            copy.map_err(|error| format!("the data is copied through this host, because {error}"))?;
+        Ok(Some(Offload {
+            copy: RefCell::new(Some(copy)),
+            block_bytes: source.block_bytes(),
+        }))
     }
 
     /// The length copied by one command, in bytes: a power of two.
     pub(crate) fn request_bytes(&self) -> u64 {
-        let most = self.copy.borrow().as_ref().map_or(1, |copy| copy.blocks_max()) * self.block_bytes;
+        let most = self
+            .copy
+            .borrow()
+            .as_ref()
+            .map_or(1, |copy| copy.blocks_max())
+            * self.block_bytes;
         1 << most.min(COMMAND_BYTES_MAX).ilog2()
     }
 
@@ -501,9 +585,16 @@ impl Offload {
     /// for copying again. A failure can be permanent: a target that has only one of the two LUNs reports this
     /// only here.
     pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
-        let Some(copy) = self.copy.borrow().clone() else { return false };
-        let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
-        let Err(error) = copy.copy(first, first, blocks).await else { return true };
+        let Some(copy) = self.copy.borrow().clone() else {
+            return false;
+        };
+        let (first, blocks) = (
+            range.start / self.block_bytes,
+            (range.end - range.start) / self.block_bytes,
+        );
+        let Err(error) = copy.copy(first, first, blocks).await else {
+            return true;
+        };
         if self.copy.take().is_some() {
             tracing::info!("the target does not support internal copies: {error}");
         }
@@ -563,7 +654,9 @@ impl Report {
             offloaded_bytes: account.tally.offloaded,
             cleared_bytes: account.tally.cleared,
             seconds,
-            mb_per_s: (account.tally.written + account.tally.offloaded) as f64 / seconds.max(1e-9) / 1e6,
+            mb_per_s: (account.tally.written + account.tally.offloaded) as f64
+                / seconds.max(1e-9)
+                / 1e6,
             unreadable: account.unreadable.clone(),
             sha256: None,
             verified: false,
@@ -578,7 +671,10 @@ impl Report {
         if self.unreadable.is_empty() {
             return Ok(());
         }
-        let ranges = self.unreadable.iter().map(|range| format!("\n  {}-{}", range.start, range.end - 1));
+        let ranges = self
+            .unreadable
+            .iter()
+            .map(|range| format!("\n  {}-{}", range.start, range.end - 1));
         Err(Failure::failed(format_args!(
             "{} has unreadable data, and zeros were written for the bytes{}",
             self.source,

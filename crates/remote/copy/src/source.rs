@@ -47,7 +47,10 @@ impl Source {
             return Ok(());
         }
         // If the content cannot be read, the copy will report the error.
-        let found = disk_contents::contents(&*self.opened.device).await.ok().flatten();
+        let found = disk_contents::contents(&*self.opened.device)
+            .await
+            .ok()
+            .flatten();
         match found.and_then(|found| found.disk_image()) {
             None => Ok(()),
             Some(image) => Err(Failure::refused(format_args!(
@@ -61,18 +64,33 @@ impl Source {
     /// Uses the whole device as the source.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.length_bytes();
-        Source { opened, name, bytes, tail: None, modified: None }
+        Source {
+            opened,
+            name,
+            bytes,
+            tail: None,
+            modified: None,
+        }
     }
 
     /// Uses the part of a device that ends at byte `end` as the source.
     pub(crate) fn up_to(end: u64, device: Arc<dyn BlockDevice>, name: String) -> Source {
-        Source { opened: Opened::local(device, None), name, bytes: end, tail: None, modified: None }
+        Source {
+            opened: Opened::local(device, None),
+            name,
+            bytes: end,
+            tail: None,
+            modified: None,
+        }
     }
 
     /// The identity that must match for a copy to be resumed; `None` if it is not resumable.
     pub(crate) fn identity(&self) -> Option<String> {
         let identity = self.opened.identity.as_ref()?;
-        let modified = self.modified.map(|time| format!(", changed at {time} ns")).unwrap_or_default();
+        let modified = self
+            .modified
+            .map(|time| format!(", changed at {time} ns"))
+            .unwrap_or_default();
         Some(format!("{identity}, {} bytes{modified}", self.bytes))
     }
 
@@ -96,7 +114,8 @@ impl Source {
         let Some(tail) = self.tail.as_ref().filter(|_| range.end > whole_end) else {
             return bytewise::read(&*self.opened.device, range).await;
         };
-        let blocks = bytewise::read(&*self.opened.device, range.start.min(whole_end)..whole_end).await?;
+        let blocks =
+            bytewise::read(&*self.opened.device, range.start.min(whole_end)..whole_end).await?;
         Ok(Buffer::from(&[&*blocks, &**tail].concat()[..]).share())
     }
 
@@ -133,7 +152,8 @@ impl Source {
 }
 
 fn is_block_device(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
+    path.metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 /// Opens a file as the source. Unlike a device, a file need not have a whole number of blocks.
@@ -143,13 +163,29 @@ fn of_file(path: &Path, name: String) -> Result<Source, Failure> {
     let (bytes, block) = (metadata.len(), u64::from(BlockSize::B512.bytes()));
     let whole = bytes - bytes % block;
     if whole == 0 {
-        return Err(Failure::refused(format!("{name} has {bytes} bytes, less than one block")));
+        return Err(Failure::refused(format!(
+            "{name} has {bytes} bytes, less than one block"
+        )));
     }
-    let options = FileOptions { bytes: Some(whole), read_only: true, ..FileOptions::new(path) };
+    let options = FileOptions {
+        bytes: Some(whole),
+        read_only: true,
+        ..FileOptions::new(path)
+    };
     let opened = location::file(options)?;
-    let tail = (whole < bytes).then(|| tail(path, whole..bytes)).transpose().map_err(refused)?;
-    let modified = Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()));
-    Ok(Source { opened, name, bytes, tail, modified })
+    let tail = (whole < bytes)
+        .then(|| tail(path, whole..bytes))
+        .transpose()
+        .map_err(refused)?;
+    let modified =
+        Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()));
+    Ok(Source {
+        opened,
+        name,
+        bytes,
+        tail,
+        modified,
+    })
 }
 
 fn tail(path: &Path, range: Range<u64>) -> std::io::Result<Slice> {
@@ -179,14 +215,18 @@ impl Digest {
     pub(crate) async fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         const ZEROS: &[u8] = &[0; STEP_BYTES];
         debug_assert!(range.start >= self.at, "no byte is hashed twice");
-        debug_assert!(!self.waiting.contains_key(&range.start), "a piece is hashed once");
+        debug_assert!(
+            !self.waiting.contains_key(&range.start),
+            "a piece is hashed once"
+        );
         self.waiting.insert(range.start, (range.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.at) {
             match data {
                 Some(data) => self.update(&data).await,
                 None => {
                     for zeros in requests(self.at..end, STEP_BYTES as u64) {
-                        self.update(&ZEROS[..(zeros.end - zeros.start) as usize]).await;
+                        self.update(&ZEROS[..(zeros.end - zeros.start) as usize])
+                            .await;
                     }
                 }
             }
@@ -233,8 +273,12 @@ mod tests {
         let long = STEP_BYTES as u64 * 3 + 5;
         let digest = reactor::block_on(Alone::virtual_time(), async {
             let mut digest = Digest::default();
-            digest.add(long..long + 3, Some(Buffer::from(&b"def"[..]).share())).await;
-            digest.add(0..3, Some(Buffer::from(&b"abc"[..]).share())).await;
+            digest
+                .add(long..long + 3, Some(Buffer::from(&b"def"[..]).share()))
+                .await;
+            digest
+                .add(0..3, Some(Buffer::from(&b"abc"[..]).share()))
+                .await;
             digest.add(3..long, None).await;
             digest.hex()
         });

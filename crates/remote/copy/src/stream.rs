@@ -53,7 +53,9 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
     let mut at = range.start;
     std::iter::from_fn(move || {
         let start = at;
-        at = (start - start % request_bytes).saturating_add(request_bytes).min(range.end);
+        at = (start - start % request_bytes)
+            .saturating_add(request_bytes)
+            .min(range.end);
         (start < range.end).then_some(start..at)
     })
 }
@@ -72,7 +74,11 @@ pub enum Output {
 ///
 /// # Errors
 /// The read or write failed; [`FailureKind::Interrupted`] if the transfer was interrupted.
-pub async fn read(part: &DeviceRange<'_>, output: Output, output_name: &str) -> Result<(), Failure> {
+pub async fn read(
+    part: &DeviceRange<'_>,
+    output: Output,
+    output_name: &str,
+) -> Result<(), Failure> {
     let is_file = matches!(output, Output::NewFile(_));
     let mut outlet = Outlet::open(output, output_name.to_owned())?;
     let done = pass_on(part, &mut outlet, is_file).await;
@@ -80,7 +86,11 @@ pub async fn read(part: &DeviceRange<'_>, output: Output, output_name: &str) -> 
         Ok(is_open) => *is_open,
         Err(_) => is_file, // a write to a pipe may wait for the reader forever
     };
-    let finished = if is_open { outlet.finish().await } else { Ok(()) };
+    let finished = if is_open {
+        outlet.finish().await
+    } else {
+        Ok(())
+    };
     done?;
     finished?;
     match is_open && (part.is_interrupted)() {
@@ -94,24 +104,43 @@ type Reading = JoinHandle<Result<Slice, DeviceError>>;
 
 /// Reads pieces concurrently, and puts them into the outlet in order. Returns false if the reader has closed
 /// the pipe.
-async fn pass_on(part: &DeviceRange<'_>, outlet: &mut Outlet, is_file: bool) -> Result<bool, Failure> {
-    let source = Rc::new(Source::up_to(part.range.end, Arc::clone(part.device), part.name.to_owned()));
+async fn pass_on(
+    part: &DeviceRange<'_>,
+    outlet: &mut Outlet,
+    is_file: bool,
+) -> Result<bool, Failure> {
+    let source = Rc::new(Source::up_to(
+        part.range.end,
+        Arc::clone(part.device),
+        part.name.to_owned(),
+    ));
     let block = source.block_bytes();
-    let pieces = if is_file { Pieces::new } else { Pieces::all_data };
+    let pieces = if is_file {
+        Pieces::new
+    } else {
+        Pieces::all_data
+    };
     let mut pieces = pieces(source, part.range.start, REQUEST_BYTES, block);
     let mut outstanding: VecDeque<(Range<u64>, Option<Reading>)> = VecDeque::new();
     loop {
         while outstanding.len() < usize::from(part.depth) && !(part.is_interrupted)() {
-            let Some(Piece { range, is_hole }) = pieces.next().await else { break };
+            let Some(Piece { range, is_hole }) = pieces.next().await else {
+                break;
+            };
             let (request, device) = (range.clone(), Arc::clone(part.device));
             let reading = async move { bytewise::read(&*device, request).await };
             outstanding.push_back((range, (!is_hole).then(|| reactor::spawn(reading))));
         }
-        let Some((range, reading)) = outstanding.pop_front() else { return Ok(true) };
+        let Some((range, reading)) = outstanding.pop_front() else {
+            return Ok(true);
+        };
         let passed = match reading {
             None => Part::Hole(range.end - range.start),
             Some(reading) => Part::Data(reading.await.map_err(|error| {
-                Failure::device(format_args!("cannot read {} at byte {}", part.name, range.start), error)
+                Failure::device(
+                    format_args!("cannot read {} at byte {}", part.name, range.start),
+                    error,
+                )
             })?),
         };
         if !outlet.put(passed).await? {
@@ -140,7 +169,9 @@ pub async fn write(
             Ok(Some(data)) => data,
             Ok(None) => break,
             Err(error) => {
-                result = Err(Failure::failed(format_args!("cannot read {input_name}: {error}")));
+                result = Err(Failure::failed(format_args!(
+                    "cannot read {input_name}: {error}"
+                )));
                 break;
             }
         };
@@ -153,10 +184,15 @@ pub async fn write(
         let (device, name) = (Arc::clone(part.device), part.name.to_owned());
         queue.start(async move {
             let written = bytewise::write(&*device, at, data).await;
-            written.map_err(|error| Failure::device(format_args!("cannot write {name} at byte {at}"), error))
+            written.map_err(|error| {
+                Failure::device(format_args!("cannot write {name} at byte {at}"), error)
+            })
         });
         end += length;
-        debug_assert!(end <= part.range.end, "the input does not go beyond its part");
+        debug_assert!(
+            end <= part.range.end,
+            "the input does not go beyond its part"
+        );
         if queue.is_full()
             && let Some(written) = queue.next().await
         {
@@ -183,8 +219,9 @@ impl Output {
             (Output::Pipe(pipe), Part::Data(data)) => pipe.write_all(data),
             (Output::NewFile(file), Part::Data(data)) => {
                 let runs = pieces::runs(data).into_iter().filter(|run| !run.is_zero);
-                runs.map(|run| run.range)
-                    .try_for_each(|run| file.write_all_at(&data[run.clone()], at + run.start as u64))
+                runs.map(|run| run.range).try_for_each(|run| {
+                    file.write_all_at(&data[run.clone()], at + run.start as u64)
+                })
             }
             (Output::Pipe(pipe), Part::Hole(bytes)) => {
                 io::copy(&mut io::repeat(0).take(*bytes), pipe).map(drop)
@@ -240,8 +277,16 @@ impl Outlet {
             }
             let _ = done.send(output.end(at)); // fails only if the command has already failed
         };
-        thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
-        Ok(Outlet { data: Some(data), written, waiting: 0, name })
+        thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(write)
+            .map_err(Failure::failed)?;
+        Ok(Outlet {
+            data: Some(data),
+            written,
+            waiting: 0,
+            name,
+        })
     }
 
     /// Queues more data. Returns false once the reader has closed the pipe.
@@ -285,7 +330,11 @@ struct Inlet {
 impl Inlet {
     /// Opens the input for `range`. One byte beyond it is read unless the range `is_exact`: such a byte is an
     /// error.
-    fn open(mut input: Box<dyn Read + Send>, range: Range<u64>, is_exact: bool) -> Result<Inlet, Failure> {
+    fn open(
+        mut input: Box<dyn Read + Send>,
+        range: Range<u64>,
+        is_exact: bool,
+    ) -> Result<Inlet, Failure> {
         let (sender, data) = mailbox();
         let (allow, allowed) = mpsc::channel();
         let read = move || {
@@ -303,7 +352,10 @@ impl Inlet {
                 }
             }
         };
-        thread::Builder::new().name("input".to_owned()).spawn(read).map_err(Failure::failed)?;
+        thread::Builder::new()
+            .name("input".to_owned())
+            .spawn(read)
+            .map_err(Failure::failed)?;
         for _ in 0..WAITING_MAX {
             let _ = allow.send(()); // fails only if the thread has ended, and then there is nothing to read
         }
@@ -360,9 +412,18 @@ mod tests {
     }
 
     /// Reads the range into a new file.
-    fn read_to_file(range: Range<u64>, is_interrupted: &dyn Fn() -> bool) -> (Result<(), Failure>, File) {
+    fn read_to_file(
+        range: Range<u64>,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> (Result<(), Failure>, File) {
         let (device, file) = (device(), tempfile::tempfile().expect("a temporary file"));
-        let part = DeviceRange { device: &device, name: "disk", range, depth: 1, is_interrupted };
+        let part = DeviceRange {
+            device: &device,
+            name: "disk",
+            range,
+            depth: 1,
+            is_interrupted,
+        };
         let output = Output::NewFile(file.try_clone().expect("a file"));
         (remote::run(read(&part, output, "file")), file)
     }
@@ -379,7 +440,11 @@ mod tests {
         assert!(found == expected[range.start as usize..range.end as usize]);
         let metadata = file.metadata().expect("a file");
         assert_eq!(metadata.len(), range.end - range.start);
-        assert!(metadata.blocks() * 512 <= 2 * MIB, "{} blocks", metadata.blocks());
+        assert!(
+            metadata.blocks() * 512 <= 2 * MIB,
+            "{} blocks",
+            metadata.blocks()
+        );
     }
 
     #[test]
@@ -387,7 +452,10 @@ mod tests {
         let looks = Cell::new(0);
         let is_interrupted = || looks.replace(looks.get() + 1) >= 2;
         let (done, file) = read_to_file(0..8 * MIB, &is_interrupted);
-        assert_eq!(done.expect_err("interrupted").kind(), FailureKind::Interrupted);
+        assert_eq!(
+            done.expect_err("interrupted").kind(),
+            FailureKind::Interrupted
+        );
         // The file contains the first hole, and the first MiB of the zeros after it.
         assert_eq!(file.metadata().expect("a file").len(), 2 * MIB);
     }
@@ -406,15 +474,21 @@ mod tests {
         };
         remote::run(read(&part, output, "pipe")).unwrap_or_else(|failure| panic!("{failure}"));
         let found = fs::read(&path).expect("a file");
-        assert_eq!((found.len() as u64, found[5 << 20], found[6 << 20]), (8 * MIB, 7, 0));
+        assert_eq!(
+            (found.len() as u64, found[5 << 20], found[6 << 20]),
+            (8 * MIB, 7, 0)
+        );
         assert!(path.metadata().expect("a file").blocks() * 512 >= 8 * MIB);
     }
 
     #[test]
     fn requests_are_cut_at_multiples_of_their_length() {
         let cut: Vec<_> = requests(1000..2 * REQUEST_BYTES + 7, REQUEST_BYTES).collect();
-        let expected =
-            [1000..REQUEST_BYTES, REQUEST_BYTES..2 * REQUEST_BYTES, 2 * REQUEST_BYTES..2 * REQUEST_BYTES + 7];
+        let expected = [
+            1000..REQUEST_BYTES,
+            REQUEST_BYTES..2 * REQUEST_BYTES,
+            2 * REQUEST_BYTES..2 * REQUEST_BYTES + 7,
+        ];
         assert_eq!(cut, expected);
         assert_eq!(requests(5..5, 512).count(), 0);
         assert_eq!(requests(u64::MAX - 3..u64::MAX, 512).count(), 1);

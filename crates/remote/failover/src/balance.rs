@@ -65,7 +65,11 @@ impl Estimate {
         self.outstanding += cost;
         self.data += bytes;
         debug_assert!(self.data <= self.outstanding);
-        Begun { at: now, cost, queue: self.outstanding }
+        Begun {
+            at: now,
+            cost,
+            queue: self.outstanding,
+        }
     }
 
     /// Counts a reply. Returns the time since the request.
@@ -75,7 +79,10 @@ impl Estimate {
         self.waiting_since = self.waiting_since.map(|_| now);
         let service_time = now.saturating_duration_since(begun.at);
         let elapsed = service_time.as_secs_f64();
-        if self.window.is_none_or(|since| now.saturating_duration_since(since) > WINDOW) {
+        if self
+            .window
+            .is_none_or(|since| now.saturating_duration_since(since) > WINDOW)
+        {
             self.shortest = [None, self.shortest[0]];
             self.window = Some(now);
         }
@@ -89,7 +96,10 @@ impl Estimate {
 
     /// Removes a request that will get no reply.
     pub fn give_up(&mut self, begun: Begun) {
-        debug_assert!(self.outstanding >= begun.cost, "a request ends once, on the channel that it began on");
+        debug_assert!(
+            self.outstanding >= begun.cost,
+            "a request ends once, on the channel that it began on"
+        );
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
         self.data = self.data.saturating_sub(begun.cost - REQUEST_BYTES);
         debug_assert!(
@@ -118,14 +128,20 @@ impl Estimate {
             self.outstanding > 0,
             "a channel waits while requests are outstanding"
         );
-        let silence =
-            self.waiting_since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+        let silence = self.waiting_since.map_or(0.0, |since| {
+            now.saturating_duration_since(since).as_secs_f64()
+        });
         (silence - self.latency() - self.outstanding as f64 * self.per_byte).max(0.0)
     }
 
     /// The shortest reply time, in seconds; 0 before the first.
     pub fn latency(&self) -> f64 {
-        self.shortest.iter().flatten().copied().reduce(f64::min).unwrap_or(0.0)
+        self.shortest
+            .iter()
+            .flatten()
+            .copied()
+            .reduce(f64::min)
+            .unwrap_or(0.0)
     }
 
     /// Bytes per second of a saturated channel; `None` while it has not been saturated.
@@ -156,7 +172,9 @@ pub fn choose<'a>(
             && estimate.expected(now, bytes) <= limit
     };
     let together = channels.filter(|(_, estimate)| is_together(estimate));
-    together.max_by_key(|(_, estimate)| estimate.outstanding).map_or(Some(first), |(number, _)| Some(number))
+    together
+        .max_by_key(|(_, estimate)| estimate.outstanding)
+        .map_or(Some(first), |(number, _)| Some(number))
 }
 
 fn earliest<'a>(
@@ -169,7 +187,11 @@ fn earliest<'a>(
     let first = keyed.min_by(|((one, queue), _), ((other, others), _)| {
         // Times that differ by less than scheduling noise count as equal.
         let close = (one - other).abs() <= 20e-6 + 0.05 * one.min(*other);
-        if close { queue.cmp(others) } else { one.total_cmp(other) }
+        if close {
+            queue.cmp(others)
+        } else {
+            one.total_cmp(other)
+        }
     });
     first.map(|(_, number)| number)
 }
@@ -192,7 +214,10 @@ pub struct Backoff {
 impl Backoff {
     /// Creates a back-off with this random seed.
     pub fn new(seed: u64) -> Backoff {
-        Backoff { longest: FIRST, random: Random::new(seed) }
+        Backoff {
+            longest: FIRST,
+            random: Random::new(seed),
+        }
     }
 
     /// Resets the delay after a successful connection, for the next loss.
@@ -204,7 +229,10 @@ impl Backoff {
     pub fn delay(&mut self) -> Duration {
         let longest = self.longest;
         self.longest = (longest * 2).min(LONGEST);
-        debug_assert!(longest >= FIRST && self.longest >= longest, "pauses only grow until they are reset");
+        debug_assert!(
+            longest >= FIRST && self.longest >= longest,
+            "pauses only grow until they are reset"
+        );
         let half = longest / 2;
         half + half.mul_f64(self.random.fraction())
     }
@@ -230,17 +258,25 @@ mod tests {
     fn run(rates: &[f64], latency: f64, bytes: u64, depth: usize, seconds: f64) -> Vec<u64> {
         let start = Instant::now();
         let at = |time: f64| start + Duration::from_secs_f64(time);
-        let mut models: Vec<Model> =
-            rates.iter().map(|rate| Model { rate: *rate, latency, free_at: 0.0, answered: 0 }).collect();
+        let mut models: Vec<Model> = rates
+            .iter()
+            .map(|rate| Model {
+                rate: *rate,
+                latency,
+                free_at: 0.0,
+                answered: 0,
+            })
+            .collect();
         let mut estimates = vec![Estimate::default(); rates.len()];
         let mut outstanding: Vec<(f64, usize, Begun)> = Vec::new();
         let mut now = 0.0;
         while now < seconds {
             while outstanding.len() < depth {
-                let chosen =
-                    choose(estimates.iter().enumerate(), at(now), bytes).expect("there are channels");
+                let chosen = choose(estimates.iter().enumerate(), at(now), bytes)
+                    .expect("there are channels");
                 let (model, begun) = (&mut models[chosen], estimates[chosen].begin(at(now), bytes));
-                model.free_at = model.free_at.max(now) + (bytes + REQUEST_BYTES) as f64 / model.rate;
+                model.free_at =
+                    model.free_at.max(now) + (bytes + REQUEST_BYTES) as f64 / model.rate;
                 outstanding.push((model.free_at + model.latency, chosen, begun));
             }
             let first = (0..outstanding.len())
@@ -305,11 +341,14 @@ mod tests {
         let chosen = |bytes: u64, depth: usize| {
             let mut estimates = vec![Estimate::default(); 2];
             for _ in 0..depth {
-                let channel = choose(estimates.iter().enumerate(), now, bytes).expect("there are channels");
+                let channel =
+                    choose(estimates.iter().enumerate(), now, bytes).expect("there are channels");
                 estimates[channel].begin(now, bytes);
             }
-            let mut shares: Vec<u64> =
-                estimates.iter().map(|estimate| estimate.outstanding / (bytes + REQUEST_BYTES)).collect();
+            let mut shares: Vec<u64> = estimates
+                .iter()
+                .map(|estimate| estimate.outstanding / (bytes + REQUEST_BYTES))
+                .collect();
             shares.sort_unstable();
             shares
         };
@@ -360,9 +399,15 @@ mod tests {
                 }
             }
         }
-        assert!(given <= 2, "{given} requests are given to a channel that answers nothing");
+        assert!(
+            given <= 2,
+            "{given} requests are given to a channel that answers nothing"
+        );
         // Channel 1 is still used if it is the only one.
-        assert_eq!(choose(channels.iter().enumerate().skip(1), at(300_000), 512), Some(1));
+        assert_eq!(
+            choose(channels.iter().enumerate().skip(1), at(300_000), 512),
+            Some(1)
+        );
     }
 
     #[test]

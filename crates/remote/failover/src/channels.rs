@@ -30,7 +30,9 @@ use crate::journal_file::{Content, JournalFile, JournalFileError, Owner, ReplayR
 use crate::session::{
     FailedOf, Flushes, InUse, Pace, ReplyOf, RequestOf, Settings, Shared, Slot, State, Turns,
 };
-use crate::transport::{ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport};
+use crate::transport::{
+    ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport,
+};
 
 /// The channels to one device. They live on the thread that created them.
 pub struct Channels<T: Transport>(Rc<Shared<T>>);
@@ -40,7 +42,12 @@ const RESERVE_BYTES_MAX: usize = 64 << 20;
 
 impl<T: Transport> Channels<T> {
     /// Creates channels. The first one uses this connection over this path; the connection's number is 0.
-    pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
+    pub fn new(
+        transport: T,
+        settings: Settings,
+        first: Connected<T::Link>,
+        path: usize,
+    ) -> Channels<T> {
         let slot = |number: usize| Slot {
             in_use: None,
             estimate: Estimate::default(),
@@ -90,7 +97,11 @@ impl<T: Transport> Channels<T> {
             is_behind: Cell::new(false),
             has_lost_before: Cell::new(false),
         });
-        let first = InUse { link: first.link, number: 0, fences: first.fences };
+        let first = InUse {
+            link: first.link,
+            number: 0,
+            fences: first.fences,
+        };
         shared.publish(0, path, first.clone());
         let mut first = Some(first);
         for slot in 0..shared.settings.channels.max(1) {
@@ -144,7 +155,10 @@ impl<T: Transport> Channels<T> {
         owner: &Owner,
         device: &dyn BlockDevice,
     ) -> Result<(), JournalFileError> {
-        let server = || Server { start: self.0.start.get(), connections: self.0.connections.get() };
+        let server = || Server {
+            start: self.0.start.get(),
+            connections: self.0.connections.get(),
+        };
         let mut file = JournalFile::recovered(path, rule, capacity, owner, device, &server).await?;
         let _ = file.set_start(self.0.start.get()); // a failure fails the next change
         if file.has_dropped_unreported() {
@@ -173,7 +187,9 @@ impl<T: Transport> Channels<T> {
             self.0.state.borrow_mut().waiters.push(cx.waker().clone());
             Poll::Pending
         });
-        reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
+        reactor::timeout(self.0.settings.timeout, certain)
+            .await
+            .is_ok()
     }
 
     /// Starts a change that must be durable when it ends, for a server without durable changes.
@@ -188,12 +204,21 @@ impl<T: Transport> Channels<T> {
     /// The server's error, a timeout, or [`Failed::WritesLost`].
     pub async fn end_stable_write(&self, write: StableWrite) -> Result<(), FailedOf<T>> {
         self.0.unreported_flush().await?;
-        if self.0.ledger.borrow().has_lost_since(write) { Err(Failed::WritesLost) } else { Ok(()) }
+        if self.0.ledger.borrow().has_lost_since(write) {
+            Err(Failed::WritesLost)
+        } else {
+            Ok(())
+        }
     }
 
     /// Like [`Channels::leave`], but first flushes to empty the journal file, if there is one.
     pub async fn close(&self) {
-        let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
+        let is_kept = self
+            .0
+            .file
+            .borrow()
+            .as_ref()
+            .is_some_and(|file| !file.is_empty());
         if is_kept {
             let _ = self.0.unreported_flush().await; // if it fails, the file keeps its content
         }
@@ -203,18 +228,26 @@ impl<T: Transport> Channels<T> {
     /// Closes all channels once their requests are answered.
     pub fn leave(&self) {
         let mut state = self.0.state.borrow_mut();
-        let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
+        let (tasks, slots) = (
+            std::mem::take(&mut state.tasks),
+            std::mem::take(&mut state.slots),
+        );
         drop(state);
         tasks.into_iter().for_each(JoinHandle::abort);
         self.0.flushes.leave();
-        slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
+        slots
+            .into_iter()
+            .filter_map(|slot| slot.in_use)
+            .for_each(|in_use| in_use.link.leave());
     }
 
     /// The live connections, each with the number of its channel.
     pub fn links(&self) -> Vec<(usize, Rc<T::Link>)> {
         let state = self.0.state.borrow();
         let slots = state.slots.iter().enumerate();
-        slots.filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link)))).collect()
+        slots
+            .filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link))))
+            .collect()
     }
 
     /// The status of the channels.
@@ -239,7 +272,10 @@ impl<T: Transport> Channels<T> {
             longest_stall: state.longest_stall,
             replays: state.replays,
             journal_bytes: self.0.journal.borrow().bytes(),
-            fences: state.slots.iter().any(|slot| slot.in_use.as_ref().is_some_and(|in_use| in_use.fences)),
+            fences: state
+                .slots
+                .iter()
+                .any(|slot| slot.in_use.as_ref().is_some_and(|in_use| in_use.fences)),
         }
     }
 }
@@ -262,7 +298,10 @@ const ENDED_MAX: usize = 64;
 impl<T: Transport> State<T> {
     /// Records that no request of this lost connection can still reach the medium. Returns its claims.
     fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
-        debug_assert!(number < self.next_number, "only a connection that was made is fenced");
+        debug_assert!(
+            number < self.next_number,
+            "only a connection that was made is fenced"
+        );
         debug_assert!(
             !self.quarantined.contains(&number) || self.unfenced.contains_key(&number),
             "only an unfenced connection is in quarantine"
@@ -284,7 +323,11 @@ impl<L: Link> Drop for Unused<L> {
 
 impl<T: Transport> Shared<T> {
     /// Connects a channel, retrying until it succeeds. Tries its preferred path first.
-    async fn connected(self: &Rc<Self>, slot: usize, backoff: &mut Backoff) -> (InUse<T::Link>, usize) {
+    async fn connected(
+        self: &Rc<Self>,
+        slot: usize,
+        backoff: &mut Backoff,
+    ) -> (InUse<T::Link>, usize) {
         let paths = self.settings.paths.max(1);
         loop {
             for path in (0..paths).map(|step| (slot + step) % paths) {
@@ -292,7 +335,9 @@ impl<T: Transport> Shared<T> {
                     Ok(in_use) => return (in_use, path),
                     Err(why) => {
                         let mut state = self.state.borrow_mut();
-                        let Some(slot) = state.slots.get_mut(slot) else { break };
+                        let Some(slot) = state.slots.get_mut(slot) else {
+                            break;
+                        };
                         let path = self.transport.path_name(path);
                         let is_news = slot.last_error.as_ref() != Some(&why);
                         if is_news {
@@ -319,17 +364,35 @@ impl<T: Transport> Shared<T> {
             let mut state = self.state.borrow_mut();
             state.next_number += 1;
             // Those whose claims block other requests come first.
-            let (with, without): (Vec<_>, Vec<_>) =
-                state.unfenced.iter().partition(|(_, claims)| !claims.is_empty());
-            let ended = with.into_iter().chain(without).map(|(number, _)| *number).take(ENDED_MAX);
+            let (with, without): (Vec<_>, Vec<_>) = state
+                .unfenced
+                .iter()
+                .partition(|(_, claims)| !claims.is_empty());
+            let ended = with
+                .into_iter()
+                .chain(without)
+                .map(|(number, _)| *number)
+                .take(ENDED_MAX);
             let ended: Vec<u64> = ended.collect();
             (state.next_number - 1, ended)
         };
         debug_assert!(ended.len() <= ENDED_MAX && !ended.contains(&number));
-        let name = Name { session: self.settings.session, number };
+        let name = Name {
+            session: self.settings.session,
+            number,
+        };
         let connected = self.transport.connect(path, name, &ended).await?;
-        let Connected { link, fences, not_ended, start } = connected;
-        let in_use = InUse { link, number, fences };
+        let Connected {
+            link,
+            fences,
+            not_ended,
+            start,
+        } = connected;
+        let in_use = InUse {
+            link,
+            number,
+            fences,
+        };
         let mut unused = Unused(Some(Rc::clone(&in_use.link)));
         debug_assert!(
             not_ended.iter().all(|lost| ended.contains(lost)),
@@ -356,7 +419,9 @@ impl<T: Transport> Shared<T> {
         if losses.doubts() != doubts {
             // The reported generation may be that of a lost cache, so it proves neither a loss nor the
             // absence of one.
-            return Err("the server may have lost its cache since this connection was opened".to_owned());
+            return Err(
+                "the server may have lost its cache since this connection was opened".to_owned(),
+            );
         }
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
@@ -364,12 +429,16 @@ impl<T: Transport> Shared<T> {
             // From now on, the other connections may read data without acknowledged changes.
             losses.doubt();
             // A disk that loses writes repeatedly must not close all connections each time.
-            let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
+            let lately = self
+                .parted
+                .get()
+                .is_some_and(|at| reactor::now() < at + PARTED);
             if !lately {
                 self.part_from_all();
             }
             return Err(
-                "the server has lost writes, and earlier connections must be terminated first".to_owned()
+                "the server has lost writes, and earlier connections must be terminated first"
+                    .to_owned(),
             );
         }
         let replayed = match has_changed {
@@ -394,10 +463,15 @@ impl<T: Transport> Shared<T> {
                 losses.doubt(); // handshakes that began before may still report the lost cache: they are not believed
             }
             losses.resolve(losses.doubts()); // no other handshake can have raised one in the meantime
-            self.is_behind.set(self.is_behind.get() || replayed == Replayed::InPart);
+            self.is_behind
+                .set(self.is_behind.get() || replayed == Replayed::InPart);
             if !self.is_behind.get() {
                 // The server has the journal file's whole content. A failure fails the next change.
-                let _ = self.file.borrow_mut().as_mut().map(|file| file.set_start(self.start.get()));
+                let _ = self
+                    .file
+                    .borrow_mut()
+                    .as_mut()
+                    .map(|file| file.set_start(self.start.get()));
             }
             drop(turn);
             return Ok(in_use);
@@ -419,8 +493,13 @@ impl<T: Transport> Shared<T> {
         }
         // Concurrently: idle connections may have been dropped by the network, and each takes a whole
         // timeout.
-        let live: Vec<InUse<T::Link>> =
-            self.state.borrow().slots.iter().filter_map(|slot| slot.live().cloned()).collect();
+        let live: Vec<InUse<T::Link>> = self
+            .state
+            .borrow()
+            .slots
+            .iter()
+            .filter_map(|slot| slot.live().cloned())
+            .collect();
         let deadline = reactor::now() + self.settings.timeout;
         let mut probes: Vec<_> = live
             .into_iter()
@@ -444,7 +523,11 @@ impl<T: Transport> Shared<T> {
                 }
                 Poll::Pending => true,
             });
-            if is_one || probes.is_empty() { Poll::Ready(is_one) } else { Poll::Pending }
+            if is_one || probes.is_empty() {
+                Poll::Ready(is_one)
+            } else {
+                Poll::Pending
+            }
         })
         .await
     }
@@ -453,7 +536,13 @@ impl<T: Transport> Shared<T> {
     fn live(&self) -> Vec<InUse<T::Link>> {
         let state = self.state.borrow();
         let leaving = state.leaving.iter().filter(|away| !away.link.is_lost());
-        state.slots.iter().filter_map(Slot::live).chain(leaving).cloned().collect()
+        state
+            .slots
+            .iter()
+            .filter_map(Slot::live)
+            .chain(leaving)
+            .cloned()
+            .collect()
     }
 
     /// Closes all connections before a replay: a server that has lost writes without a restart still executes
@@ -461,22 +550,40 @@ impl<T: Transport> Shared<T> {
     fn part_from_all(&self) {
         self.parted.set(Some(reactor::now()));
         let live = self.live();
-        self.state.borrow_mut().replay_after.extend(live.iter().map(|in_use| in_use.number));
+        self.state
+            .borrow_mut()
+            .replay_after
+            .extend(live.iter().map(|in_use| in_use.number));
         live.iter().for_each(|in_use| in_use.link.reset());
     }
 
     /// Retires a lost connection: the claims of its changes are kept until none of the changes can be
     /// executed.
     fn retire(self: &Rc<Self>, lost: InUse<T::Link>, loss: &Loss) {
-        let InUse { link, number, fences } = lost;
-        let is_used = |slot: &Slot<T::Link>| slot.in_use.as_ref().is_some_and(|used| used.number == number);
-        debug_assert!(!self.state.borrow().slots.iter().any(is_used), "no channel uses a retired connection");
+        let InUse {
+            link,
+            number,
+            fences,
+        } = lost;
+        let is_used = |slot: &Slot<T::Link>| {
+            slot.in_use
+                .as_ref()
+                .is_some_and(|used| used.number == number)
+        };
+        debug_assert!(
+            !self.state.borrow().slots.iter().any(is_used),
+            "no channel uses a retired connection"
+        );
         self.record_loss(); // the link may have counted one
         match (fences, loss) {
             (true, _) => {
                 link.reset();
                 // The connection is named even without claims, because the server may still consider it open.
-                let earlier = self.state.borrow_mut().unfenced.insert(number, link.take_unanswered());
+                let earlier = self
+                    .state
+                    .borrow_mut()
+                    .unfenced
+                    .insert(number, link.take_unanswered());
                 debug_assert!(earlier.is_none(), "a connection is retired once");
             }
             (false, Loss::Ended(_)) => {
@@ -514,7 +621,9 @@ impl<T: Transport> Shared<T> {
                 drop(settled);
             }));
         }
-        let is_awaited = not_ended.iter().any(|number| self.state.borrow().replay_after.contains(number));
+        let is_awaited = not_ended
+            .iter()
+            .any(|number| self.state.borrow().replay_after.contains(number));
         if is_awaited {
             reactor::sleep(quarantine).await;
         }
@@ -533,7 +642,11 @@ impl<T: Transport> Shared<T> {
     fn has_claims_of(&self, number: u64) -> bool {
         let state = self.state.borrow();
         let has_ended = state.slots.is_empty(); // `leave` has taken them
-        !has_ended && state.unfenced.get(&number).is_some_and(|claims| !claims.is_empty())
+        !has_ended
+            && state
+                .unfenced
+                .get(&number)
+                .is_some_and(|claims| !claims.is_empty())
     }
 
     /// Keeps claims until the quarantine is over.
@@ -565,7 +678,9 @@ impl<T: Transport> Shared<T> {
             match reactor::timeout(RETURN, in_use.link.lost()).await {
                 Ok(loss) => return (in_use, loss),
                 Err(_) => {
-                    let Ok(back) = self.connect(own).await else { continue };
+                    let Ok(back) = self.connect(own).await else {
+                        continue;
+                    };
                     let away = std::mem::replace(&mut in_use, back);
                     path = own;
                     self.publish(slot, path, in_use.clone());
@@ -578,7 +693,11 @@ impl<T: Transport> Shared<T> {
                     let shared = Rc::clone(self);
                     drop(reactor::spawn(async move {
                         let (loss, number) = (away.link.lost().await, away.number);
-                        shared.state.borrow_mut().leaving.retain(|other| other.number != number);
+                        shared
+                            .state
+                            .borrow_mut()
+                            .leaving
+                            .retain(|other| other.number != number);
                         shared.retire(away, &loss);
                         shared.fence(own, number).await;
                     }));
@@ -589,12 +708,21 @@ impl<T: Transport> Shared<T> {
 }
 
 /// The task of a channel.
-pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, first: Option<InUse<T::Link>>) {
+pub(crate) async fn attend<T: Transport>(
+    shared: Rc<Shared<T>>,
+    slot: usize,
+    first: Option<InUse<T::Link>>,
+) {
     let mut backoff =
         Backoff::new(shared.settings.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut connected = match first {
         Some(first) => {
-            let path = shared.state.borrow().slots.first().map_or(0, |slot| slot.path);
+            let path = shared
+                .state
+                .borrow()
+                .slots
+                .first()
+                .map_or(0, |slot| slot.path);
             Some((first, path))
         }
         None => None,
@@ -617,7 +745,11 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
                 slot.longest_outage = slot.longest_outage.max(outage);
             }
             let path = shared.transport.path_name(path);
-            tracing::info!(path, outage_ms = outage.as_millis() as u64, "a channel has reconnected");
+            tracing::info!(
+                path,
+                outage_ms = outage.as_millis() as u64,
+                "a channel has reconnected"
+            );
         }
         let connected_at = reactor::now();
         let (lost, loss) = shared.watch(slot, in_use, path).await;
@@ -628,9 +760,15 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
         since = Some(reactor::now());
         let path = {
             let mut state = shared.state.borrow_mut();
-            let Some(slot) = state.slots.get_mut(slot) else { return };
+            let Some(slot) = state.slots.get_mut(slot) else {
+                return;
+            };
             let used = slot.in_use.as_ref().map(|in_use| in_use.number);
-            debug_assert_eq!(used, Some(lost.number), "a channel loses the connection that it uses");
+            debug_assert_eq!(
+                used,
+                Some(lost.number),
+                "a channel loses the connection that it uses"
+            );
             slot.in_use = None;
             slot.estimate = Estimate::default();
             slot.last_error = Some(loss.to_string());
@@ -724,27 +862,50 @@ pub(crate) enum Replayed {
 impl<T: Transport> Shared<T> {
     /// Processes the journal before anything else is sent over this connection. `None` if the connection was
     /// lost.
-    pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
-        debug_assert!(self.state.borrow().has_changed, "without a change there is nothing to replay");
+    pub(crate) async fn replay(
+        self: &Rc<Self>,
+        link: &Rc<T::Link>,
+        evidence: Evidence,
+    ) -> Option<Replayed> {
+        debug_assert!(
+            self.state.borrow().has_changed,
+            "without a change there is nothing to replay"
+        );
         if self.ledger.borrow_mut().note_loss() {
             self.record_loss();
-            tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
+            tracing::warn!(
+                "the server may have been restarted, and acknowledged writes may be lost"
+            );
         }
         // Their later replies would come from the old instance of the server.
-        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|away| away.link.reset());
+        std::mem::take(&mut self.state.borrow_mut().leaving)
+            .iter()
+            .for_each(|away| away.link.reset());
         let changes: Vec<Change<T>> = {
             let journal = self.journal.borrow();
-            journal.changes().map(|(range, change)| (range, change.clone())).collect()
+            journal
+                .changes()
+                .map(|(range, change)| (range, change.clone()))
+                .collect()
         };
         if changes.is_empty() {
             return Some(Replayed::Whole);
         }
         let all = changes.len();
         let Compared { again, missing } = match (self.settings.writers, evidence) {
-            (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => Compared { again: changes, missing: 0 },
+            (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => Compared {
+                again: changes,
+                missing: 0,
+            },
             (Writers::Several, Evidence::Loss) => {
-                let missing = changes.iter().filter(|change| promises_content::<T>(change)).count();
-                Compared { again: Vec::new(), missing }
+                let missing = changes
+                    .iter()
+                    .filter(|change| promises_content::<T>(change))
+                    .count();
+                Compared {
+                    again: Vec::new(),
+                    missing,
+                }
             }
             (_, Evidence::Kept | Evidence::None) => self.compare(link, changes).await?,
         };
@@ -758,21 +919,38 @@ impl<T: Transport> Shared<T> {
         }
         if again.is_empty() {
             tracing::info!(changes = all, missing, "the journal was not replayed");
-            return Some(if missing > 0 { Replayed::InPart } else { Replayed::Whole });
+            return Some(if missing > 0 {
+                Replayed::InPart
+            } else {
+                Replayed::Whole
+            });
         }
         let refused = self.write_again(link, &again).await?;
-        Some(if missing > 0 || refused > 0 { Replayed::InPart } else { Replayed::Whole })
+        Some(if missing > 0 || refused > 0 {
+            Replayed::InPart
+        } else {
+            Replayed::Whole
+        })
     }
 
     /// Replays the changes. Returns how many of them the server rejected.
-    async fn write_again(self: &Rc<Self>, link: &Rc<T::Link>, changes: &[Change<T>]) -> Option<usize> {
+    async fn write_again(
+        self: &Rc<Self>,
+        link: &Rc<T::Link>,
+        changes: &[Change<T>],
+    ) -> Option<usize> {
         let mut refused = 0;
         for some in changes.chunks(AT_ONCE) {
             let deadline = reactor::now() + self.settings.timeout; // for each request, not for the whole replay
             let mut sent = Vec::with_capacity(some.len());
             for (range, change) in some {
                 let claim = self.claims.claim(range.clone());
-                sent.push(reactor::spawn(link.exchange(change, Some(claim), deadline, None)));
+                sent.push(reactor::spawn(link.exchange(
+                    change,
+                    Some(claim),
+                    deadline,
+                    None,
+                )));
             }
             for answer in sent {
                 match answer.await {
@@ -785,7 +963,10 @@ impl<T: Transport> Shared<T> {
         if refused > 0 {
             self.count_loss();
         }
-        let bytes: usize = changes.iter().map(|(_, change)| change.memory_bytes()).sum();
+        let bytes: usize = changes
+            .iter()
+            .map(|(_, change)| change.memory_bytes())
+            .sum();
         tracing::info!(
             changes = changes.len(),
             bytes,
@@ -797,22 +978,38 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Reads the blocks of these changes from the server. `None` if the connection was lost.
-    async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
-        let mut compared = Compared { again: Vec::new(), missing: 0 };
+    async fn compare(
+        self: &Rc<Self>,
+        link: &Rc<T::Link>,
+        changes: Vec<Change<T>>,
+    ) -> Option<Compared<T>> {
+        let mut compared = Compared {
+            again: Vec::new(),
+            missing: 0,
+        };
         let others_write = self.settings.writers == Writers::Several;
-        let parts = changes.into_iter().filter(promises_content::<T>).flat_map(|(range, change)| {
-            let parts = self.claims.cut(&range).into_iter();
-            parts.map(move |(part, is_claimed)| {
-                debug_assert!(range.start <= part.start && part.end <= range.end);
-                let is_whole = part == range;
-                let change = if is_whole { change.clone() } else { change.part(part.clone()) };
-                (part, change, is_claimed)
-            })
-        });
+        let parts =
+            changes
+                .into_iter()
+                .filter(promises_content::<T>)
+                .flat_map(|(range, change)| {
+                    let parts = self.claims.cut(&range).into_iter();
+                    parts.map(move |(part, is_claimed)| {
+                        debug_assert!(range.start <= part.start && part.end <= range.end);
+                        let is_whole = part == range;
+                        let change = if is_whole {
+                            change.clone()
+                        } else {
+                            change.part(part.clone())
+                        };
+                        (part, change, is_claimed)
+                    })
+                });
         let mut parts = parts.peekable();
         while parts.peek().is_some() {
             let ask = |(range, change, is_claimed): (Range<u64>, RequestOf<T>, bool)| {
-                let asked = Rc::clone(self).is_there(Rc::clone(link), range.clone(), change.clone());
+                let asked =
+                    Rc::clone(self).is_there(Rc::clone(link), range.clone(), change.clone());
                 (range, change, is_claimed, reactor::spawn(asked))
             };
             let asked: Vec<_> = parts.by_ref().take(AT_ONCE).map(ask).collect();
@@ -846,7 +1043,10 @@ impl<T: Transport> Shared<T> {
             let piece = at..range.end.min(at + longest);
             at = piece.end;
             let deadline = reactor::now() + self.settings.timeout;
-            match link.exchange(&self.transport.read(piece.clone()), None, deadline, None).await {
+            match link
+                .exchange(&self.transport.read(piece.clone()), None, deadline, None)
+                .await
+            {
                 Ok(reply) if T::Link::shows(&change.part(piece), &reply) => {}
                 Ok(_) | Err(Failed::Server(_)) => return Some(false),
                 Err(_) => return None,

@@ -61,10 +61,21 @@ impl Claims {
         debug_assert!(range.start <= range.end, "a claim ends after its start");
         let number = self.0.next.replace(self.0.next.get() + 1);
         let mut entries = self.0.entries.borrow_mut();
-        debug_assert!(entries.last().is_none_or(|last| last.number < number), "claims are in order");
-        entries.push(Entry { number, range, is_awaited, waker: None });
+        debug_assert!(
+            entries.last().is_none_or(|last| last.number < number),
+            "claims are in order"
+        );
+        entries.push(Entry {
+            number,
+            range,
+            is_awaited,
+            waker: None,
+        });
         drop(entries);
-        Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
+        Claim(Rc::new(Held {
+            table: Rc::clone(&self.0),
+            number,
+        }))
     }
 
     /// Resolves when every claim made before this call has ended. The caller cannot determine this from its
@@ -74,7 +85,13 @@ impl Claims {
     pub async fn quiesced(&self) {
         let before = self.0.next.get();
         poll_fn(|cx| {
-            if self.0.entries.borrow().first().is_none_or(|entry| entry.number >= before) {
+            if self
+                .0
+                .entries
+                .borrow()
+                .first()
+                .is_none_or(|entry| entry.number >= before)
+            {
                 return Poll::Ready(());
             }
             self.0.quiescing.borrow_mut().push(cx.waker().clone());
@@ -87,9 +104,15 @@ impl Claims {
     /// with a flag that is true if the part is claimed.
     pub fn cut(&self, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
         let entries = self.0.entries.borrow();
-        let claimed: Vec<&Range<u64>> =
-            entries.iter().map(|entry| &entry.range).filter(|claimed| overlap(claimed, range)).collect();
-        let mut ends: Vec<u64> = claimed.iter().flat_map(|claimed| [claimed.start, claimed.end]).collect();
+        let claimed: Vec<&Range<u64>> = entries
+            .iter()
+            .map(|entry| &entry.range)
+            .filter(|claimed| overlap(claimed, range))
+            .collect();
+        let mut ends: Vec<u64> = claimed
+            .iter()
+            .flat_map(|claimed| [claimed.start, claimed.end])
+            .collect();
         ends.extend([range.start, range.end]);
         ends.retain(|end| (range.start..=range.end).contains(end));
         ends.sort_unstable();
@@ -114,12 +137,18 @@ impl Claim {
     pub async fn granted(&self) {
         poll_fn(|cx| {
             let mut entries = self.0.table.entries.borrow_mut();
-            let Some(place) = entries.iter().position(|entry| entry.number == self.0.number) else {
+            let Some(place) = entries
+                .iter()
+                .position(|entry| entry.number == self.0.number)
+            else {
                 debug_assert!(false, "a claim that is held has its entry");
                 return Poll::Ready(());
             };
             let (before, rest) = entries.split_at_mut(place);
-            if !before.iter().any(|entry| overlap(&entry.range, &rest[0].range)) {
+            if !before
+                .iter()
+                .any(|entry| overlap(&entry.range, &rest[0].range))
+            {
                 return Poll::Ready(());
             }
             rest[0].waker = Some(cx.waker().clone());
@@ -139,7 +168,9 @@ impl Awaited {
         let Held { table, number } = &*self.0.0;
         let entries = table.entries.borrow();
         let own = entries.iter().find(|entry| entry.number == *number);
-        let mut earlier = entries.iter().filter(|entry| entry.number < *number && entry.is_awaited);
+        let mut earlier = entries
+            .iter()
+            .filter(|entry| entry.number < *number && entry.is_awaited);
         debug_assert!(own.is_some(), "a claim that is held has its entry");
         own.is_some_and(|own| earlier.any(|entry| overlap(&entry.range, &own.range)))
     }
@@ -152,10 +183,15 @@ impl Drop for Awaited {
             return; // this ends the claim
         }
         let mut entries = held.table.entries.borrow_mut();
-        let Some(place) = entries.iter().position(|entry| entry.number == held.number) else { return };
+        let Some(place) = entries.iter().position(|entry| entry.number == held.number) else {
+            return;
+        };
         debug_assert!(entries[place].is_awaited, "a requester stops waiting once");
         entries[place].is_awaited = false;
-        let later: Vec<Waker> = entries[place..].iter_mut().filter_map(|later| later.waker.take()).collect();
+        let later: Vec<Waker> = entries[place..]
+            .iter_mut()
+            .filter_map(|later| later.waker.take())
+            .collect();
         drop(entries);
         later.into_iter().for_each(Waker::wake);
     }
@@ -176,7 +212,10 @@ impl Drop for Held {
         };
         let ended = entries.remove(place);
         let mut woken: Vec<Waker> = Vec::new();
-        for entry in entries[place..].iter_mut().filter(|entry| overlap(&entry.range, &ended.range)) {
+        for entry in entries[place..]
+            .iter_mut()
+            .filter(|entry| overlap(&entry.range, &ended.range))
+        {
             woken.extend(entry.waker.take());
         }
         drop(entries);
@@ -197,14 +236,20 @@ mod tests {
 
     fn is_granted(claim: &Claim) -> bool {
         let mut granted = Box::pin(claim.granted());
-        granted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        granted
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     #[test]
     fn overlapping_claims_are_granted_in_order() {
         let claims = Claims::default();
-        let [first, beside, over, last] = [0..10, 10..20, 5..15, 5..6].map(|range| claims.claim(range));
-        assert!(is_granted(&first) && is_granted(&beside) && !is_granted(&over) && !is_granted(&last));
+        let [first, beside, over, last] =
+            [0..10, 10..20, 5..15, 5..6].map(|range| claims.claim(range));
+        assert!(
+            is_granted(&first) && is_granted(&beside) && !is_granted(&over) && !is_granted(&last)
+        );
         let held_by_a_lost_link = first.clone();
         drop(first);
         assert!(!is_granted(&over), "a link still has the claim");
@@ -223,7 +268,13 @@ mod tests {
         let claims = Claims::default();
         assert_eq!(claims.cut(&(4..12)), [(4..12, false)]);
         let _held = [0..6, 5..8, 10..12, 12..14].map(|range| claims.claim(range));
-        let parts = [(4..5, true), (5..6, true), (6..8, true), (8..10, false), (10..12, true)];
+        let parts = [
+            (4..5, true),
+            (5..6, true),
+            (6..8, true),
+            (8..10, false),
+            (10..12, true),
+        ];
         assert_eq!(claims.cut(&(4..12)), parts);
         assert_eq!(claims.cut(&(8..10)), [(8..10, false)]);
     }
@@ -254,8 +305,14 @@ mod tests {
         assert!(poll(&mut waiting).is_pending());
         let _later = claims.claim(8..12);
         drop(outstanding);
-        assert!(poll(&mut waiting).is_pending(), "its answer came by another link");
+        assert!(
+            poll(&mut waiting).is_pending(),
+            "its answer came by another link"
+        );
         drop(held_by_a_lost_link);
-        assert!(poll(&mut waiting).is_ready(), "what came later is not waited for");
+        assert!(
+            poll(&mut waiting).is_ready(),
+            "what came later is not waited for"
+        );
     }
 }

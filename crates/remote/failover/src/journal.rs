@@ -37,7 +37,11 @@ pub struct Mark(u64);
 
 impl<R> Default for Journal<R> {
     fn default() -> Journal<R> {
-        Journal { entries: BTreeMap::new(), next: 0, bytes: 0 }
+        Journal {
+            entries: BTreeMap::new(),
+            next: 0,
+            bytes: 0,
+        }
     }
 }
 
@@ -63,7 +67,14 @@ impl<R: Part> Journal<R> {
             self.forget(range.clone());
         }
         self.bytes += change.memory_bytes();
-        let earlier = self.entries.insert(range.start, Entry { end: range.end, number, change });
+        let earlier = self.entries.insert(
+            range.start,
+            Entry {
+                end: range.end,
+                number,
+                change,
+            },
+        );
         debug_assert!(earlier.is_none(), "the changes of a journal do not overlap");
     }
 
@@ -74,18 +85,37 @@ impl<R: Part> Journal<R> {
             return false;
         }
         let before = self.entries.range(..range.start).next_back();
-        let first =
-            before.filter(|(_, entry)| entry.end > range.start).map_or(range.start, |(start, _)| *start);
-        let touched: Vec<u64> = self.entries.range(first..range.end).map(|(start, _)| *start).collect();
+        let first = before
+            .filter(|(_, entry)| entry.end > range.start)
+            .map_or(range.start, |(start, _)| *start);
+        let touched: Vec<u64> = self
+            .entries
+            .range(first..range.end)
+            .map(|(start, _)| *start)
+            .collect();
         let is_any = !touched.is_empty();
         for start in touched {
-            let Some(Entry { end, number, change }) = self.entries.remove(&start) else { continue };
+            let Some(Entry {
+                end,
+                number,
+                change,
+            }) = self.entries.remove(&start)
+            else {
+                continue;
+            };
             self.bytes -= change.memory_bytes();
             for kept in [start..range.start.min(end), range.end.max(start)..end] {
                 if !kept.is_empty() {
                     let change = change.part(kept.clone());
                     self.bytes += change.memory_bytes();
-                    self.entries.insert(kept.start, Entry { end: kept.end, number, change });
+                    self.entries.insert(
+                        kept.start,
+                        Entry {
+                            end: kept.end,
+                            number,
+                            change,
+                        },
+                    );
                 }
             }
         }
@@ -116,10 +146,16 @@ impl<R: Part> Journal<R> {
             }
             stays
         });
-        debug_assert!(!self.entries.is_empty() || self.bytes == 0, "all memory is that of a change");
+        debug_assert!(
+            !self.entries.is_empty() || self.bytes == 0,
+            "all memory is that of a change"
+        );
         debug_assert_eq!(
             self.bytes,
-            self.entries.values().map(|entry| entry.change.memory_bytes()).sum::<usize>(),
+            self.entries
+                .values()
+                .map(|entry| entry.change.memory_bytes())
+                .sum::<usize>(),
             "the memory of a journal is that of its changes"
         );
     }
@@ -131,7 +167,9 @@ impl<R: Part> Journal<R> {
 
     /// The changes, in the order of their ranges.
     pub fn changes(&self) -> impl Iterator<Item = (Range<u64>, &R)> {
-        self.entries.iter().map(|(start, entry)| (*start..entry.end, &entry.change))
+        self.entries
+            .iter()
+            .map(|(start, entry)| (*start..entry.end, &entry.change))
     }
 }
 
@@ -171,7 +209,10 @@ mod tests {
 
     impl Part for Data {
         fn part(&self, range: Range<u64>) -> Data {
-            let (from, to) = ((range.start - self.0) as usize, (range.end - self.0) as usize);
+            let (from, to) = (
+                (range.start - self.0) as usize,
+                (range.end - self.0) as usize,
+            );
             Data(range.start, self.1[from..to].to_vec())
         }
 

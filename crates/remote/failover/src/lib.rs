@@ -60,6 +60,6 @@ pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
 pub use patience::{Ahead, LIMITS_MAX, Late, Patience};
 pub use session::{Settings, Untold};
 pub use transport::{
-    ChannelStatus, Channelled, Connected, Failed, Link, Loss, Name, Request, RequestKind, Status, Transport,
-    watch,
+    ChannelStatus, Channelled, Connected, Failed, Link, Loss, Name, Request, RequestKind, Status,
+    Transport, watch,
 };

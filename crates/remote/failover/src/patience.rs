@@ -45,7 +45,11 @@ impl Late {
         let (is_late, waker) = &*self.0;
         poll_fn(|cx| {
             waker.set(Some(cx.waker().clone()));
-            if is_late.get() { Poll::Ready(()) } else { Poll::Pending }
+            if is_late.get() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -64,7 +68,11 @@ pub(crate) struct Wait {
 
 impl Wait {
     pub(crate) fn new(asked: Instant, limit: Duration) -> Wait {
-        Wait { asked, deadline: asked + limit, limit }
+        Wait {
+            asked,
+            deadline: asked + limit,
+            limit,
+        }
     }
 
     /// Waits for other requests to end. While `are_awaited` is true, the wait continues past the deadline. A
@@ -100,7 +108,10 @@ impl Wait {
         }
         if answers_before.is_some_and(|before| before != answers()) {
             let extended = (reactor::now() + self.limit).min(latest);
-            debug_assert!(extended >= self.deadline, "progress does not shorten a wait");
+            debug_assert!(
+                extended >= self.deadline,
+                "progress does not shorten a wait"
+            );
             self.deadline = extended;
         }
         Some(())
@@ -119,7 +130,12 @@ pub struct Patience {
 impl Patience {
     /// Creates the wait of a request that was sent at the time `begun`. No progress since then is known.
     pub fn new(begun: Instant, limit: Duration) -> Patience {
-        Patience { begun, limit, moved: begun, ahead: None }
+        Patience {
+            begun,
+            limit,
+            moved: begun,
+            ahead: None,
+        }
     }
 
     /// Records the work ahead of the request at this time.
@@ -163,9 +179,15 @@ mod tests {
                 reactor::sleep(second * 19 / 2).await;
                 answers.set(1);
             };
-            assert_eq!(wait.behind(first, || true, || answers.get()).await, Some(()));
+            assert_eq!(
+                wait.behind(first, || true, || answers.get()).await,
+                Some(())
+            );
             assert_eq!(wait.deadline, asked + second * 10);
-            assert_eq!(wait.behind(pending(), || true, || answers.get()).await, None);
+            assert_eq!(
+                wait.behind(pending(), || true, || answers.get()).await,
+                None
+            );
             assert_eq!(reactor::now(), asked + second * 10);
         });
     }
@@ -174,7 +196,10 @@ mod tests {
     fn a_wait_counts_from_the_last_progress_and_has_an_end() {
         let (begun, second) = (Instant::now(), Duration::from_secs(1));
         let mut patience = Patience::new(begun, second * 30);
-        let mut ahead = Ahead { requests: 5, bytes: 0 };
+        let mut ahead = Ahead {
+            requests: 5,
+            bytes: 0,
+        };
         patience.note(begun + second * 8, ahead);
         patience.note(begun + second * 20, ahead);
         assert_eq!(patience.until(), begun + second * 30, "nothing moves");

@@ -129,7 +129,11 @@ pub(crate) struct InUse<L> {
 
 impl<L> Clone for InUse<L> {
     fn clone(&self) -> InUse<L> {
-        InUse { link: Rc::clone(&self.link), number: self.number, fences: self.fences }
+        InUse {
+            link: Rc::clone(&self.link),
+            number: self.number,
+            fences: self.fences,
+        }
     }
 }
 
@@ -148,7 +152,10 @@ impl<L: Link> Slot<L> {
 }
 
 impl<T: Transport> Shared<T> {
-    pub(crate) async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+    pub(crate) async fn ask(
+        self: &Rc<Self>,
+        request: RequestOf<T>,
+    ) -> Result<ReplyOf<T>, FailedOf<T>> {
         let mut wait = Wait::new(reactor::now(), self.settings.timeout);
         let kind = request.kind();
         if kind == RequestKind::Flush {
@@ -159,7 +166,9 @@ impl<T: Transport> Shared<T> {
             let claimed = self.claims.await_claim(range.clone());
             let granted = claimed.claim().granted();
             let are_awaited = || claimed.is_behind_an_awaited_one();
-            wait.behind(granted, are_awaited, || self.answers()).await.ok_or(Failed::TimedOut)?;
+            wait.behind(granted, are_awaited, || self.answers())
+                .await
+                .ok_or(Failed::TimedOut)?;
             self.state.borrow_mut().has_changed = true;
             if !is_durable {
                 self.has_room(&mut wait).await.ok_or(Failed::TimedOut)?;
@@ -170,7 +179,10 @@ impl<T: Transport> Shared<T> {
         let deadline = wait.deadline;
         let mut was_lost = false;
         loop {
-            let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
+            let (link, sending) = self
+                .usable(request.bytes(), deadline)
+                .await
+                .ok_or(Failed::TimedOut)?;
             let claim = claim.as_ref().map(|awaited| awaited.claim().clone());
             let answer = link.exchange(&request, claim, deadline, None).await;
             match self.attempted(&*link, sending, &request, answer, &mut was_lost, wait.asked) {
@@ -199,7 +211,11 @@ impl<T: Transport> Shared<T> {
     ) -> Result<ReplyOf<T>, FailedOf<T>> {
         // A reply over a lost link is not accepted: if the server has restarted since, it may have lost the
         // acknowledged change, and the journal may already have been replayed.
-        let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
+        let answer = if link.is_lost() && answer.is_ok() {
+            Err(Failed::Lost)
+        } else {
+            answer
+        };
         match answer {
             Err(Failed::Lost) => *was_lost = true,
             Err(_) => {}
@@ -207,8 +223,9 @@ impl<T: Transport> Shared<T> {
                 sending.complete(request.bytes());
                 if *was_lost {
                     let mut state = self.state.borrow_mut();
-                    state.longest_stall =
-                        state.longest_stall.max(reactor::now().saturating_duration_since(asked));
+                    state.longest_stall = state
+                        .longest_stall
+                        .max(reactor::now().saturating_duration_since(asked));
                 }
             }
         }
@@ -224,20 +241,37 @@ impl<T: Transport> Shared<T> {
         let usable = poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
             let now = reactor::now();
-            let rank = |slot: &Slot<T::Link>| slot.live().and_then(|in_use| in_use.link.rank(cx.waker()));
+            let rank =
+                |slot: &Slot<T::Link>| slot.live().and_then(|in_use| in_use.link.rank(cx.waker()));
             let best = state.slots.iter().filter_map(rank).min();
-            let preferred =
-                state.slots.iter().enumerate().filter(|(_, slot)| best.is_some() && rank(slot) == best);
+            let preferred = state
+                .slots
+                .iter()
+                .enumerate()
+                .filter(|(_, slot)| best.is_some() && rank(slot) == best);
             let estimates = preferred.map(|(number, slot)| (number, &slot.estimate));
             let Some(chosen) = choose(estimates, now, bytes) else {
                 state.waiters.push(cx.waker().clone());
                 return Poll::Pending;
             };
             let slot = &mut state.slots[chosen];
-            debug_assert!(slot.live().is_some(), "a channel without a connection has no rank");
-            let Some(InUse { link, number, .. }) = slot.in_use.clone() else { return Poll::Pending };
+            debug_assert!(
+                slot.live().is_some(),
+                "a channel without a connection has no rank"
+            );
+            let Some(InUse { link, number, .. }) = slot.in_use.clone() else {
+                return Poll::Pending;
+            };
             let begun = slot.estimate.begin(now, bytes);
-            Poll::Ready((link, Sending { shared: self, slot: chosen, number, begun }))
+            Poll::Ready((
+                link,
+                Sending {
+                    shared: self,
+                    slot: chosen,
+                    number,
+                    begun,
+                },
+            ))
         });
         reactor::timeout_at(deadline, usable).await.ok()
     }
@@ -262,7 +296,10 @@ impl<T: Transport> Shared<T> {
         is_durable: bool,
         change: &RequestOf<T>,
     ) -> Result<(), FailedOf<T>> {
-        debug_assert!(self.state.borrow().has_changed, "a change was sent before it is acknowledged");
+        debug_assert!(
+            self.state.borrow().has_changed,
+            "a change was sent before it is acknowledged"
+        );
         let content = if is_durable || !self.settings.is_volatile {
             if !self.journal.borrow_mut().forget(range.clone()) {
                 return Ok(());
@@ -272,7 +309,9 @@ impl<T: Transport> Shared<T> {
             self.ledger.borrow_mut().note_write();
             return Ok(());
         } else {
-            self.journal.borrow_mut().insert(range.clone(), change.clone());
+            self.journal
+                .borrow_mut()
+                .insert(range.clone(), change.clone());
             self.flush_if_over(self.pace.get().bytes());
             change.content()
         };
@@ -293,7 +332,9 @@ impl<T: Transport> Shared<T> {
     async fn make_room(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
         let mark = self.mark();
         match self.unreported_flush().await {
-            Err(failed) if failed.may_lose_changes::<T::Link>() => self.remove(mark, JournalFile::drop_lost),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => {
+                self.remove(mark, JournalFile::drop_lost)
+            }
             ended => ended,
         }
     }
@@ -349,12 +390,21 @@ impl<T: Transport> Shared<T> {
 
     /// Number of requests answered.
     fn answers(&self) -> u64 {
-        self.state.borrow().slots.iter().map(|slot| slot.requests).sum()
+        self.state
+            .borrow()
+            .slots
+            .iter()
+            .map(|slot| slot.requests)
+            .sum()
     }
 
     /// Starts a flush to empty the journal if it holds more than `bytes`, unless such a flush is outstanding.
     fn flush_if_over(self: &Rc<Self>, bytes: usize) {
-        let is_half_full = self.file.borrow().as_ref().is_some_and(JournalFile::is_half_full);
+        let is_half_full = self
+            .file
+            .borrow()
+            .as_ref()
+            .is_some_and(JournalFile::is_half_full);
         let is_due = self.journal.borrow().bytes() > bytes || is_half_full;
         if is_due && !self.is_flushing.replace(true) {
             drop(reactor::spawn(flush_behind(Rc::clone(self))));
@@ -370,9 +420,14 @@ impl<T: Transport> Shared<T> {
     /// Records in the journal file whether there are losses that no flush has reported to the user, for the
     /// next process. If the file cannot be written, the next change fails.
     pub(crate) fn record_loss(&self) {
-        let is_unreported = self.has_lost_before.get() || self.ledger.borrow().has_unreported_loss();
+        let is_unreported =
+            self.has_lost_before.get() || self.ledger.borrow().has_unreported_loss();
         if let Some(file) = &mut *self.file.borrow_mut() {
-            let _ = if is_unreported { file.note_loss() } else { file.loss_reported() };
+            let _ = if is_unreported {
+                file.note_loss()
+            } else {
+                file.loss_reported()
+            };
         }
     }
 
@@ -402,7 +457,10 @@ impl<T: Transport> Shared<T> {
 /// Empties the journal with a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        debug_assert!(shared.is_flushing.get(), "one flush at a time empties the journal");
+        debug_assert!(
+            shared.is_flushing.get(),
+            "one flush at a time empties the journal"
+        );
         let begun = reactor::now();
         match shared.make_room().await {
             Ok(()) => {
@@ -436,7 +494,10 @@ impl<T: Transport> Sending<'_, T> {
         let (place, number) = (self.slot, self.number);
         std::cell::RefMut::filter_map(state, |state| {
             let slot = state.slots.get_mut(place)?;
-            slot.in_use.as_ref().is_some_and(|in_use| in_use.number == number).then_some(slot)
+            slot.in_use
+                .as_ref()
+                .is_some_and(|in_use| in_use.number == number)
+                .then_some(slot)
         })
         .ok()
     }
@@ -541,7 +602,9 @@ impl<T: Transport> Shared<T> {
         }
         let answer = match &reply {
             Ok(_) => Ok(()),
-            Err(Failed::Server(error)) if <T::Link as Link>::is_no_space(error) => Err(DeviceError::NoSpace),
+            Err(Failed::Server(error)) if <T::Link as Link>::is_no_space(error) => {
+                Err(DeviceError::NoSpace)
+            }
             Err(failed) if failed.may_lose_changes::<T::Link>() => Err(DeviceError::WritesLost),
             Err(_) => Err(DeviceError::NotReady),
         };
@@ -559,17 +622,33 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Starts a flush and waits for its end. Its result is recorded in the ledger.
-    async fn ended_flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<FlushEnd<T>, FailedOf<T>> {
+    async fn ended_flush(
+        self: &Rc<Self>,
+        request: RequestOf<T>,
+    ) -> Result<FlushEnd<T>, FailedOf<T>> {
         debug_assert_eq!(request.kind(), RequestKind::Flush, "a flush is sent as one");
         let wait = Wait::new(reactor::now(), self.settings.timeout);
-        let room = self.flushes.until(|abandoned| abandoned.len() < ABANDONED_MAX);
-        reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
+        let room = self
+            .flushes
+            .until(|abandoned| abandoned.len() < ABANDONED_MAX);
+        reactor::timeout_at(wait.deadline, room)
+            .await
+            .map_err(|_| Failed::TimedOut)?;
         let number = self.flushes.next.replace(self.flushes.next.get() + 1);
         let is_sent = Rc::<Cell<bool>>::default();
-        let running = FlushTask { shared: Rc::clone(self), number, is_sent: Rc::clone(&is_sent) };
+        let running = FlushTask {
+            shared: Rc::clone(self),
+            number,
+            is_sent: Rc::clone(&is_sent),
+        };
         let late = Late::default();
         let task = Some(reactor::spawn(running.run(request, wait, late.clone())));
-        let waiting = Waiting { shared: Rc::clone(self), number, task, is_sent };
+        let waiting = Waiting {
+            shared: Rc::clone(self),
+            number,
+            task,
+            is_sent,
+        };
         let (flush, answer) = unless_late(waiting, &late).await.ok_or(Failed::TimedOut)?;
         if answer.is_ok() {
             let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
@@ -600,7 +679,9 @@ impl<T: Transport> FlushTask<T> {
         let noted = match &ended {
             Ok(_) => Some(Ok(())),
             // The ledger then also fails concurrent flushes.
-            Err(failed) if failed.may_lose_changes::<T::Link>() => Some(Err(DeviceError::WritesLost)),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => {
+                Some(Err(DeviceError::WritesLost))
+            }
             Err(_) => None, // it is not known whether anything was flushed
         };
         if let Some(answer) = noted {
@@ -620,11 +701,17 @@ impl<T: Transport> FlushTask<T> {
         let shared = &self.shared;
         let mut was_lost = false;
         loop {
-            let (link, sending) = shared.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
+            let (link, sending) = shared
+                .usable(request.bytes(), deadline)
+                .await
+                .ok_or(Failed::TimedOut)?;
             self.is_sent.set(true);
-            let answer = link.exchange(request, None, deadline, Some(late.clone())).await;
+            let answer = link
+                .exchange(request, None, deadline, Some(late.clone()))
+                .await;
             self.is_sent.set(false);
-            let answer = shared.attempted(&*link, sending, request, answer, &mut was_lost, wait.asked);
+            let answer =
+                shared.attempted(&*link, sending, request, answer, &mut was_lost, wait.asked);
             let is_abandoned = shared.flushes.abandoned.borrow().contains_key(&self.number);
             match answer {
                 Err(Failed::Lost) if is_abandoned => return Err(Failed::Lost),
@@ -650,7 +737,9 @@ impl<T: Transport> Future for Waiting<T> {
     type Output = FlushEnd<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<FlushEnd<T>> {
-        let Some(task) = &mut self.task else { return Poll::Pending };
+        let Some(task) = &mut self.task else {
+            return Poll::Pending;
+        };
         let ended = Pin::new(task).poll(cx);
         if ended.is_ready() {
             self.task = None;
@@ -661,7 +750,9 @@ impl<T: Transport> Future for Waiting<T> {
 
 impl<T: Transport> Drop for Waiting<T> {
     fn drop(&mut self) {
-        let Some(task) = self.task.take().filter(|task| !task.is_finished()) else { return };
+        let Some(task) = self.task.take().filter(|task| !task.is_finished()) else {
+            return;
+        };
         let flushes = &self.shared.flushes;
         if !self.is_sent.get() || flushes.has_left.get() {
             return task.abort();
@@ -673,7 +764,12 @@ impl<T: Transport> Drop for Waiting<T> {
 
 impl<T: Transport> Drop for FlushTask<T> {
     fn drop(&mut self) {
-        let abandoned = self.shared.flushes.abandoned.borrow_mut().remove(&self.number);
+        let abandoned = self
+            .shared
+            .flushes
+            .abandoned
+            .borrow_mut()
+            .remove(&self.number);
         if abandoned.is_some() {
             self.shared.flushes.wake();
         }
@@ -688,7 +784,9 @@ impl Untold {
     /// Guards `answer`. If it reports lost writes, and the guard is dropped without a call of
     /// [`Untold::told`], the loss is counted again, for the next flush.
     pub fn of<L: Link, R>(answer: &Result<R, Failed<L::Error>>, losses: &LossCounter) -> Untold {
-        let tells = answer.as_ref().is_err_and(|failed| failed.may_lose_changes::<L>());
+        let tells = answer
+            .as_ref()
+            .is_err_and(|failed| failed.may_lose_changes::<L>());
         Untold(tells.then(|| losses.clone()))
     }
 
@@ -727,7 +825,11 @@ pub(crate) struct Pace {
 impl Pace {
     /// Creates a pace that starts at, and is limited to, `most` unflushed bytes.
     pub(crate) fn up_to(most: usize) -> Pace {
-        Pace { bytes: most, most, begun: None }
+        Pace {
+            bytes: most,
+            most,
+            begun: None,
+        }
     }
 
     /// The number of bytes above which a flush is due.
@@ -737,9 +839,15 @@ impl Pace {
 
     /// Records a flush that emptied the journal.
     pub(crate) fn flushed(&mut self, begun: Instant, ended: Instant) {
-        debug_assert!(self.begun.is_none_or(|before| before <= begun), "flushes begin in order");
+        debug_assert!(
+            self.begun.is_none_or(|before| before <= begun),
+            "flushes begin in order"
+        );
         let took = ended.saturating_duration_since(begun);
-        let before = self.begun.replace(begun).map(|before| begun.saturating_duration_since(before));
+        let before = self
+            .begun
+            .replace(begun)
+            .map(|before| begun.saturating_duration_since(before));
         debug_assert!(self.bytes <= self.most && begun <= ended);
         // Between half the share and the share, the limit does not change.
         match before {
@@ -811,12 +919,18 @@ mod tests {
 
     #[test]
     fn a_server_that_flushes_at_once_is_asked_often() {
-        assert_eq!(settled(1e9, Duration::from_micros(20), f64::INFINITY).0, 1 << 20);
+        assert_eq!(
+            settled(1e9, Duration::from_micros(20), f64::INFINITY).0,
+            1 << 20
+        );
     }
 
     #[test]
     fn a_server_that_needs_long_is_asked_as_seldom_as_there_is_memory() {
-        assert_eq!(settled(1e9, Duration::from_millis(10), f64::INFINITY).0, 32 << 20);
+        assert_eq!(
+            settled(1e9, Duration::from_millis(10), f64::INFINITY).0,
+            32 << 20
+        );
         assert_eq!(settled(1e9, Duration::ZERO, 2e9).0, 32 << 20);
     }
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, BlockSize, Blocks, Geometry, LossCounter, Losses, Null, Pending};
 use failover::{
-    Channels, Claim, Connected, Content, Failed, Late, Link, Loss, Name, Owner, Part, ReplayRule, Request,
-    RequestKind, Settings, Transport, Writers,
+    Channels, Claim, Connected, Content, Failed, Late, Link, Loss, Name, Owner, Part, ReplayRule,
+    Request, RequestKind, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 use testkit::Random;
@@ -41,10 +41,14 @@ impl Request for Asked {
         match self {
             Asked::Read(_) => RequestKind::Read,
             Asked::Flush => RequestKind::Flush,
-            Asked::Write(range, _, is_durable) => {
-                RequestKind::Change { range: range.clone(), is_durable: *is_durable }
-            }
-            Asked::Unmap(range) => RequestKind::Change { range: range.clone(), is_durable: false },
+            Asked::Write(range, _, is_durable) => RequestKind::Change {
+                range: range.clone(),
+                is_durable: *is_durable,
+            },
+            Asked::Unmap(range) => RequestKind::Change {
+                range: range.clone(),
+                is_durable: false,
+            },
         }
     }
 
@@ -273,7 +277,11 @@ impl Wire {
     async fn deliver(self: Rc<Self>, number: u64, asked: Asked) {
         sleep(self.world.time(Duration::from_millis(4))).await;
         loop {
-            let held = self.inner.borrow().held_until.map(|until| until.saturating_duration_since(now()));
+            let held = self
+                .inner
+                .borrow()
+                .held_until
+                .map(|until| until.saturating_duration_since(now()));
             match held.filter(|held| !held.is_zero()) {
                 Some(held) => sleep(held.min(Duration::from_millis(100))).await,
                 None => break,
@@ -308,8 +316,15 @@ impl Wire {
         if matches!(inner.loss, Some(Loss::Ended(_))) {
             return;
         }
-        let is_abandoned = inner.tasks.get(&number).is_none_or(|task| task.is_abandoned);
-        let removed = if is_abandoned { inner.tasks.remove(&number) } else { None };
+        let is_abandoned = inner
+            .tasks
+            .get(&number)
+            .is_none_or(|task| task.is_abandoned);
+        let removed = if is_abandoned {
+            inner.tasks.remove(&number)
+        } else {
+            None
+        };
         if let Some(task) = inner.tasks.get_mut(&number) {
             task.reply = Some(reply);
             task.claim = None;
@@ -325,8 +340,15 @@ struct Abandon(Rc<Wire>, u64);
 impl Drop for Abandon {
     fn drop(&mut self) {
         let mut inner = self.0.inner.borrow_mut();
-        let answered = inner.tasks.get(&self.1).is_some_and(|task| task.reply.is_some());
-        let removed = if answered { inner.tasks.remove(&self.1) } else { None };
+        let answered = inner
+            .tasks
+            .get(&self.1)
+            .is_some_and(|task| task.reply.is_some());
+        let removed = if answered {
+            inner.tasks.remove(&self.1)
+        } else {
+            None
+        };
         if let Some(task) = inner.tasks.get_mut(&self.1) {
             task.is_abandoned = true;
         }
@@ -350,7 +372,13 @@ impl Link for Wire {
         let mut inner = self.inner.borrow_mut();
         let number = inner.next;
         inner.next += 1;
-        inner.tasks.insert(number, Task { claim, ..Task::default() });
+        inner.tasks.insert(
+            number,
+            Task {
+                claim,
+                ..Task::default()
+            },
+        );
         if inner.loss.is_none() {
             drop(spawn(Rc::clone(self).deliver(number, request.clone())));
         }
@@ -358,7 +386,10 @@ impl Link for Wire {
         let (wire, abandon) = (Rc::clone(self), Abandon(Rc::clone(self), number));
         async move {
             let answered = wire.watch(|inner| {
-                let reply = inner.tasks.get_mut(&number).and_then(|task| task.reply.clone());
+                let reply = inner
+                    .tasks
+                    .get_mut(&number)
+                    .and_then(|task| task.reply.clone());
                 reply.or(inner.loss.is_some().then_some(Err(Failed::Lost)))
             });
             let mut is_late = Box::pin(async {
@@ -409,11 +440,23 @@ impl Link for Wire {
     }
 
     async fn settled(&self) {
-        self.watch(|inner| inner.tasks.values().all(|task| task.claim.is_none()).then_some(())).await;
+        self.watch(|inner| {
+            inner
+                .tasks
+                .values()
+                .all(|task| task.claim.is_none())
+                .then_some(())
+        })
+        .await;
     }
 
     fn take_unanswered(&self) -> Vec<Claim> {
-        self.inner.borrow_mut().tasks.values_mut().filter_map(|task| task.claim.take()).collect()
+        self.inner
+            .borrow_mut()
+            .tasks
+            .values_mut()
+            .filter_map(|task| task.claim.take())
+            .collect()
     }
 
     fn reset(&self) {
@@ -434,7 +477,12 @@ struct Network(Rc<World>);
 impl Transport for Network {
     type Link = Wire;
 
-    async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
+    async fn connect(
+        &self,
+        path: usize,
+        name: Name,
+        ended: &[u64],
+    ) -> Result<Connected<Wire>, String> {
         let world = &self.0;
         world.asked_at.set(now());
         sleep(world.time(Duration::from_millis(20))).await;
@@ -449,11 +497,14 @@ impl Transport for Network {
         let is_ended = |number: &u64| match world.fencing {
             Fencing::None => false,
             Fencing::ByAnyPath => true,
-            Fencing::ByOwnPath => {
-                world.links.borrow().iter().any(|wire| wire.number == *number && wire.path == path)
-            }
+            Fencing::ByOwnPath => world
+                .links
+                .borrow()
+                .iter()
+                .any(|wire| wire.number == *number && wire.path == path),
         };
-        let (dead, not_ended): (Vec<u64>, Vec<u64>) = ended.iter().partition(|number| is_ended(number));
+        let (dead, not_ended): (Vec<u64>, Vec<u64>) =
+            ended.iter().partition(|number| is_ended(number));
         world.dead.borrow_mut().extend(dead);
         let incarnation = world.incarnation.get();
         let wire = Rc::new(Wire {
@@ -475,7 +526,12 @@ impl Transport for Network {
             }
         }
         let not_ended = if fences { not_ended } else { Vec::new() };
-        Ok(Connected { link: wire, fences, not_ended, start: fences.then_some(start) })
+        Ok(Connected {
+            link: wire,
+            fences,
+            not_ended,
+            start: fences.then_some(start),
+        })
     }
 
     fn path_name(&self, path: usize) -> String {
@@ -531,9 +587,24 @@ async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
     opened_for(world, seed, run, Duration::from_secs(3600)).await
 }
 
-async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) -> Channels<Network> {
+async fn opened_for(
+    world: &Rc<World>,
+    seed: u64,
+    run: &Run,
+    timeout: Duration,
+) -> Channels<Network> {
     let network = Network(Rc::clone(world));
-    let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
+    let first = network
+        .connect(
+            0,
+            Name {
+                session: 1,
+                number: 0,
+            },
+            &[],
+        )
+        .await
+        .expect("it is up");
     let settings = Settings {
         channels: run.channels,
         paths: 2,
@@ -554,15 +625,26 @@ async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) 
 fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
     block_on(Alone::exact_virtual_time(), async {
         let is_sure = run.fencing == Fencing::ByAnyPath;
-        let ghosts_for = if is_sure { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
+        let ghosts_for = if is_sure {
+            10 * QUARANTINE
+        } else {
+            QUARANTINE.mul_f64(0.9)
+        };
         let world = World::new(seed, run.fencing, ghosts_for);
         let channels = Rc::new(opened(&world, seed, run).await);
-        let (told, fault) = (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(None::<String>)));
+        let (told, fault) = (
+            Rc::new(RefCell::new(Told::default())),
+            Rc::new(RefCell::new(None::<String>)),
+        );
         let ends = now() + Duration::from_secs(60);
         let mut tasks = Vec::new();
         for _ in 0..6 {
-            let (world, channels, told, fault) =
-                (Rc::clone(&world), Rc::clone(&channels), Rc::clone(&told), Rc::clone(&fault));
+            let (world, channels, told, fault) = (
+                Rc::clone(&world),
+                Rc::clone(&channels),
+                Rc::clone(&told),
+                Rc::clone(&fault),
+            );
             tasks.push(spawn(async move {
                 while now() < ends && fault.borrow().is_none() {
                     if let Some(why) = step(&world, &channels, &told).await {
@@ -572,7 +654,11 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
             }));
         }
         let chaos = spawn(trouble(Rc::clone(&world), ends));
-        let losses = spawn(losses(Rc::clone(&world), Rc::clone(&told), run.has_losses.then_some(ends)));
+        let losses = spawn(losses(
+            Rc::clone(&world),
+            Rc::clone(&told),
+            run.has_losses.then_some(ends),
+        ));
         for task in tasks {
             task.await;
         }
@@ -589,13 +675,20 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
             assert_eq!(flushed, Ok(Vec::new()), "seed {seed}");
             let durable = *world.durable.borrow();
             let acknowledged = told.borrow().acknowledged;
-            if durable.iter().zip(acknowledged).any(|(durable, told)| *durable < told) {
+            if durable
+                .iter()
+                .zip(acknowledged)
+                .any(|(durable, told)| *durable < told)
+            {
                 *fault.borrow_mut() = Some(format!("lost: {durable:?} for {acknowledged:?}"));
             }
         }
         let status = channels.status();
         channels.leave();
-        (fault.take(), [world.ghosts.get(), status.replays, status.resends])
+        (
+            fault.take(),
+            [world.ghosts.get(), status.replays, status.resends],
+        )
     })
 }
 
@@ -605,7 +698,11 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
         let mut random = world.random.borrow_mut();
         let start = random.below(BLOCKS as u64);
         let end = start + 1 + random.below((BLOCKS as u64 - start).min(5));
-        (random.below(20), start..end, random_time(&mut random, Duration::from_millis(30)))
+        (
+            random.below(20),
+            start..end,
+            random_time(&mut random, Duration::from_millis(30)),
+        )
     };
     let blocks = range.start as usize..range.end as usize;
     let mut wrong = None;
@@ -629,11 +726,16 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
         }
         10..18 => {
             let (least, losses) = (told.borrow().acknowledged, world.losses.get());
-            let read = channels.ask(Asked::Read(range)).await.expect("nothing fails");
+            let read = channels
+                .ask(Asked::Read(range))
+                .await
+                .expect("nothing fails");
             for (block, found) in blocks.zip(read) {
                 if found < least[block] && losses == world.losses.get() {
-                    wrong =
-                        Some(format!("block {block} was {found} after {} was acknowledged", least[block]));
+                    wrong = Some(format!(
+                        "block {block} was {found} after {} was acknowledged",
+                        least[block]
+                    ));
                 }
             }
         }
@@ -655,7 +757,10 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
             assert_eq!(flushed, Ok(Vec::new()));
             let durable = world.durable.borrow();
             if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < lost[*block]) {
-                wrong = Some(format!("block {block}: {} is lost, and a flush says nothing", lost[block]));
+                wrong = Some(format!(
+                    "block {block}: {} is lost, and a flush says nothing",
+                    lost[block]
+                ));
             }
             for (durable, covered) in told.durable.iter_mut().zip(covered) {
                 *durable = (*durable).max(covered);
@@ -666,8 +771,10 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
     // If server and client crashed now, the durable data would remain.
     let (told, durable) = (told.borrow(), world.durable.borrow());
     if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < told.durable[*block]) {
-        wrong =
-            Some(format!("block {block}: {} on the medium, {} flushed", durable[block], told.durable[block]));
+        wrong = Some(format!(
+            "block {block}: {} on the medium, {} flushed",
+            durable[block], told.durable[block]
+        ));
     }
     wrong
 }
@@ -692,10 +799,16 @@ async fn losses(world: Rc<World>, told: Rc<RefCell<Told>>, ends: Option<Instant>
 async fn trouble(world: Rc<World>, ends: Instant) {
     while now() < ends {
         sleep(world.time(Duration::from_millis(1500))).await;
-        let live: Vec<Rc<Wire>> =
-            world.links.borrow().iter().filter(|wire| !wire.is_lost()).map(Rc::clone).collect();
+        let live: Vec<Rc<Wire>> = world
+            .links
+            .borrow()
+            .iter()
+            .filter(|wire| !wire.is_lost())
+            .map(Rc::clone)
+            .collect();
         let choice = world.random.borrow_mut().below(8);
-        let Some(wire) = live.get(world.random.borrow_mut().below(live.len() as u64) as usize) else {
+        let Some(wire) = live.get(world.random.borrow_mut().below(live.len() as u64) as usize)
+        else {
             continue;
         };
         match choice {
@@ -711,7 +824,8 @@ async fn trouble(world: Rc<World>, ends: Instant) {
             }
             5 => {
                 // A stall too short to be detected.
-                wire.inner.borrow_mut().held_until = Some(now() + world.time(Duration::from_millis(300)));
+                wire.inner.borrow_mut().held_until =
+                    Some(now() + world.time(Duration::from_millis(300)));
             }
             _ => {
                 world.is_up.set(false);
@@ -722,7 +836,10 @@ async fn trouble(world: Rc<World>, ends: Instant) {
                 for wire in live {
                     // Connections to the old instance are found to be dead one after another.
                     sleep(world.time(Duration::from_millis(100))).await;
-                    wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+                    wire.lose(
+                        Loss::Ended("reset by the server".to_owned()),
+                        Duration::ZERO,
+                    );
                 }
                 world.is_up.set(true);
             }
@@ -745,12 +862,19 @@ fn runs() -> Vec<Run> {
                     channels,
                     is_coherent,
                     journal_bytes,
-                    writers: if fencing == Fencing::None { Writers::One } else { Writers::Unknown },
+                    writers: if fencing == Fencing::None {
+                        Writers::One
+                    } else {
+                        Writers::Unknown
+                    },
                     has_losses: false,
                 };
                 // Only servers that support fencing report losses.
                 if fencing != Fencing::None && is_coherent {
-                    runs.push(Run { has_losses: true, ..run });
+                    runs.push(Run {
+                        has_losses: true,
+                        ..run
+                    });
                 }
                 runs.push(run);
             }
@@ -765,11 +889,18 @@ fn nothing_stale_is_read_and_nothing_acknowledged_is_lost() {
     for (place, how) in runs().iter().enumerate() {
         for seed in 1..=4 {
             let (fault, counts) = run(seed * 100 + place as u64, how);
-            assert_eq!(fault, None, "seed {seed}, {} channels, fencing: {:?}", how.channels, how.fencing);
+            assert_eq!(
+                fault, None,
+                "seed {seed}, {} channels, fencing: {:?}",
+                how.channels, how.fencing
+            );
             (0..3).for_each(|place| counted[place] += counts[place]);
         }
     }
-    assert!(counted.iter().all(|count| *count > 20), "{counted:?}: ghosts, replays, resends");
+    assert!(
+        counted.iter().all(|count| *count > 20),
+        "{counted:?}: ghosts, replays, resends"
+    );
 }
 
 #[test]
@@ -814,7 +945,14 @@ fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() 
         (ByAnyPath, Several, true, true, [1, 1, 9, 9], Ok(Vec::new())),
         // Writes were lost.
         (ByAnyPath, Several, false, true, [0, 0, 9, 9], told.clone()),
-        (ByAnyPath, Unknown, false, false, [1, 1, 1, 1], Ok(Vec::new())),
+        (
+            ByAnyPath,
+            Unknown,
+            false,
+            false,
+            [1, 1, 1, 1],
+            Ok(Vec::new()),
+        ),
         // The server reports nothing, so the blocks are read.
         (None, Unknown, true, false, [1, 1, 1, 1], Ok(Vec::new())),
         (None, Unknown, true, true, [1, 1, 9, 9], told.clone()),
@@ -823,21 +961,45 @@ fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() 
         (None, One, false, false, [1, 1, 1, 1], Ok(Vec::new())),
     ] {
         block_on(Alone::exact_virtual_time(), async {
-            let case =
-                format!("{fencing:?}, {writers:?}, the cache stays: {cache_stays}, replaced: {is_replaced}");
+            let case = format!(
+                "{fencing:?}, {writers:?}, the cache stays: {cache_stays}, replaced: {is_replaced}"
+            );
             let world = World::new(11, fencing, Duration::ZERO);
             world.cache_stays.set(cache_stays);
-            let channels = opened(&world, 11, &Run { fencing, writers, ..OF_OTHERS }).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            let channels = opened(
+                &world,
+                11,
+                &Run {
+                    fencing,
+                    writers,
+                    ..OF_OTHERS
+                },
+            )
+            .await;
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             if is_replaced {
                 drop(world.carry_out(&Asked::Write(2..4, 9, true)));
             }
             world.restart();
             let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
-            wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
-            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(found.to_vec()), "{case}");
+            wire.lose(
+                Loss::Ended("reset by the server".to_owned()),
+                Duration::ZERO,
+            );
+            assert_eq!(
+                channels.ask(Asked::Read(0..4)).await,
+                Ok(found.to_vec()),
+                "{case}"
+            );
             assert_eq!(channels.ask(Asked::Flush).await, flushed, "{case}");
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Ok(Vec::new()),
+                "{case}: it is reported once"
+            );
             assert_eq!(world.durable.borrow()[..4], found, "{case}");
             channels.leave();
         });
@@ -854,13 +1016,27 @@ fn what_a_failed_flush_has_left_in_the_cache_does_not_count_as_written() {
     ] {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(29, Fencing::ByAnyPath, Duration::ZERO);
-            let how = Run { fencing: Fencing::ByAnyPath, writers, ..OF_OTHERS };
+            let how = Run {
+                fencing: Fencing::ByAnyPath,
+                writers,
+                ..OF_OTHERS
+            };
             let channels = opened(&world, 29, &how).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             world.lose_writes(true);
             let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
-            wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
-            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![1; 4]), "{writers:?}");
+            wire.lose(
+                Loss::Ended("reset by the server".to_owned()),
+                Duration::ZERO,
+            );
+            assert_eq!(
+                channels.ask(Asked::Read(0..4)).await,
+                Ok(vec![1; 4]),
+                "{writers:?}"
+            );
             assert_eq!(channels.ask(Asked::Flush).await, flushed, "{writers:?}");
             assert_eq!(world.durable.borrow()[..4], durable, "{writers:?}");
             channels.leave();
@@ -870,7 +1046,11 @@ fn what_a_failed_flush_has_left_in_the_cache_does_not_count_as_written() {
 
 /// The server restarts and the connection in use is lost, while a newer write to some blocks is outstanding.
 /// The server's cache survives.
-async fn restarted(world: &World, channels: &Rc<Channels<Network>>, outstanding: Option<Range<u64>>) {
+async fn restarted(
+    world: &World,
+    channels: &Rc<Channels<Network>>,
+    outstanding: Option<Range<u64>>,
+) {
     let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
     let written = outstanding.map(|range| {
         wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
@@ -880,7 +1060,10 @@ async fn restarted(world: &World, channels: &Rc<Channels<Network>>, outstanding:
     yield_now().await;
     world.cache_stays.set(true);
     world.restart();
-    wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+    wire.lose(
+        Loss::Ended("reset by the server".to_owned()),
+        Duration::ZERO,
+    );
     if let Some(written) = written {
         assert_eq!(written.await, Ok(Vec::new()));
     }
@@ -893,7 +1076,10 @@ fn a_write_that_is_outstanding_has_only_its_own_blocks_written_again() {
     block_on(Alone::exact_virtual_time(), async {
         let world = World::new(13, Fencing::None, Duration::ZERO);
         let channels = Rc::new(opened(&world, 13, &OF_OTHERS).await);
-        channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+        channels
+            .ask(Asked::Write(0..4, 1, false))
+            .await
+            .expect("written");
         drop(world.carry_out(&Asked::Write(2..4, 9, true)));
         restarted(&world, &channels, Some(0..1)).await;
         assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![2, 1, 9, 9]));
@@ -907,9 +1093,11 @@ fn a_write_that_is_outstanding_has_only_its_own_blocks_written_again() {
 /// could be lost.
 #[test]
 fn a_comparison_finds_no_loss_where_there_was_none() {
-    for (asked, read_max) in
-        [(Asked::Write(0..9, 1, false), 4), (Asked::Unmap(0..9), u64::MAX), (Asked::Unmap(0..9), 4)]
-    {
+    for (asked, read_max) in [
+        (Asked::Write(0..9, 1, false), 4),
+        (Asked::Unmap(0..9), u64::MAX),
+        (Asked::Unmap(0..9), 4),
+    ] {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(17, Fencing::None, Duration::ZERO);
             world.read_max.set(read_max);
@@ -926,7 +1114,11 @@ fn a_comparison_finds_no_loss_where_there_was_none() {
 /// number.
 fn start_in(path: &std::path::Path) -> Option<u128> {
     let page = std::fs::read(path).expect("a file");
-    let at = page.windows(8).position(|bytes| bytes == CAPACITY.to_le_bytes()).expect("a header") + 48;
+    let at = page
+        .windows(8)
+        .position(|bytes| bytes == CAPACITY.to_le_bytes())
+        .expect("a header")
+        + 48;
     let has_start = page[at] & 1 == 1;
     has_start.then(|| u128::from_le_bytes(page[at + 4..at + 20].try_into().expect("16 bytes")))
 }
@@ -941,22 +1133,60 @@ fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() 
     block_on(Alone::exact_virtual_time(), async {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal");
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
-        let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Several };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(2048),
+            physical_exponent: 0,
+        };
+        let owner = Owner {
+            identity: "disk".to_owned(),
+            bytes: 1 << 20,
+            writers: Writers::Several,
+        };
         let world = World::new(23, Fencing::ByAnyPath, Duration::ZERO);
-        let several = Run { fencing: Fencing::ByAnyPath, writers: Writers::Several, ..OF_OTHERS };
+        let several = Run {
+            fencing: Fencing::ByAnyPath,
+            writers: Writers::Several,
+            ..OF_OTHERS
+        };
         let channels = opened(&world, 23, &several).await;
-        let kept = channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &Null::new(geometry)).await;
+        let kept = channels
+            .keep_in(
+                &path,
+                ReplayRule::Auto,
+                CAPACITY,
+                &owner,
+                &Null::new(geometry),
+            )
+            .await;
         kept.expect("a new file");
-        channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+        channels
+            .ask(Asked::Write(0..4, 1, false))
+            .await
+            .expect("written");
         world.restart();
         let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
-        wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
-        assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![0; 4]), "lost");
-        assert_eq!(start_in(&path), Some(0), "it does not have what the file holds");
+        wire.lose(
+            Loss::Ended("reset by the server".to_owned()),
+            Duration::ZERO,
+        );
+        assert_eq!(
+            channels.ask(Asked::Read(0..4)).await,
+            Ok(vec![0; 4]),
+            "lost"
+        );
+        assert_eq!(
+            start_in(&path),
+            Some(0),
+            "it does not have what the file holds"
+        );
         let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
         wire.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
-        assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![0; 4]), "by another connection");
+        assert_eq!(
+            channels.ask(Asked::Read(0..4)).await,
+            Ok(vec![0; 4]),
+            "by another connection"
+        );
         assert_eq!(start_in(&path), Some(0), "nothing was replayed");
         assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
         assert_eq!(start_in(&path), Some(1 << 64), "the file holds nothing");
@@ -986,29 +1216,62 @@ impl BlockDevice for Interrupted {
 #[test]
 fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
     use Fencing::{ByAnyPath, None};
-    for (fencing, cache_stays, flushes) in
-        [(ByAnyPath, true, 1), (ByAnyPath, false, 2), (None, true, 2), (None, false, 2)]
-    {
+    for (fencing, cache_stays, flushes) in [
+        (ByAnyPath, true, 1),
+        (ByAnyPath, false, 2),
+        (None, true, 2),
+        (None, false, 2),
+    ] {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(31, fencing, Duration::ZERO);
             world.cache_stays.set(cache_stays);
-            let channels = Rc::new(opened(&world, 31, &Run { fencing, ..OF_OTHERS }).await);
+            let channels = Rc::new(
+                opened(
+                    &world,
+                    31,
+                    &Run {
+                        fencing,
+                        ..OF_OTHERS
+                    },
+                )
+                .await,
+            );
             let (server, asking) = (Rc::clone(&world), Rc::clone(&channels));
             INTERRUPTION.set(Some(Box::pin(async move {
                 server.restart();
                 let wire = Rc::clone(server.links.borrow().last().expect("the one in use"));
-                wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
-                asking.ask(Asked::Read(0..1)).await.expect("by the next connection");
+                wire.lose(
+                    Loss::Ended("reset by the server".to_owned()),
+                    Duration::ZERO,
+                );
+                asking
+                    .ask(Asked::Read(0..1))
+                    .await
+                    .expect("by the next connection");
                 Ok(())
             })));
             let folder = tempfile::tempdir().expect("a folder");
-            let geometry =
-                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
-            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Unknown };
+            let geometry = Geometry {
+                block_size: BlockSize::B512,
+                blocks: Blocks(2048),
+                physical_exponent: 0,
+            };
+            let owner = Owner {
+                identity: "disk".to_owned(),
+                bytes: 1 << 20,
+                writers: Writers::Unknown,
+            };
             let device = Interrupted(Null::new(geometry), AtomicU64::new(0));
             let path = folder.path().join("journal");
-            channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &device).await.expect("kept");
-            assert_eq!(device.1.load(Relaxed), flushes, "{fencing:?}, the cache stays: {cache_stays}");
+            channels
+                .keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &device)
+                .await
+                .expect("kept");
+            assert_eq!(
+                device.1.load(Relaxed),
+                flushes,
+                "{fencing:?}, the cache stays: {cache_stays}"
+            );
             channels.leave();
         });
     }
@@ -1019,13 +1282,22 @@ fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
 /// that a second loss occurred.
 #[test]
 fn a_handshake_from_before_a_loss_resolves_no_doubt() {
-    for (arrives_late, journal_bytes) in [(false, 1 << 20), (true, 1 << 20), (false, 0), (true, 0)] {
+    for (arrives_late, journal_bytes) in [(false, 1 << 20), (true, 1 << 20), (false, 0), (true, 0)]
+    {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(19, Fencing::ByAnyPath, Duration::ZERO);
-            let three = Run { fencing: Fencing::ByAnyPath, channels: 3, journal_bytes, ..OF_OTHERS };
+            let three = Run {
+                fencing: Fencing::ByAnyPath,
+                channels: 3,
+                journal_bytes,
+                ..OF_OTHERS
+            };
             let is_kept = u32::from(journal_bytes > 0);
             let channels = opened(&world, 19, &three).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             while channels.links().len() < 3 {
                 sleep(Duration::from_micros(100)).await;
             }
@@ -1039,15 +1311,27 @@ fn a_handshake_from_before_a_loss_resolves_no_doubt() {
             third.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
             let (losses, lost) = (channels.losses(), now());
             while !losses.get().is_in_doubt() {
-                assert!(now() < lost + Duration::from_secs(60), "a read may lack a write, without a doubt");
+                assert!(
+                    now() < lost + Duration::from_secs(60),
+                    "a read may lack a write, without a doubt"
+                );
                 sleep(Duration::from_micros(100)).await;
             }
-            let arrive = || world.held_handshakes.borrow().iter().for_each(|held| held.set(false));
+            let arrive = || {
+                world
+                    .held_handshakes
+                    .borrow()
+                    .iter()
+                    .for_each(|held| held.set(false))
+            };
             if !arrives_late {
                 arrive();
             }
             while channels.status().replays == 0 && losses.get().count() == 0 {
-                assert!(losses.get().is_in_doubt(), "a read would count although it may lack a write");
+                assert!(
+                    losses.get().is_in_doubt(),
+                    "a read would count although it may lack a write"
+                );
                 sleep(Duration::from_micros(100)).await;
             }
             sleep(Duration::from_secs(1)).await;
@@ -1058,7 +1342,10 @@ fn a_handshake_from_before_a_loss_resolves_no_doubt() {
                 Losses::counted((1 - is_kept).into()),
                 "the journal, if any, had all of it"
             );
-            assert_eq!((channels.status().replays, channels.links().len()), (is_kept.into(), 3));
+            assert_eq!(
+                (channels.status().replays, channels.links().len()),
+                (is_kept.into(), 3)
+            );
             assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![is_kept; 4]));
             channels.leave();
         });
@@ -1072,13 +1359,21 @@ fn a_handshake_from_before_a_loss_is_no_evidence_of_another() {
     for is_alone in [false, true] {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(19, Fencing::ByAnyPath, Duration::ZERO);
-            let two = Run { fencing: Fencing::ByAnyPath, channels: 2, journal_bytes: 0, ..OF_OTHERS };
+            let two = Run {
+                fencing: Fencing::ByAnyPath,
+                channels: 2,
+                journal_bytes: 0,
+                ..OF_OTHERS
+            };
             let channels = opened(&world, 19, &two).await;
             let soon = || sleep(Duration::from_micros(100));
             while channels.links().len() < 2 {
                 soon().await;
             }
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             let [first, second] = [0, 1].map(|place| Rc::clone(&world.links.borrow()[place]));
             world.holds_next_handshake.set(true);
             first.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
@@ -1091,15 +1386,30 @@ fn a_handshake_from_before_a_loss_is_no_evidence_of_another() {
                 soon().await;
             }
             assert_eq!(channels.losses().get(), Losses::counted(1));
-            channels.ask(Asked::Write(0..4, 2, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 2, false))
+                .await
+                .expect("written");
             let used = Rc::clone(world.links.borrow().last().expect("the one in use"));
             if is_alone {
                 used.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
             }
-            world.held_handshakes.borrow().iter().for_each(|held| held.set(false));
+            world
+                .held_handshakes
+                .borrow()
+                .iter()
+                .for_each(|held| held.set(false));
             sleep(Duration::from_secs(20)).await;
-            assert_eq!(channels.losses().get(), Losses::counted(1), "alone: {is_alone}");
-            assert_eq!(used.is_lost(), is_alone, "an old reply closes no connection");
+            assert_eq!(
+                channels.losses().get(),
+                Losses::counted(1),
+                "alone: {is_alone}"
+            );
+            assert_eq!(
+                used.is_lost(),
+                is_alone,
+                "an old reply closes no connection"
+            );
             assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![2; 4]));
             channels.leave();
         });
@@ -1113,7 +1423,10 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(3, Fencing::None, Duration::ZERO);
             let channels = opened_for(&world, 3, &OF_OTHERS, Duration::from_secs(2)).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
             wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(4));
             world.fails_next_flush.set(true);
@@ -1123,8 +1436,16 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
             }
             sleep(Duration::from_secs(5)).await;
             assert!(!world.fails_next_flush.get(), "it was carried out");
-            assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "late: {is_late}");
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is reported once");
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Err(Failed::WritesLost),
+                "late: {is_late}"
+            );
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Ok(Vec::new()),
+                "it is reported once"
+            );
             assert_eq!(world.durable.borrow()[..4], [0; 4], "it is lost");
             channels.leave();
         });
@@ -1136,17 +1457,24 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
 #[test]
 fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_others() {
     let (limit, slow) = (Duration::from_secs(2), Duration::from_secs(5));
-    let [write, overlapping, apart] = [0..4, 2..6, 8..12].map(|range| Asked::Write(range, 1, false));
+    let [write, overlapping, apart] =
+        [0..4, 2..6, 8..12].map(|range| Asked::Write(range, 1, false));
     for (journal_bytes, asked) in [
         (1 << 20, vec![Asked::Flush]),
         (1 << 20, vec![write.clone(), overlapping.clone()]),
-        (1 << 20, vec![write.clone(), overlapping, Asked::Write(4..8, 2, false)]),
+        (
+            1 << 20,
+            vec![write.clone(), overlapping, Asked::Write(4..8, 2, false)],
+        ),
         (3, vec![apart]), // no journal space before a flush
     ] {
         for delivers in [true, false] {
             block_on(Alone::exact_virtual_time(), async {
                 let world = World::new(29, Fencing::None, Duration::ZERO);
-                let run = Run { journal_bytes, ..OF_OTHERS };
+                let run = Run {
+                    journal_bytes,
+                    ..OF_OTHERS
+                };
                 let channels = Rc::new(opened_for(&world, 29, &run, limit).await);
                 channels.ask(write.clone()).await.expect("written");
                 let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
@@ -1164,8 +1492,12 @@ fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_o
                 for answer in asked {
                     let (answer, took) = (answer.await, now() - begun);
                     match delivers {
-                        true => assert!(answer.is_ok() && took >= slow, "{answer:?} after {took:?}"),
-                        false => assert_eq!((answer, took), (Err(Failed::TimedOut), limit), "{names:?}"),
+                        true => {
+                            assert!(answer.is_ok() && took >= slow, "{answer:?} after {took:?}")
+                        }
+                        false => {
+                            assert_eq!((answer, took), (Err(Failed::TimedOut), limit), "{names:?}")
+                        }
                     }
                 }
                 channels.leave();
@@ -1182,14 +1514,21 @@ fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
         block_on(Alone::exact_virtual_time(), async {
             let world = World::new(seed, Fencing::None, Duration::ZERO);
             let channels = opened(&world, seed, &OF_OTHERS).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             world.fails_next_flush.set(true);
             let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
             let begun = now();
             let flushed = channels.ask(Asked::Flush).await;
             overtaken += u64::from(flushed == Err(Failed::WritesLost));
             assert!(flushed.is_err(), "seed {seed}: after {:?}", now() - begun);
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is reported once");
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Ok(Vec::new()),
+                "it is reported once"
+            );
             channels.leave();
         });
     }
@@ -1209,7 +1548,14 @@ fn flushes_that_nobody_waits_for_are_bounded_and_end_with_the_channels() {
         }
         let outstanding = || {
             let inner = wire.inner.borrow();
-            (inner.tasks.len(), inner.tasks.values().filter(|task| task.is_abandoned).count())
+            (
+                inner.tasks.len(),
+                inner
+                    .tasks
+                    .values()
+                    .filter(|task| task.is_abandoned)
+                    .count(),
+            )
         };
         assert_eq!(outstanding(), (16, 0), "their answers are waited for");
         channels.leave();
@@ -1236,7 +1582,10 @@ fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
         let world = World::new(7, Fencing::ByAnyPath, Duration::ZERO);
         let channels = opened(&world, 7, &alone).await;
         let mut pauses = Vec::new();
-        let lives = [0; 12].into_iter().chain([2, 0, 11, 0]).map(Duration::from_secs);
+        let lives = [0; 12]
+            .into_iter()
+            .chain([2, 0, 11, 0])
+            .map(Duration::from_secs);
         for life in lives {
             while channels.links().is_empty() {
                 sleep(Duration::from_micros(100)).await; // until it is in use
@@ -1253,10 +1602,23 @@ fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
         let millis = |from: u64, to: u64| Duration::from_millis(from)..=Duration::from_millis(to);
         assert!(millis(25, 50).contains(&pauses[0]), "{pauses:?}");
         assert!(millis(50, 100).contains(&pauses[1]), "{pauses:?}");
-        assert!(pauses[7..12].iter().all(|pause| millis(2500, 5000).contains(pause)), "{pauses:?}");
-        let [after_a_while, not_anew, after_long, anew] = pauses[12..] else { panic!("{pauses:?}") };
-        assert!(after_a_while.is_zero() && millis(2500, 5000).contains(&not_anew), "{pauses:?}");
-        assert!(after_long.is_zero() && millis(25, 50).contains(&anew), "{pauses:?}");
+        assert!(
+            pauses[7..12]
+                .iter()
+                .all(|pause| millis(2500, 5000).contains(pause)),
+            "{pauses:?}"
+        );
+        let [after_a_while, not_anew, after_long, anew] = pauses[12..] else {
+            panic!("{pauses:?}")
+        };
+        assert!(
+            after_a_while.is_zero() && millis(2500, 5000).contains(&not_anew),
+            "{pauses:?}"
+        );
+        assert!(
+            after_long.is_zero() && millis(25, 50).contains(&anew),
+            "{pauses:?}"
+        );
         channels.leave();
     });
 }
@@ -1269,25 +1631,52 @@ fn a_change_that_waits_for_space_in_the_journal_file_reports_no_loss_of_others()
         block_on(Alone::exact_virtual_time(), async {
             let case = format!("an abandoned flush: {is_abandoned}, durable: {is_durable}");
             let folder = tempfile::tempdir().expect("a folder");
-            let geometry =
-                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
-            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::One };
+            let geometry = Geometry {
+                block_size: BlockSize::B512,
+                blocks: Blocks(2048),
+                physical_exponent: 0,
+            };
+            let owner = Owner {
+                identity: "disk".to_owned(),
+                bytes: 1 << 20,
+                writers: Writers::One,
+            };
             let world = World::new(37, Fencing::None, Duration::ZERO);
             let channels = opened(&world, 37, &OF_OTHERS).await;
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written, and not in the file");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written, and not in the file");
             let path = folder.path().join("journal");
-            let kept = channels.keep_in(&path, ReplayRule::Auto, 16, &owner, &Null::new(geometry)).await;
+            let kept = channels
+                .keep_in(&path, ReplayRule::Auto, 16, &owner, &Null::new(geometry))
+                .await;
             kept.expect("a new file");
             world.fails_next_flush.set(true);
             if is_abandoned {
                 let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
                 sleep(Duration::from_secs(1)).await;
             }
-            assert_eq!(channels.ask(Asked::Write(2..6, 2, is_durable)).await, Ok(Vec::new()), "{case}");
-            assert!(!world.fails_next_flush.get(), "{case}: the server has lost writes");
+            assert_eq!(
+                channels.ask(Asked::Write(2..6, 2, is_durable)).await,
+                Ok(Vec::new()),
+                "{case}"
+            );
+            assert!(
+                !world.fails_next_flush.get(),
+                "{case}: the server has lost writes"
+            );
             assert_eq!(channels.losses().get(), Losses::counted(1), "{case}");
-            assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "{case}");
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Err(Failed::WritesLost),
+                "{case}"
+            );
+            assert_eq!(
+                channels.ask(Asked::Flush).await,
+                Ok(Vec::new()),
+                "{case}: it is reported once"
+            );
             channels.leave();
         });
     }
@@ -1313,14 +1702,31 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
         block_on(Alone::exact_virtual_time(), async {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("journal");
-            let geometry =
-                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
-            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Several };
+            let geometry = Geometry {
+                block_size: BlockSize::B512,
+                blocks: Blocks(2048),
+                physical_exponent: 0,
+            };
+            let owner = Owner {
+                identity: "disk".to_owned(),
+                bytes: 1 << 20,
+                writers: Writers::Several,
+            };
             let world = World::new(41, Fencing::None, Duration::ZERO);
             let started = async || {
-                let channels = opened(&world, 41, &Run { writers: Writers::Several, ..OF_OTHERS }).await;
+                let channels = opened(
+                    &world,
+                    41,
+                    &Run {
+                        writers: Writers::Several,
+                        ..OF_OTHERS
+                    },
+                )
+                .await;
                 let device = Null::new(geometry);
-                let kept = channels.keep_in(&path, ReplayRule::Auto, capacity, &owner, &device).await;
+                let kept = channels
+                    .keep_in(&path, ReplayRule::Auto, capacity, &owner, &device)
+                    .await;
                 kept.expect("no other process uses the file");
                 channels
             };
@@ -1331,15 +1737,24 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
             };
             let channels = started().await;
             world.fails_next_flush.set(true);
-            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            channels
+                .ask(Asked::Write(0..4, 1, false))
+                .await
+                .expect("written");
             if !matches!(found_by, FoundBy::Change) {
                 let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
                 sleep(Duration::from_secs(1)).await;
                 let write = channels.begin_stable_write();
-                channels.ask(Asked::Write(8..9, 2, false)).await.expect("written");
+                channels
+                    .ask(Asked::Write(8..9, 2, false))
+                    .await
+                    .expect("written");
                 assert_eq!(channels.end_stable_write(write).await, Ok(()));
             }
-            assert!(!world.fails_next_flush.get(), "{found_by:?}: the server has lost writes");
+            assert!(
+                !world.fails_next_flush.get(),
+                "{found_by:?}: the server has lost writes"
+            );
             if matches!(found_by, FoundBy::ReportedFlush) {
                 assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
             }
@@ -1349,9 +1764,17 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
             let counted = channels.losses().get().count();
             assert_eq!(channels.ask(Asked::Flush).await, told, "{found_by:?}");
             let counts = channels.losses().get().count() - counted;
-            assert_eq!(counts, u64::from(told.is_err()), "layers above, which started before, see it");
+            assert_eq!(
+                counts,
+                u64::from(told.is_err()),
+                "layers above, which started before, see it"
+            );
             killed(channels).await;
-            assert_eq!(started().await.ask(Asked::Flush).await, Ok(Vec::new()), "{found_by:?}: once");
+            assert_eq!(
+                started().await.ask(Asked::Flush).await,
+                Ok(Vec::new()),
+                "{found_by:?}: once"
+            );
         });
     }
 }

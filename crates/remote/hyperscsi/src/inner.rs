@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{EndReason, Event, RequestId};
 use hyperscsi::{
-    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Payload, Response, TaskAttribute,
+    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Payload, Response,
+    TaskAttribute,
 };
 use iscsi_client::{
-    CommandEnd, CommandError, CommandRecord, CommandSpec, EscalationStep, Lun, Recorded, Residual, Status,
-    Timeouts, Transfer, status,
+    CommandEnd, CommandError, CommandRecord, CommandSpec, EscalationStep, Lun, Recorded, Residual,
+    Status, Timeouts, Transfer, status,
 };
 use reactor::{DatagramAddress, Sender};
 use scsi::cdb::Cdb;
@@ -206,13 +207,21 @@ impl Inner {
 
     /// Drops the state machine, but keeps its counters.
     fn drop_machine(&mut self) {
-        self.counted += self.machine.take().map(|machine| machine.counters()).unwrap_or_default();
+        self.counted += self
+            .machine
+            .take()
+            .map(|machine| machine.counters())
+            .unwrap_or_default();
     }
 
     /// The counters of all state machines of the session.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counted;
-        counters += self.machine.as_ref().map(Initiator::counters).unwrap_or_default();
+        counters += self
+            .machine
+            .as_ref()
+            .map(Initiator::counters)
+            .unwrap_or_default();
         counters
     }
 
@@ -244,7 +253,13 @@ impl Inner {
 
     /// Submits a command, which may fail immediately.
     pub(crate) fn submit(&mut self, now: Instant, spec: CommandSpec, epoch: u64) -> u64 {
-        let CommandSpec { lun, cdb, transfer, epoch: meant, waits_for_end } = spec;
+        let CommandSpec {
+            lun,
+            cdb,
+            transfer,
+            epoch: meant,
+            waits_for_end,
+        } = spec;
         let is_long = transfer.in_bytes().max(transfer.out_bytes()) > DATA_BYTES_MAX;
         let state = match self.phase {
             _ if is_long => TaskState::Ended(Err(CommandError::TooLong)),
@@ -261,7 +276,10 @@ impl Inner {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         if matches!(state, TaskState::Waiting { .. }) {
-            debug_assert!(self.waiting.back().is_none_or(|last| *last < ticket), "commands wait in order");
+            debug_assert!(
+                self.waiting.back().is_none_or(|last| *last < ticket),
+                "commands wait in order"
+            );
             self.waiting.push_back(ticket);
         }
         let recorded = self.record.begin(lun, &cdb, &transfer);
@@ -288,7 +306,9 @@ impl Inner {
         let Phase::Up { .. } = self.phase else { return };
         while let Some(position) = self.next_to_send() {
             let ticket = self.waiting[position];
-            let Some(machine) = self.machine.as_mut().filter(|machine| machine.room() > 0) else { return };
+            let Some(machine) = self.machine.as_mut().filter(|machine| machine.room() > 0) else {
+                return;
+            };
             let Some(task) = self.tasks.get_mut(&ticket) else {
                 self.waiting.remove(position);
                 continue;
@@ -298,8 +318,14 @@ impl Inner {
                 self.end(ticket, Err(CommandError::Reinstated));
                 continue;
             }
-            debug_assert!(self.unsettled == 0 || !task.is_change(), "no change overtakes an unsettled one");
-            debug_assert!(matches!(task.state, TaskState::Waiting { .. }), "a waiting command was not sent");
+            debug_assert!(
+                self.unsettled == 0 || !task.is_change(),
+                "no change overtakes an unsettled one"
+            );
+            debug_assert!(
+                matches!(task.state, TaskState::Waiting { .. }),
+                "a waiting command was not sent"
+            );
             let out_bytes = task.transfer.out_bytes();
             if self.out_bytes > 0 && self.out_bytes + out_bytes > OUT_BYTES_MAX {
                 return;
@@ -332,20 +358,26 @@ impl Inner {
 
     /// The position of the first waiting command that may be sent now.
     fn next_to_send(&self) -> Option<usize> {
-        let may = |ticket: &u64| self.unsettled == 0 || !self.tasks.get(ticket).is_some_and(Task::is_change);
+        let may = |ticket: &u64| {
+            self.unsettled == 0 || !self.tasks.get(ticket).is_some_and(Task::is_change)
+        };
         self.waiting.iter().position(may)
     }
 
     /// Records the end of a command.
     pub(crate) fn end(&mut self, ticket: u64, outcome: Result<Status, CommandError>) {
-        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        let Some(task) = self.tasks.get_mut(&ticket) else {
+            return;
+        };
         match task.state {
             TaskState::Ended(_) => return,
             TaskState::Waiting { .. } => {}
             TaskState::Sent(id) => {
                 self.unsettled -= usize::from(task.is_unsettled());
                 let was_sent = self.sent.remove(&id);
-                debug_assert!(was_sent == Some(ticket) && self.out_bytes >= task.transfer.out_bytes());
+                debug_assert!(
+                    was_sent == Some(ticket) && self.out_bytes >= task.transfer.out_bytes()
+                );
                 self.out_bytes -= task.transfer.out_bytes();
                 self.record.end(task.recorded, &outcome);
             }
@@ -364,19 +396,25 @@ impl Inner {
 
     /// Processes the response to a command.
     pub(crate) fn complete(&mut self, id: RequestId, response: Response) {
-        let Some(&ticket) = self.sent.get(&id) else { return };
-        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        let Some(&ticket) = self.sent.get(&id) else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(&ticket) else {
+            return;
+        };
         debug_assert!(
             matches!(task.state, TaskState::Sent(sent) if sent == id),
             "a response belongs to an outstanding command"
         );
         if let Transfer::In { buffer, range } = &mut task.transfer
-            && let Some(place) =
-                buffer.get_mut(range.clone()).and_then(|room| room.get_mut(..response.data.len()))
+            && let Some(place) = buffer
+                .get_mut(range.clone())
+                .and_then(|room| room.get_mut(..response.data.len()))
         {
             place.copy_from_slice(&response.data);
         }
-        let is_aborted = response.status == status::TASK_ABORTED && task.step != EscalationStep::Wait;
+        let is_aborted =
+            response.status == status::TASK_ABORTED && task.step != EscalationStep::Wait;
         let outcome = match is_aborted {
             true => Err(CommandError::Aborted),
             false => Ok(Status {
@@ -395,12 +433,22 @@ impl Inner {
         while let Some(event) = self.machine.as_mut().and_then(Initiator::poll_event) {
             is_any = true;
             match event {
-                Event::LoggedIn { queue_depth, frame_bytes, is_encrypted } => {
+                Event::LoggedIn {
+                    queue_depth,
+                    frame_bytes,
+                    is_encrypted,
+                } => {
                     tracing::debug!(queue_depth, frame_bytes, is_encrypted, "logged in");
-                    self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
+                    self.agreed = Agreed {
+                        frame_bytes,
+                        queue_depth,
+                        is_encrypted,
+                    };
                     self.logged_in(now, shared);
                 }
-                Event::Resumed => tracing::debug!("the session continues with new keys and sequence numbers"),
+                Event::Resumed => {
+                    tracing::debug!("the session continues with new keys and sequence numbers")
+                }
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
@@ -414,7 +462,9 @@ impl Inner {
                         self.end(ticket, Err(CommandError::ConnectionLost));
                     }
                 }
-                Event::NexusLost => self.lose(now, now, "the target has no record of the session", shared),
+                Event::NexusLost => {
+                    self.lose(now, now, "the target has no record of the session", shared)
+                }
                 Event::Ended(reason) => {
                     self.drop_machine();
                     let is_failed_login = matches!(self.phase, Phase::New);
@@ -422,7 +472,11 @@ impl Inner {
                         self.end_session(reason, shared);
                     } else {
                         // An unreachable target has been unresponsive since its last frame.
-                        let since = if reason == EndReason::Unreachable { self.heard } else { now };
+                        let since = if reason == EndReason::Unreachable {
+                            self.heard
+                        } else {
+                            now
+                        };
                         self.lose(now, since, &reason.to_string(), shared);
                     }
                 }
@@ -432,7 +486,10 @@ impl Inner {
     }
 
     pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
-        debug_assert!(self.sent.is_empty(), "the commands of the session before have ended");
+        debug_assert!(
+            self.sent.is_empty(),
+            "the commands of the session before have ended"
+        );
         debug_assert!(!self.is_over(), "a session that is over does not come back");
         let before = mem::replace(&mut self.phase, Phase::Up { since: now });
         self.are_some_lost = false;
@@ -461,7 +518,10 @@ impl Inner {
                     self.pause = PAUSE_FIRST;
                 }
                 shared.is_lost.store(true, Relaxed);
-                self.phase = Phase::Down { since, fails: false };
+                self.phase = Phase::Down {
+                    since,
+                    fails: false,
+                };
             }
             Phase::Down { .. } => self.say(why),
             Phase::New | Phase::Over(_) => {}
@@ -475,7 +535,8 @@ impl Inner {
         self.functions.clear();
         let lost: Vec<u64> = self.sent.values().copied().collect();
         self.are_some_lost |= !lost.is_empty();
-        lost.into_iter().for_each(|ticket| self.end(ticket, Err(CommandError::ConnectionLost)));
+        lost.into_iter()
+            .for_each(|ticket| self.end(ticket, Err(CommandError::ConnectionLost)));
         debug_assert!(self.sent.is_empty() && self.out_bytes == 0 && self.unsettled == 0);
     }
 
@@ -509,22 +570,32 @@ impl Inner {
             && now.saturating_duration_since(*since) >= self.timeouts.reconnect
         {
             *fails = true;
-            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
+            tracing::warn!(
+                "the session was not restored within the reconnect time: requests now fail"
+            );
             self.fail_waiting();
             self.wake_waiters();
         }
     }
 
     pub(crate) fn pass_time(&mut self, now: Instant, shared: &Shared) {
-        let frames = self.machine.as_ref().map_or(0, |machine| machine.counters().frames_received);
+        let frames = self
+            .machine
+            .as_ref()
+            .map_or(0, |machine| machine.counters().frames_received);
         if mem::replace(&mut self.frames, frames) != frames {
             self.heard = now;
         }
         self.fail_after_reconnect_time(now);
-        let Phase::Up { since: up } = self.phase else { return };
+        let Phase::Up { since: up } = self.phase else {
+            return;
+        };
         debug_assert_eq!(
             self.unsettled,
-            self.tasks.values().filter(|task| task.is_unsettled()).count(),
+            self.tasks
+                .values()
+                .filter(|task| task.is_unsettled())
+                .count(),
             "each unsettled change is counted"
         );
         debug_assert_eq!(
@@ -540,7 +611,9 @@ impl Inner {
         let mut late = Vec::new();
         for (&ticket, task) in &self.tasks {
             match task.state {
-                TaskState::Waiting { since } if now.saturating_duration_since(since.max(up)) >= command => {
+                TaskState::Waiting { since }
+                    if now.saturating_duration_since(since.max(up)) >= command =>
+                {
                     late.push((ticket, None));
                 }
                 TaskState::Sent(id) if task.until <= now => late.push((ticket, Some(id))),
@@ -563,7 +636,9 @@ impl Inner {
 
     /// Takes the next step for a command that has not ended in time.
     pub(crate) fn escalate(&mut self, now: Instant, ticket: u64, id: RequestId, shared: &Shared) {
-        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        let Some(task) = self.tasks.get_mut(&ticket) else {
+            return;
+        };
         let (before, step) = (task.step, task.step.next());
         if let Requester::Waits(waker) = &mut task.requester
             && !task.waits_for_end
@@ -582,11 +657,19 @@ impl Inner {
             EscalationStep::TargetReset => (Function::TargetReset, Lun(0), None),
             EscalationStep::LeaveSession => {
                 self.drop_machine();
-                return self.lose(now, now, "the target neither executes a command nor aborts it", shared);
+                return self.lose(
+                    now,
+                    now,
+                    "the target neither executes a command nor aborts it",
+                    shared,
+                );
             }
         };
         let lun = lun.0.to_be_bytes();
-        let asked = self.machine.as_mut().map(|machine| machine.manage(function, lun, of));
+        let asked = self
+            .machine
+            .as_mut()
+            .map(|machine| machine.manage(function, lun, of));
         if !matches!(asked, Some(Ok(_)))
             && let Some(task) = self.tasks.get_mut(&ticket)
         {
@@ -601,8 +684,14 @@ impl Inner {
         };
         if let TaskState::Ended(_) = task.state {
             let task = self.tasks.remove(&ticket)?;
-            let TaskState::Ended(outcome) = task.state else { return None };
-            return Some(CommandEnd { outcome, transfer: task.transfer, was_sent: task.was_sent });
+            let TaskState::Ended(outcome) = task.state else {
+                return None;
+            };
+            return Some(CommandEnd {
+                outcome,
+                transfer: task.transfer,
+                was_sent: task.was_sent,
+            });
         }
         match &mut task.requester {
             Requester::Waits(kept) => {
@@ -621,7 +710,9 @@ impl Inner {
     /// Processes the drop of a requester: drops its command if it was not sent, and aborts it otherwise.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         let now = self.now;
-        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        let Some(task) = self.tasks.get_mut(&ticket) else {
+            return;
+        };
         match task.state {
             TaskState::Sent(id) => {
                 let was_unsettled = task.is_unsettled();
@@ -630,7 +721,10 @@ impl Inner {
                 if task.step == EscalationStep::Wait {
                     let abort = Function::AbortTask;
                     let lun = task.lun.0.to_be_bytes();
-                    let asked = self.machine.as_mut().map(|machine| machine.manage(abort, lun, Some(id)));
+                    let asked = self
+                        .machine
+                        .as_mut()
+                        .map(|machine| machine.manage(abort, lun, Some(id)));
                     match asked {
                         Some(Ok(_)) => {
                             task.step = EscalationStep::AbortTask;

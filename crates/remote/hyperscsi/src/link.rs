@@ -18,11 +18,12 @@ use std::{io, mem};
 use derive_more::Display;
 use hyperscsi::initiator::EndReason;
 use hyperscsi::{
-    ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, Initiator, PATHS_MAX, Refusal, SESSION_AT, discovery,
+    ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, Initiator, PATHS_MAX, Refusal, SESSION_AT,
+    discovery,
 };
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, Datagrams, MacAddress,
-    OutDatagram, OutSlice, Sleep,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, Datagrams,
+    MacAddress, OutDatagram, OutSlice, Sleep,
 };
 
 use crate::url::{Options, Place, UdpHost};
@@ -106,7 +107,9 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
             )
         }
         Refusal::Authentication => {
-            format!("the target requires a key for {name}; specify a file that contains it (key=FILE)")
+            format!(
+                "the target requires a key for {name}; specify a file that contains it (key=FILE)"
+            )
         }
         Refusal::UnknownTarget => {
             format!("the target does not exist, or {name} has no access to it (name=NAME)")
@@ -133,7 +136,10 @@ const ELSEWHERE: Duration = Duration::from_secs(2);
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// The size of the receive ring: four windows, in kernel memory. A ring reduces the latency of a single
 /// request by a quarter to a half, because frames are received without a system call.
-const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: 1024 };
+const RING: DatagramRing = DatagramRing {
+    payload_bytes: FRAME_BYTES_MAX,
+    places_max: 1024,
+};
 /// Maximum number of frames sent in one call.
 pub(crate) const BATCH: usize = 64;
 /// Maximum number of replying stations that are recorded.
@@ -154,7 +160,10 @@ pub(crate) struct Link {
 impl Link {
     /// The local and the remote address of each path.
     pub(crate) fn ends(&self) -> Vec<(DatagramAddress, DatagramAddress)> {
-        self.routes.iter().map(|route| (self.endpoints[route.endpoint].local(), route.to)).collect()
+        self.routes
+            .iter()
+            .map(|route| (self.endpoints[route.endpoint].local(), route.to))
+            .collect()
     }
 }
 
@@ -180,7 +189,11 @@ pub struct Found {
 ///
 /// # Errors
 /// An interface cannot be used, or a host has no address.
-pub async fn discover(place: &Place, time: Duration, random: Random) -> Result<Vec<Found>, OpenError> {
+pub async fn discover(
+    place: &Place,
+    time: Duration,
+    random: Random,
+) -> Result<Vec<Found>, OpenError> {
     let mut search = Search::open(place, &Options::default(), random).await?;
     search.run(time, |_, _| false).await;
     let asked = |endpoint: usize| match place {
@@ -263,11 +276,15 @@ impl Search {
                     if !names.insert(interface.clone()) {
                         continue;
                     }
-                    let endpoint = DatagramEndpoint::Ethernet { interface, ether_type: ETHERTYPE };
+                    let endpoint = DatagramEndpoint::Ethernet {
+                        interface,
+                        ether_type: ETHERTYPE,
+                    };
                     match open(endpoint) {
                         Ok(endpoint) => {
-                            longest =
-                                longest.min(u16::try_from(endpoint.payload_bytes_max()).unwrap_or(u16::MAX));
+                            longest = longest.min(
+                                u16::try_from(endpoint.payload_bytes_max()).unwrap_or(u16::MAX),
+                            );
                             let stations = options.stations.iter().copied();
                             let stations: Vec<MacAddress> = match options.stations.is_empty() {
                                 true => vec![MacAddress::BROADCAST],
@@ -298,20 +315,26 @@ impl Search {
             Place::Udp(hosts) => {
                 for (index, host) in hosts.iter().enumerate() {
                     let to = resolve(host).await?;
-                    if asked.iter().any(|route: &Route| route.to == DatagramAddress::Udp(to)) {
+                    if asked
+                        .iter()
+                        .any(|route: &Route| route.to == DatagramAddress::Udp(to))
+                    {
                         continue; // a host that is specified twice is one path
                     }
                     let any: IpAddr = match to {
                         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
                     };
-                    let endpoint =
-                        open(DatagramEndpoint::Udp(SocketAddr::new(any, 0))).map_err(OpenError::Interface)?;
+                    let endpoint = open(DatagramEndpoint::Udp(SocketAddr::new(any, 0)))
+                        .map_err(OpenError::Interface)?;
                     // Excluding UDP and IP headers.
                     let headers = if to.is_ipv4() { 28 } else { 48 };
                     // The lengths for loopback, for jumbo frames, and for any Ethernet.
                     sizes.extend([FRAME_BYTES_MAX as u16, 9000 - headers, ETHERNET - headers]);
-                    asked.push(Route { endpoint: endpoints.len(), to: DatagramAddress::Udp(to) });
+                    asked.push(Route {
+                        endpoint: endpoints.len(),
+                        to: DatagramAddress::Udp(to),
+                    });
                     places.push(index);
                     endpoints.push(endpoint);
                 }
@@ -327,14 +350,30 @@ impl Search {
         random(&mut bytes);
         let nonce = u64::from_be_bytes(bytes);
         debug_assert_eq!(places.len(), endpoints.len(), "each endpoint has its place");
-        let nonces = (0..sizes.len() as u64).map(|index| nonce.wrapping_add(index)).collect();
-        Ok(Search { endpoints, places, asked, sizes, nonces, stations: Vec::new() })
+        let nonces = (0..sizes.len() as u64)
+            .map(|index| nonce.wrapping_add(index))
+            .collect();
+        Ok(Search {
+            endpoints,
+            places,
+            asked,
+            sizes,
+            nonces,
+            stations: Vec::new(),
+        })
     }
 
     /// Repeats the query until `is_enough` returns true or the time has passed.
-    async fn run(&mut self, time: Duration, mut is_enough: impl FnMut(&Search, std::time::Instant) -> bool) {
+    async fn run(
+        &mut self,
+        time: Duration,
+        mut is_enough: impl FnMut(&Search, std::time::Instant) -> bool,
+    ) {
         let end = reactor::now() + time;
-        let longest = self.sizes.first().map_or(FRAME_BYTES_MIN, |size| usize::from(*size));
+        let longest = self
+            .sizes
+            .first()
+            .map_or(FRAME_BYTES_MIN, |size| usize::from(*size));
         let mut batch = DatagramBatch::new(BATCH, longest);
         let mut ask_at = reactor::now();
         loop {
@@ -346,13 +385,20 @@ impl Search {
                 self.ask();
                 ask_at = now + AGAIN;
             }
-            let wait = ask_at.min(now + GATHER).min(end).saturating_duration_since(now);
+            let wait = ask_at
+                .min(now + GATHER)
+                .min(end)
+                .saturating_duration_since(now);
             let arrived = poll_fn(|cx| {
                 let mut is_ready = false;
                 for endpoint in &self.endpoints {
                     is_ready |= endpoint.poll_receivable(cx).is_ready(); // polls all of them
                 }
-                if is_ready { Poll::Ready(()) } else { Poll::Pending }
+                if is_ready {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             });
             if reactor::timeout(wait, arrived).await.is_ok() {
                 self.receive(&mut batch);
@@ -369,25 +415,33 @@ impl Search {
                 let mut frame = discovery::question(*nonce);
                 frame.resize(usize::from(*size), 0);
                 let payload = [OutSlice::Bytes(&frame)];
-                let sent = self.endpoints[route.endpoint]
-                    .try_send(&[OutDatagram { to: route.to, payload: &payload }]);
+                let sent = self.endpoints[route.endpoint].try_send(&[OutDatagram {
+                    to: route.to,
+                    payload: &payload,
+                }]);
                 // A query that fails for another reason gets no reply, and is repeated.
-                refused[index] |= sent.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
+                refused[index] |=
+                    sent.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
             }
         }
         if refused.iter().all(|refused| *refused) {
             return; // keep the shortest length
         }
         let mut refused = refused.iter();
-        let keep: Vec<bool> = std::iter::from_fn(|| refused.next().map(|refused| !refused)).collect();
+        let keep: Vec<bool> =
+            std::iter::from_fn(|| refused.next().map(|refused| !refused)).collect();
         retain(&mut self.sizes, &keep);
         retain(&mut self.nonces, &keep);
-        self.stations.iter_mut().for_each(|station| retain(&mut station.sizes, &keep));
+        self.stations
+            .iter_mut()
+            .for_each(|station| retain(&mut station.sizes, &keep));
     }
 
     fn receive(&mut self, batch: &mut DatagramBatch) {
         for endpoint in 0..self.endpoints.len() {
-            let Ok(received) = self.endpoints[endpoint].try_receive(batch) else { continue };
+            let Ok(received) = self.endpoints[endpoint].try_receive(batch) else {
+                continue;
+            };
             for index in 0..received {
                 if let Some((to, frame)) = batch.get_mut(index) {
                     self.take(Route { endpoint, to }, frame);
@@ -399,34 +453,50 @@ impl Search {
     fn take(&mut self, route: Route, frame: &mut [u8]) {
         let is_asked = |asked: &Route| {
             asked.endpoint == route.endpoint
-                && (asked.to == route.to || asked.to == DatagramAddress::Ethernet(MacAddress::BROADCAST))
+                && (asked.to == route.to
+                    || asked.to == DatagramAddress::Ethernet(MacAddress::BROADCAST))
         };
         if !self.asked.iter().any(is_asked) {
             return;
         }
         let answered = self.nonces.iter().enumerate();
-        let answered =
-            answered.filter_map(|(index, nonce)| Some((index, discovery::answered(*nonce, frame)?))).next();
-        let Some((size, targets)) = answered else { return };
+        let answered = answered
+            .filter_map(|(index, nonce)| Some((index, discovery::answered(*nonce, frame)?)))
+            .next();
+        let Some((size, targets)) = answered else {
+            return;
+        };
         let has_room = self.stations.len() < STATIONS_MAX;
-        match self.stations.iter_mut().find(|station| station.route == route) {
+        match self
+            .stations
+            .iter_mut()
+            .find(|station| station.route == route)
+        {
             Some(station) => {
                 station.sizes[size] = true;
-                let new = targets.into_iter().filter(|name| !station.targets.contains(name));
+                let new = targets
+                    .into_iter()
+                    .filter(|name| !station.targets.contains(name));
                 let new: Vec<String> = new.collect();
                 station.targets.extend(new);
             }
             None if has_room => {
                 let mut sizes = vec![false; self.sizes.len()];
                 sizes[size] = true;
-                self.stations.push(Station { route, targets, sizes });
+                self.stations.push(Station {
+                    route,
+                    targets,
+                    sizes,
+                });
             }
             None => {}
         }
     }
 
     fn of<'a>(&'a self, target: &'a str) -> impl Iterator<Item = &'a Station> {
-        self.stations.iter().filter(move |station| station.targets.iter().any(|name| name == target))
+        self.stations
+            .iter()
+            .filter(move |station| station.targets.iter().any(|name| name == target))
     }
 
     /// Whether the discovery is complete: every endpoint reaches the target, and queries of every length have
@@ -443,7 +513,13 @@ impl Search {
         (0..self.endpoints.len()).all(of_endpoint)
     }
 
-    fn link(self, place: &Place, target: &str, is_named: bool, time: Duration) -> Result<Link, OpenError> {
+    fn link(
+        self,
+        place: &Place,
+        target: &str,
+        is_named: bool,
+        time: Duration,
+    ) -> Result<Link, OpenError> {
         let found: Vec<&Station> = self.of(target).collect();
         let routes: Vec<Route> = match is_named {
             true => self.asked.clone(),
@@ -451,13 +527,20 @@ impl Search {
         };
         if routes.is_empty() {
             let place = format!("{}://{place}", place.scheme());
-            let mut names: Vec<String> =
-                self.stations.into_iter().flat_map(|station| station.targets).collect();
+            let mut names: Vec<String> = self
+                .stations
+                .into_iter()
+                .flat_map(|station| station.targets)
+                .collect();
             names.sort();
             names.dedup();
             return Err(match names.is_empty() {
                 true => OpenError::Silent { place, time },
-                false => OpenError::Elsewhere { target: target.to_owned(), place, names },
+                false => OpenError::Elsewhere {
+                    target: target.to_owned(),
+                    place,
+                    names,
+                },
             });
         }
         let answered: Vec<&Station> = match found.is_empty() {
@@ -466,19 +549,29 @@ impl Search {
         };
         // The longest frame length that has arrived at all stations that replied.
         let arrived = |size: &usize| answered.iter().all(|station| station.sizes[*size]);
-        let best = (0..self.sizes.len()).find(|size| !answered.is_empty() && arrived(size)).unwrap_or(0);
+        let best = (0..self.sizes.len())
+            .find(|size| !answered.is_empty() && arrived(size))
+            .unwrap_or(0);
         let sizes = self.sizes[best..].to_vec();
         let routes: Vec<Route> = routes.into_iter().take(PATHS_MAX).collect();
         debug_assert!(
             (1..routes.len()).all(|at| !routes[..at].contains(&routes[at])),
             "no path is used twice"
         );
-        Ok(Link { endpoints: self.endpoints, routes, sizes })
+        Ok(Link {
+            endpoints: self.endpoints,
+            routes,
+            sizes,
+        })
     }
 }
 
 fn retain<T>(values: &mut Vec<T>, keep: &[bool]) {
-    debug_assert_eq!(values.len(), keep.len(), "there is a value for each frame length");
+    debug_assert_eq!(
+        values.len(),
+        keep.len(),
+        "there is a value for each frame length"
+    );
     let mut keep = keep.iter();
     values.retain(|_| keep.next().copied().unwrap_or(true));
 }
@@ -497,8 +590,14 @@ fn open(endpoint: DatagramEndpoint) -> io::Result<Box<dyn Datagrams>> {
 /// Resolves a host to its first address.
 async fn resolve(host: &UdpHost) -> Result<SocketAddr, OpenError> {
     let addresses = reactor::resolve(&host.host, host.port).await;
-    let addresses = addresses.map_err(|error| OpenError::Resolve { host: host.host.clone(), error })?;
-    addresses.first().copied().ok_or_else(|| OpenError::NoAddress(host.host.clone()))
+    let addresses = addresses.map_err(|error| OpenError::Resolve {
+        host: host.host.clone(),
+        error,
+    })?;
+    addresses
+        .first()
+        .copied()
+        .ok_or_else(|| OpenError::NoAddress(host.host.clone()))
 }
 
 // Drives a state machine: passes received frames to it, and sends its frames through the endpoints of its
@@ -537,9 +636,16 @@ struct Outgoing {
 
 impl Driver {
     pub(crate) fn new(link: Link) -> Driver {
-        let longest = link.sizes.iter().copied().max().unwrap_or(FRAME_BYTES_MIN as u16);
+        let longest = link
+            .sizes
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(FRAME_BYTES_MIN as u16);
         debug_assert!(
-            link.routes.iter().all(|route| route.endpoint < link.endpoints.len()),
+            link.routes
+                .iter()
+                .all(|route| route.endpoint < link.endpoints.len()),
             "each path leaves through an endpoint"
         );
         Driver {
@@ -556,12 +662,18 @@ impl Driver {
     /// Passes received frames to the state machine.
     pub(crate) fn receive(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         for endpoint in 0..self.link.endpoints.len() {
-            if self.link.endpoints[endpoint].poll_receivable(cx).is_pending() {
+            if self.link.endpoints[endpoint]
+                .poll_receivable(cx)
+                .is_pending()
+            {
                 continue;
             }
             let routes = &self.link.routes;
             let mut take = |from: DatagramAddress, frame: &mut [u8]| {
-                if routes.iter().any(|route| route.endpoint == endpoint && route.to == from) {
+                if routes
+                    .iter()
+                    .any(|route| route.endpoint == endpoint && route.to == from)
+                {
                     machine.handle_frame(now, frame);
                 }
             };
@@ -571,7 +683,9 @@ impl Driver {
                     cx.waker().wake_by_ref();
                 }
                 // The remaining frames wait for the next turn.
-                _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => cx.waker().wake_by_ref(),
+                _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => {
+                    cx.waker().wake_by_ref()
+                }
                 _ => {}
             }
         }
@@ -594,7 +708,9 @@ impl Driver {
 
     /// Sends the state machine's frames, as far as the endpoints have space.
     pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
-        self.outgoing.iter_mut().for_each(|outgoing| outgoing.is_blocked = false);
+        self.outgoing
+            .iter_mut()
+            .for_each(|outgoing| outgoing.is_blocked = false);
         for _ in 0..ROUNDS {
             self.fill(machine, now);
             let mut is_over = true;
@@ -644,8 +760,11 @@ impl Driver {
     /// Sends the first frames of an endpoint, or marks it as blocked.
     fn send(&mut self, endpoint: usize, cx: &mut Context<'_>) {
         let first = self.outgoing[endpoint].frames.iter().take(BATCH);
-        let slices: Vec<OutSlice<'_>> =
-            first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
+        let slices: Vec<OutSlice<'_>> = first
+            .clone()
+            .flat_map(|(_, frame)| frame.pieces())
+            .map(OutSlice::Bytes)
+            .collect();
         let mut rest = &slices[..];
         let datagrams: Vec<OutDatagram<'_>> = first
             .map(|(to, frame)| {
@@ -674,7 +793,9 @@ impl Driver {
             }
         };
         for _ in 0..gone {
-            let Some((_, frame)) = self.outgoing[endpoint].frames.pop_front() else { break };
+            let Some((_, frame)) = self.outgoing[endpoint].frames.pop_front() else {
+                break;
+            };
             self.give_back(frame);
         }
     }

@@ -26,8 +26,9 @@ use std::time::Duration;
 use hyperscsi::initiator::{Config, EndReason, Times};
 use hyperscsi::{Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Psk};
 use iscsi_client::{
-    Answer, Authenticated, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Isid, Lun,
-    Management, Nexus, RemoteLun, RemoteTarget, TaskManagementResult, Timeouts, Tsih, secret_file,
+    Answer, Authenticated, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Isid,
+    Lun, Management, Nexus, RemoteLun, RemoteTarget, TaskManagementResult, Timeouts, Tsih,
+    secret_file,
 };
 use reactor::{DatagramAddress, Receiver, Resident, mailbox};
 
@@ -89,7 +90,10 @@ impl Session {
         record: CommandRecord,
     ) -> Rc<Session> {
         let inner = Inner::new(machine, link.ends(), timeouts, record);
-        let session = Rc::new(Session { inner: RefCell::new(inner), shared: Arc::default() });
+        let session = Rc::new(Session {
+            inner: RefCell::new(inner),
+            shared: Arc::default(),
+        });
         drop(reactor::spawn(drive(Rc::clone(&session), link, connector)));
         drop(reactor::spawn(keep_time(Rc::downgrade(&session))));
         session
@@ -120,7 +124,11 @@ impl Session {
         inner.fill(now, self.shared.reinstatements());
         inner.wake_driver();
         drop(inner);
-        Request { session: Rc::clone(self), ticket, is_done: false }
+        Request {
+            session: Rc::clone(self),
+            ticket,
+            is_done: false,
+        }
     }
 
     /// Sends a task management function. The receiver gets the function's result, and is closed if the
@@ -143,7 +151,10 @@ impl Session {
     /// The session's status; `None` if it is not logged in.
     pub(crate) fn status(&self) -> Option<SessionStatus> {
         let inner = self.inner.borrow();
-        let machine = inner.machine.as_ref().filter(|_| matches!(inner.phase, Phase::Up { .. }))?;
+        let machine = inner
+            .machine
+            .as_ref()
+            .filter(|_| matches!(inner.phase, Phase::Up { .. }))?;
         let paths = machine.paths().into_iter().zip(&inner.ends);
         let path = |((is_up, round_trip, window_frames), &(local, remote))| PathStatus {
             local,
@@ -152,7 +163,11 @@ impl Session {
             round_trip,
             window_frames,
         };
-        let Agreed { frame_bytes, queue_depth, is_encrypted } = inner.agreed;
+        let Agreed {
+            frame_bytes,
+            queue_depth,
+            is_encrypted,
+        } = inner.agreed;
         Some(SessionStatus {
             frame_bytes,
             queue_depth,
@@ -188,7 +203,8 @@ impl Session {
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
             let mut older = inner.tasks.range(..mark);
-            if older.any(|(_, task)| matches!(task.requester, Requester::Gone | Requester::Expired)) {
+            if older.any(|(_, task)| matches!(task.requester, Requester::Gone | Requester::Expired))
+            {
                 return inner.wait(cx.waker());
             }
             match inner.phase {
@@ -196,7 +212,9 @@ impl Session {
                 Phase::Over(_) | Phase::Down { fails: true, .. } => {
                     Poll::Ready(Err(CommandError::ConnectionLost))
                 }
-                Phase::New | Phase::Up { .. } | Phase::Down { fails: false, .. } => inner.wait(cx.waker()),
+                Phase::New | Phase::Up { .. } | Phase::Down { fails: false, .. } => {
+                    inner.wait(cx.waker())
+                }
             }
         })
         .await
@@ -215,7 +233,11 @@ impl Session {
         }
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
-            if inner.is_over() { Poll::Ready(()) } else { inner.wait(cx.waker()) }
+            if inner.is_over() {
+                Poll::Ready(())
+            } else {
+                inner.wait(cx.waker())
+            }
         })
         .await;
     }
@@ -250,13 +272,17 @@ impl Session {
         }
         inner.take_events(now, &self.shared);
         inner.fill(now, self.shared.reinstatements());
-        let Some(machine) = &mut inner.machine else { return Poll::Ready(()) };
+        let Some(machine) = &mut inner.machine else {
+            return Poll::Ready(());
+        };
         driver.transmit(machine, now, cx);
         // Sending frames may have caused an event.
         if inner.take_events(now, &self.shared) {
             cx.waker().wake_by_ref();
         }
-        let Some(machine) = &inner.machine else { return Poll::Ready(()) };
+        let Some(machine) = &inner.machine else {
+            return Poll::Ready(());
+        };
         driver.wait_until(machine.poll_timeout(), cx);
         Poll::Pending
     }
@@ -281,11 +307,16 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
         let pause = {
             let mut inner = session.inner.borrow_mut();
             let pause = inner.pause;
-            debug_assert!((PAUSE_FIRST..=PAUSE_LONGEST).contains(&pause), "a pause is within its limits");
+            debug_assert!(
+                (PAUSE_FIRST..=PAUSE_LONGEST).contains(&pause),
+                "a pause is within its limits"
+            );
             inner.pause = (pause * 2).min(PAUSE_LONGEST);
             pause
         };
-        session.unless_over(reactor::sleep(connector.spread(pause))).await?;
+        session
+            .unless_over(reactor::sleep(connector.spread(pause)))
+            .await?;
         let found = session.unless_over(connector.machine(FIND_AGAIN)).await?;
         let mut inner = session.inner.borrow_mut();
         match found {
@@ -306,7 +337,9 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
 async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
-        let Some(session) = session.upgrade() else { return };
+        let Some(session) = session.upgrade() else {
+            return;
+        };
         let mut inner = session.inner.borrow_mut();
         if inner.is_over() {
             return;
@@ -329,7 +362,11 @@ impl Future for Request {
     type Output = CommandEnd;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandEnd> {
-        let ended = self.session.inner.borrow_mut().poll_request(self.ticket, cx.waker());
+        let ended = self
+            .session
+            .inner
+            .borrow_mut()
+            .poll_request(self.ticket, cx.waker());
         match ended {
             Some(ended) => {
                 self.is_done = true;
@@ -371,14 +408,18 @@ impl Carrier for Carried {
         }
     }
 
-    fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>> {
+    fn manage(
+        &self,
+        management: Management,
+    ) -> Answer<'_, Result<TaskManagementResult, CommandError>> {
         let (function, lun) = function(management);
         Box::pin(async move {
             let managed = self.0.session.with(async move |session| {
                 let mut answer = session.manage(function, lun)?;
                 let answered = reactor::timeout(session.reset_time(), answer.recv()).await;
-                let result =
-                    answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)?;
+                let result = answered
+                    .map_err(|_| CommandError::TimedOut)?
+                    .ok_or(CommandError::ConnectionLost)?;
                 Ok(meaning(result))
             });
             managed.await.unwrap_or(Err(CommandError::ConnectionLost))
@@ -387,7 +428,11 @@ impl Carrier for Carried {
 
     fn usable(&self) -> Answer<'_, Result<(), CommandError>> {
         Box::pin(async {
-            let usable = self.0.session.with(async |session| session.usable().await).await;
+            let usable = self
+                .0
+                .session
+                .with(async |session| session.usable().await)
+                .await;
             usable.unwrap_or(Err(CommandError::ConnectionLost))
         })
     }
@@ -406,7 +451,11 @@ impl Carrier for Carried {
     fn close(&self) -> Answer<'_, ()> {
         // If the thread does not respond, it has ended, and the session with it.
         Box::pin(async {
-            let _ = self.0.session.with(async |session| session.close().await).await;
+            let _ = self
+                .0
+                .session
+                .with(async |session| session.close().await)
+                .await;
         })
     }
 
@@ -485,7 +534,10 @@ fn next_port(random: Random) -> u32 {
 }
 
 /// Like [`open`], but also returns the session.
-pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
+pub async fn open_with_session(
+    url: &Url,
+    random: Random,
+) -> Result<(RemoteLun, SessionHandle), OpenError> {
     let Opened { target, session } = open_target(url, random).await?;
     match target.lun(url.lun).await {
         Ok(lun) => Ok((lun, session)),
@@ -500,11 +552,19 @@ pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, 
 pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
     let options = &url.options;
     let port = options.port.unwrap_or_else(|| next_port(random));
-    let connector = Connector { url: url.clone(), port, random };
+    let connector = Connector {
+        url: url.clone(),
+        port,
+        random,
+    };
     let end = reactor::now() + options.timeout;
     let (link, machine) = connector.machine(options.timeout).await?;
     let nexus = connector.nexus(&link);
-    let timeouts = Timeouts { command: options.timeout, reconnect: options.reconnect, ..Timeouts::default() };
+    let timeouts = Timeouts {
+        command: options.timeout,
+        reconnect: options.reconnect,
+        ..Timeouts::default()
+    };
     let record = CommandRecord::default();
     let session = Session::begin(machine, link, connector, timeouts, record.clone());
     OPEN.with_borrow_mut(|open| {
@@ -527,7 +587,12 @@ pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError>
                 name: options.name.clone(),
             });
         }
-        Ok(Err(reason)) => return Err(OpenError::Login { target: url.target.clone(), reason }),
+        Ok(Err(reason)) => {
+            return Err(OpenError::Login {
+                target: url.target.clone(),
+                reason,
+            });
+        }
         Err(_) => {
             session.close().await;
             return Err(silent());
@@ -535,9 +600,16 @@ pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError>
     }
     let shared = Arc::clone(session.shared());
     let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
-    let session = Arc::new(HyperScsi { session, shared, nexus });
+    let session = Arc::new(HyperScsi {
+        session,
+        shared,
+        nexus,
+    });
     let target = RemoteTarget::carried(Carried(Arc::clone(&session)), &record, timeouts);
-    Ok(Opened { target, session: SessionHandle(session) })
+    Ok(Opened {
+        target,
+        session: SessionHandle(session),
+    })
 }
 
 /// A target with a session.
@@ -555,7 +627,10 @@ pub struct SessionHandle(Arc<HyperScsi>);
 impl SessionHandle {
     /// The status; `None` if the thread of the session has ended, or the session is not logged in now.
     pub async fn status(&self) -> Option<SessionStatus> {
-        self.0.session.with(async |session| session.status()).await?
+        self.0
+            .session
+            .with(async |session| session.status())
+            .await?
     }
 }
 
@@ -566,8 +641,10 @@ thread_local! {
 /// Closes all sessions of this thread. Otherwise, their targets would keep them until they time out.
 pub async fn closed() {
     let open: Vec<Rc<Session>> = OPEN.take().iter().filter_map(Weak::upgrade).collect();
-    let closing: Vec<_> =
-        open.into_iter().map(|session| reactor::spawn(async move { session.close().await })).collect();
+    let closing: Vec<_> = open
+        .into_iter()
+        .map(|session| reactor::spawn(async move { session.close().await }))
+        .collect();
     for closing in closing {
         closing.await;
     }
@@ -583,14 +660,24 @@ pub(crate) struct Connector {
 impl Connector {
     /// Finds the target, and starts a login.
     async fn machine(&self, time: Duration) -> Result<(Link, Initiator), OpenError> {
-        let Url { place, target, options, .. } = &self.url;
+        let Url {
+            place,
+            target,
+            options,
+            ..
+        } = &self.url;
         // The key is read at every login, like iSCSI secrets.
         let key = options.key_file.as_deref().map(|path| {
-            let secret =
-                secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
+            let secret = secret_file::read(path).map_err(|error| OpenError::Key {
+                path: path.to_owned(),
+                error,
+            })?;
             if secret.is_empty() {
                 let error = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
-                return Err(OpenError::Key { path: path.to_owned(), error });
+                return Err(OpenError::Key {
+                    path: path.to_owned(),
+                    error,
+                });
             }
             Ok((Psk::from_secret(&secret), options.cipher))
         });
@@ -601,7 +688,10 @@ impl Connector {
             key,
             frame_bytes: link.sizes.clone(),
             paths: link.routes.len() as u8,
-            times: Times { give_up: options.reconnect.clamp(GIVE_UP_LEAST, GIVE_UP), ..Times::default() },
+            times: Times {
+                give_up: options.reconnect.clamp(GIVE_UP_LEAST, GIVE_UP),
+                ..Times::default()
+            },
             ..Config::new(&options.name, target)
         };
         let mut seed = [0; 32];

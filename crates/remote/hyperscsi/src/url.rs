@@ -20,8 +20,16 @@ pub const SCHEME_UDP: &str = "hyperscsi+udp";
 /// Both URL schemes.
 pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
 /// The keys after the question mark; [`Options`] has a field for each.
-pub const KEYS: [&str; 8] =
-    ["cipher", "frame", "key", "name", "port", "reconnect-time", "station", "timeout"];
+pub const KEYS: [&str; 8] = [
+    "cipher",
+    "frame",
+    "key",
+    "name",
+    "port",
+    "reconnect-time",
+    "station",
+    "timeout",
+];
 
 /// The maximum LUN, as in iSCSI URLs: the limit of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
@@ -123,7 +131,9 @@ pub enum UrlError {
     #[display("a session has at most {PATHS_MAX} paths")]
     Paths,
     /// The target name is invalid.
-    #[display("{_0:?} is not a valid target name: use only letters, digits, and the characters .:-_")]
+    #[display(
+        "{_0:?} is not a valid target name: use only letters, digits, and the characters .:-_"
+    )]
     Target(#[error(not(source))] String),
     /// The key does not exist.
     #[display("`{_0}` is not a key of a HyperSCSI URL; the keys are {}", KEYS.join(", "))]
@@ -149,15 +159,26 @@ impl Place {
             return Err(UrlError::Paths);
         }
         if is_udp {
-            return Ok(Place::Udp(parts.into_iter().map(UdpHost::parse).collect::<Result<_, _>>()?));
+            return Ok(Place::Udp(
+                parts
+                    .into_iter()
+                    .map(UdpHost::parse)
+                    .collect::<Result<_, _>>()?,
+            ));
         }
         // IFNAMSIZ is 16, including the terminating zero.
         let is_interface = |name: &str| {
-            (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace())
+            (1..=15).contains(&name.len())
+                && !name.contains(|c: char| c == '/' || c.is_whitespace())
         };
         match parts.iter().find(|name| !is_interface(name)) {
-            Some(wrong) => Err(UrlError::Place((*wrong).to_owned(), "the name of an interface")),
-            None => Ok(Place::Ethernet(parts.into_iter().map(str::to_owned).collect())),
+            Some(wrong) => Err(UrlError::Place(
+                (*wrong).to_owned(),
+                "the name of an interface",
+            )),
+            None => Ok(Place::Ethernet(
+                parts.into_iter().map(str::to_owned).collect(),
+            )),
         }
     }
 
@@ -190,7 +211,10 @@ impl UdpHost {
         })?;
         match host.contains(|c: char| c.is_whitespace() || "/@?".contains(c)) {
             true => Err(wrong()),
-            false => Ok(UdpHost { host, port: port.unwrap_or(UDP_PORT) }),
+            false => Ok(UdpHost {
+                host,
+                port: port.unwrap_or(UDP_PORT),
+            }),
         }
     }
 }
@@ -206,7 +230,9 @@ impl Url {
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (url, lun) = Url::of_target(text)?;
         if lun.is_none() {
-            return Err(UrlError::NoLun(url.to_string().trim_end_matches("/0").to_owned()));
+            return Err(UrlError::NoLun(
+                url.to_string().trim_end_matches("/0").to_owned(),
+            ));
         }
         Ok(url)
     }
@@ -220,7 +246,9 @@ impl Url {
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut parts = path.split('/');
-        let (Some(place), Some(target)) = (parts.next(), parts.next()) else { return Err(UrlError::Form) };
+        let (Some(place), Some(target)) = (parts.next(), parts.next()) else {
+            return Err(UrlError::Form);
+        };
         let (lun, None) = (parts.next().filter(|lun| !lun.is_empty()), parts.next()) else {
             return Err(UrlError::Form);
         };
@@ -228,8 +256,12 @@ impl Url {
         if !is_name(target) {
             return Err(UrlError::Target(target.to_owned()));
         }
-        let number =
-            |lun: &str| lun.parse().ok().filter(|lun| *lun <= LUN_MAX).ok_or(UrlError::Lun(lun.to_owned()));
+        let number = |lun: &str| {
+            lun.parse()
+                .ok()
+                .filter(|lun| *lun <= LUN_MAX)
+                .ok_or(UrlError::Lun(lun.to_owned()))
+        };
         let lun = lun.map(number).transpose()?;
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -237,7 +269,15 @@ impl Url {
             options.set(key, value)?;
         }
         let target = target.to_owned();
-        Ok((Url { place, target, lun: lun.unwrap_or(0), options }, lun))
+        Ok((
+            Url {
+                place,
+                target,
+                lun: lun.unwrap_or(0),
+                options,
+            },
+            lun,
+        ))
     }
 }
 
@@ -245,12 +285,19 @@ impl Options {
     /// Sets the option of a URL key.
     fn set(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
         let spelt = key.replace('_', "-");
-        let key =
-            KEYS.into_iter().find(|known| *known == spelt).ok_or(UrlError::UnknownKey(key.to_owned()))?;
-        let wrong = |why| UrlError::Value { key, value: value.to_owned(), why };
+        let key = KEYS
+            .into_iter()
+            .find(|known| *known == spelt)
+            .ok_or(UrlError::UnknownKey(key.to_owned()))?;
+        let wrong = |why| UrlError::Value {
+            key,
+            value: value.to_owned(),
+            why,
+        };
         let time = |least: Duration, most: Duration, why| {
             let time = value.parse::<Time>().ok().map(|time| time.0);
-            time.filter(|time| (least..=most).contains(time)).ok_or(wrong(why))
+            time.filter(|time| (least..=most).contains(time))
+                .ok_or(wrong(why))
         };
         match key {
             "cipher" => {
@@ -274,16 +321,27 @@ impl Options {
                 name.ok_or(wrong("the initiator's name, of letters, digits and .:-_"))?
                     .clone_into(&mut self.name);
             }
-            "port" => self.port = Some(value.parse().map_err(|_| wrong("a number from 0 to 4294967295"))?),
+            "port" => {
+                self.port = Some(
+                    value
+                        .parse()
+                        .map_err(|_| wrong("a number from 0 to 4294967295"))?,
+                )
+            }
             "reconnect-time" => {
-                self.reconnect = time(Duration::ZERO, RECONNECT_MAX, "a time from 0 to 168h, such as 2min")?;
+                self.reconnect = time(
+                    Duration::ZERO,
+                    RECONNECT_MAX,
+                    "a time from 0 to 168h, such as 2min",
+                )?;
             }
             "station" => {
                 let stations: Result<Vec<MacAddress>, NotAMacAddress> =
                     value.split(',').map(str::parse).collect();
                 let stations = stations.ok().filter(|stations| stations.len() <= PATHS_MAX);
-                self.stations =
-                    stations.ok_or(wrong("MAC addresses such as 02:00:00:00:00:01, separated by commas"))?;
+                self.stations = stations.ok_or(wrong(
+                    "MAC addresses such as 02:00:00:00:00:01, separated by commas",
+                ))?;
             }
             _ => {
                 let (least, most) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -297,7 +355,9 @@ impl Options {
 /// Prints the URL without its options. Parsing the result yields the default options.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Url { place, target, lun, .. } = self;
+        let Url {
+            place, target, lun, ..
+        } = self;
         write!(f, "{}://{place}/{target}/{lun}", place.scheme())
     }
 }
@@ -308,19 +368,36 @@ mod tests {
 
     #[test]
     fn a_url_names_interfaces_or_hosts() {
-        let url = Url::parse("hyperscsi://eth0+eth1/iqn.x:san/3?timeout=5s&reconnect_time=0&frame=4000")
-            .expect("a URL");
-        assert_eq!(url.place, Place::Ethernet(vec!["eth0".to_owned(), "eth1".to_owned()]));
-        assert_eq!((url.to_string().as_str(), url.lun), ("hyperscsi://eth0+eth1/iqn.x:san/3", 3));
-        assert_eq!((url.options.timeout, url.options.reconnect), (Duration::from_secs(5), Duration::ZERO));
+        let url =
+            Url::parse("hyperscsi://eth0+eth1/iqn.x:san/3?timeout=5s&reconnect_time=0&frame=4000")
+                .expect("a URL");
+        assert_eq!(
+            url.place,
+            Place::Ethernet(vec!["eth0".to_owned(), "eth1".to_owned()])
+        );
+        assert_eq!(
+            (url.to_string().as_str(), url.lun),
+            ("hyperscsi://eth0+eth1/iqn.x:san/3", 3)
+        );
+        assert_eq!(
+            (url.options.timeout, url.options.reconnect),
+            (Duration::from_secs(5), Duration::ZERO)
+        );
         assert_eq!(url.options.frame, Some(4000));
 
-        let url = Url::parse("hyperscsi+udp://san1+[::1]:99/x/0?key=/k&cipher=chacha20-poly1305&name=me")
-            .expect("a URL");
+        let url =
+            Url::parse("hyperscsi+udp://san1+[::1]:99/x/0?key=/k&cipher=chacha20-poly1305&name=me")
+                .expect("a URL");
         assert_eq!(url.to_string(), "hyperscsi+udp://san1:5674+[::1]:99/x/0");
         assert_eq!(url.options.key_file.as_deref(), Some("/k".as_ref()));
-        assert_eq!((url.options.cipher, url.options.name.as_str()), (Cipher::ChaCha20Poly1305, "me"));
-        assert_eq!(Url::of_target("hyperscsi://eth0/x").expect("a target").1, None);
+        assert_eq!(
+            (url.options.cipher, url.options.name.as_str()),
+            (Cipher::ChaCha20Poly1305, "me")
+        );
+        assert_eq!(
+            Url::of_target("hyperscsi://eth0/x").expect("a target").1,
+            None
+        );
 
         let url = Url::parse("hyperscsi+udp://[fe80::1%25eth0]/x/0").expect("a link-local address");
         assert_eq!(url.to_string(), "hyperscsi+udp://[fe80::1%eth0]:5674/x/0");
@@ -329,18 +406,41 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let error = |text| Url::parse(text).expect_err(text).to_string();
-        for text in ["hyperscsi://eth0", "iscsi://eth0/x/0", "hyperscsi:eth0/x/0", "hyperscsi://eth0/x/0/1"] {
-            assert!(error(text).starts_with("the URL of a HyperSCSI LUN is"), "{text}");
+        for text in [
+            "hyperscsi://eth0",
+            "iscsi://eth0/x/0",
+            "hyperscsi:eth0/x/0",
+            "hyperscsi://eth0/x/0/1",
+        ] {
+            assert!(
+                error(text).starts_with("the URL of a HyperSCSI LUN is"),
+                "{text}"
+            );
         }
-        assert_eq!(error("hyperscsi://eth0/x"), "the URL has no LUN; add one, such as hyperscsi://eth0/x/0");
-        assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is not the name of an interface");
-        assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is not a host with a port from 1 to 65535");
-        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("add the interface, as in fe80::1%eth0"));
+        assert_eq!(
+            error("hyperscsi://eth0/x"),
+            "the URL has no LUN; add one, such as hyperscsi://eth0/x/0"
+        );
+        assert_eq!(
+            error("hyperscsi://eth0+/x/0"),
+            "\"\" is not the name of an interface"
+        );
+        assert_eq!(
+            error("hyperscsi+udp://h:0/x/0"),
+            "\"h:0\" is not a host with a port from 1 to 65535"
+        );
+        assert!(
+            error("hyperscsi+udp://[fe80::1]/x/0")
+                .ends_with("add the interface, as in fe80::1%eth0")
+        );
         assert_eq!(
             error("hyperscsi://e/x y/0"),
             "\"x y\" is not a valid target name: use only letters, digits, and the characters .:-_"
         );
-        assert_eq!(error("hyperscsi://e/x/99999"), "a LUN is a number from 0 to 16383, not \"99999\"");
+        assert_eq!(
+            error("hyperscsi://e/x/99999"),
+            "a LUN is a number from 0 to 16383, not \"99999\""
+        );
         assert_eq!(
             error("hyperscsi://e/x/0?mtu=9000"),
             "`mtu` is not a key of a HyperSCSI URL; the keys are cipher, frame, key, name, port, reconnect-time, \
@@ -350,6 +450,9 @@ mod tests {
             error("hyperscsi://e/x/0?cipher=rot13"),
             "cipher=rot13: expected aes256-gcm or chacha20-poly1305"
         );
-        assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");
+        assert_eq!(
+            error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"),
+            "a session has at most 8 paths"
+        );
     }
 }

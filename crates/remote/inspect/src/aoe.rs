@@ -54,17 +54,32 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
         sectors_max: found.sectors_max,
         configuration: String::from_utf8_lossy(&found.string).into_owned(),
     };
-    let devices = backends::aoe::discover(interface).await?.iter().map(device).collect();
+    let devices = backends::aoe::discover(interface)
+        .await?
+        .iter()
+        .map(device)
+        .collect();
     let found = Devices { interface, devices };
     let mut text = format!("aoe://{interface}\n");
     for device in &found.devices {
-        let Device { address, url, station, buffer_count, sectors_max, configuration } = device;
+        let Device {
+            address,
+            url,
+            station,
+            buffer_count,
+            sectors_max,
+            configuration,
+        } = device;
         let _ = write!(
             text,
             "  {address:<9} {url}  {station}, {buffer_count} buffers, {sectors_max} sectors a frame"
         );
         // The server chooses this text, so its control characters must not reach the terminal.
-        let quoted = if configuration.is_empty() { String::new() } else { format!(", {configuration:?}") };
+        let quoted = if configuration.is_empty() {
+            String::new()
+        } else {
+            format!(", {configuration:?}")
+        };
         let _ = writeln!(text, "{quoted}");
     }
     Ok(Answer::of_text(text, &found))
@@ -93,18 +108,40 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
         bytes,
         physical_block: 512 << identity.physical_exponent,
         sectors: device.sectors(),
-        features: features.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect(),
+        features: features
+            .iter()
+            .filter(|(has, _)| *has)
+            .map(|(_, name)| *name)
+            .collect(),
         rotational: !identity.is_solid_state,
     };
     let mut text = format!("{}\n", info.url);
-    let medium = if info.rotational { "rotational" } else { "not rotational" };
+    let medium = if info.rotational {
+        "rotational"
+    } else {
+        "not rotational"
+    };
     let lines = [
-        ("model", format!("{}, serial {}, firmware {}", info.model, info.serial, info.firmware)),
-        ("size", format!("{} ({} bytes), {medium}", Bytes(bytes), grouped(bytes))),
-        ("blocks", format!("512 bytes, physical {}", info.physical_block)),
+        (
+            "model",
+            format!(
+                "{}, serial {}, firmware {}",
+                info.model, info.serial, info.firmware
+            ),
+        ),
+        (
+            "size",
+            format!("{} ({} bytes), {medium}", Bytes(bytes), grouped(bytes)),
+        ),
+        (
+            "blocks",
+            format!("512 bytes, physical {}", info.physical_block),
+        ),
         ("frames", format!("{} sectors", info.sectors)),
         ("features", info.features.join(" ")),
     ];
-    lines.iter().for_each(|(name, value)| text += &format!("  {name:<12} {value}\n"));
+    lines
+        .iter()
+        .for_each(|(name, value)| text += &format!("  {name:<12} {value}\n"));
     Ok(Answer::of_text(text, &info))
 }

@@ -24,14 +24,22 @@ use crate::pages::{self, dump, fields, fields_text, hex};
 pub async fn inquiry(unit: &Unit) -> Result<Answer, Failure> {
     let data = unit.inquiry().await?;
     if !data.is_there() {
-        return Err(Failure::new(FailureKind::NotFound, "the target has no such LUN"));
+        return Err(Failure::new(
+            FailureKind::NotFound,
+            "the target has no such LUN",
+        ));
     }
     Ok(standard(&data))
 }
 
 fn standard(data: &Inquiry) -> Answer {
-    let standards: Vec<String> = data.standards.iter().map(|number| format!("{number:04x}")).collect();
-    let named = |number: &u16| standard_name(*number).map_or(format!("{number:04x}"), str::to_owned);
+    let standards: Vec<String> = data
+        .standards
+        .iter()
+        .map(|number| format!("{number:04x}"))
+        .collect();
+    let named =
+        |number: &u16| standard_name(*number).map_or(format!("{number:04x}"), str::to_owned);
     let names: Vec<String> = data.standards.iter().map(named).collect();
     let rows = [
         ("device type", device_type(data.device_type)),
@@ -59,7 +67,10 @@ fn standard(data: &Inquiry) -> Answer {
         "third_party_copy": data.third_party_copy,
         "protection": data.protection,
     });
-    Answer::of_text(pairs("", rows.into_iter().filter(|(_, value)| !value.is_empty())), &json)
+    Answer::of_text(
+        pairs("", rows.into_iter().filter(|(_, value)| !value.is_empty())),
+        &json,
+    )
 }
 
 fn yes(is: bool) -> &'static str {
@@ -87,8 +98,15 @@ pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, Failure> 
         // data. So query this data to determine whether the LUN exists.
         Err(refused) => return Err(inquiry(unit).await.err().unwrap_or(refused.into())),
     };
-    let bytes = if bytes { format!("\n{}", dump(&page.bytes)) } else { String::new() };
-    Ok(Answer::of_text(pages::text(&page) + &bytes, &pages::to_json(&page)))
+    let bytes = if bytes {
+        format!("\n{}", dump(&page.bytes))
+    } else {
+        String::new()
+    };
+    Ok(Answer::of_text(
+        pages::text(&page) + &bytes,
+        &pages::to_json(&page),
+    ))
 }
 
 /// REQUEST SENSE.
@@ -128,16 +146,35 @@ pub async fn modes(unit: &Unit, page: Option<u8>, values: ModeValues) -> Result<
         Some(page) => unit.mode_sense(page, 0, values).await?,
         None => unit.modes(values).await?,
     };
-    let writing = if modes.write_protected { "write-protected" } else { "writable" };
-    let fua = if modes.force_unit_access { "FUA obeyed" } else { "FUA not obeyed" };
+    let writing = if modes.write_protected {
+        "write-protected"
+    } else {
+        "writable"
+    };
+    let fua = if modes.force_unit_access {
+        "FUA obeyed"
+    } else {
+        "FUA not obeyed"
+    };
     let pages: String = modes.pages.iter().map(page_text).collect();
-    Ok(Answer::of_text(format!("{writing}, {fua}\n{pages}"), &modes_to_json(&modes)))
+    Ok(Answer::of_text(
+        format!("{writing}, {fua}\n{pages}"),
+        &modes_to_json(&modes),
+    ))
 }
 
 fn page_text(page: &ModePage) -> String {
     let fields = page.fields();
-    let subpage = if page.subpage == 0 { String::new() } else { format!("/{:02x}h", page.subpage) };
-    let content = if fields.is_empty() { dump(&page.bytes) } else { fields_text(&fields) };
+    let subpage = if page.subpage == 0 {
+        String::new()
+    } else {
+        format!("/{:02x}h", page.subpage)
+    };
+    let content = if fields.is_empty() {
+        dump(&page.bytes)
+    } else {
+        fields_text(&fields)
+    };
     format!("\n{} ({:02x}h{subpage})\n{content}", page.name(), page.code)
 }
 
@@ -165,14 +202,30 @@ fn modes_to_json(modes: &Modes) -> Value {
 /// As [`Unit::read_capacity`].
 pub async fn capacity(unit: &Unit) -> Result<Answer, VerbError> {
     let capacity = unit.read_capacity().await?;
-    let Capacity { blocks, block_bytes, physical_exponent, lowest_aligned, protection_type, .. } = capacity;
+    let Capacity {
+        blocks,
+        block_bytes,
+        physical_exponent,
+        lowest_aligned,
+        protection_type,
+        ..
+    } = capacity;
     let bytes = capacity.bytes();
     let physical = u64::from(block_bytes) << physical_exponent;
     let rows = [
         ("capacity", Bytes(bytes).to_string()),
-        ("blocks", format!("{} of {block_bytes} bytes", grouped(blocks))),
-        ("physical blocks", format!("of {physical} bytes, the first at block {lowest_aligned}")),
-        ("protection", protection_type.map_or_else(|| "no".to_owned(), |kind| format!("type {kind}"))),
+        (
+            "blocks",
+            format!("{} of {block_bytes} bytes", grouped(blocks)),
+        ),
+        (
+            "physical blocks",
+            format!("of {physical} bytes, the first at block {lowest_aligned}"),
+        ),
+        (
+            "protection",
+            protection_type.map_or_else(|| "no".to_owned(), |kind| format!("type {kind}")),
+        ),
         ("thin", yes(capacity.thin).to_owned()),
     ];
     let json = json!({
@@ -196,8 +249,16 @@ const RUNS_MOST: usize = 65_536;
 /// As [`Unit::lba_status`].
 pub async fn lba_status(unit: &Unit, lba: u64, blocks: Option<u64>) -> Result<Answer, VerbError> {
     let rest = unit.read_capacity().await?.blocks.saturating_sub(lba);
-    let runs = unit.lba_status(Extent::new(lba, blocks.unwrap_or(rest)), RUNS_MOST).await?;
-    let runs = runs.iter().map(|run| (run.extent.lba.0, run.extent.blocks.0, status_name(run.status)));
+    let runs = unit
+        .lba_status(Extent::new(lba, blocks.unwrap_or(rest)), RUNS_MOST)
+        .await?;
+    let runs = runs.iter().map(|run| {
+        (
+            run.extent.lba.0,
+            run.extent.blocks.0,
+            status_name(run.status),
+        )
+    });
     let (rows, json): (Vec<_>, Vec<_>) = runs
         .map(|(lba, blocks, status)| {
             let json = json!({ "lba": lba, "blocks": blocks, "status": status });
@@ -251,7 +312,10 @@ pub async fn port_groups(unit: &Unit) -> Result<Answer, VerbError> {
             "relative_ports": group.ports,
         })
     });
-    Ok(Answer::of_text(text.join("\n"), &json!({ "port_groups": json.collect::<Value>() })))
+    Ok(Answer::of_text(
+        text.join("\n"),
+        &json!({ "port_groups": json.collect::<Value>() }),
+    ))
 }
 
 /// REPORT SUPPORTED OPERATION CODES: numbers, length and name of each, as `9e/10  16  READ CAPACITY(16)`.
@@ -263,7 +327,9 @@ pub async fn opcodes(unit: &Unit) -> Result<Answer, VerbError> {
     let (rows, json): (Vec<_>, Vec<_>) = commands
         .iter()
         .map(|command| {
-            let action = command.service_action.map_or_else(String::new, |action| format!("/{action:02x}"));
+            let action = command
+                .service_action
+                .map_or_else(String::new, |action| format!("/{action:02x}"));
             let (name, cdb_bytes) = (command.to_string(), command.cdb_bytes);
             let json = json!({
                 "operation_code": command.opcode,
@@ -271,7 +337,14 @@ pub async fn opcodes(unit: &Unit) -> Result<Answer, VerbError> {
                 "name": name,
                 "cdb_bytes": cdb_bytes,
             });
-            ([format!("{:02x}{action}", command.opcode), cdb_bytes.to_string(), name], json)
+            (
+                [
+                    format!("{:02x}{action}", command.opcode),
+                    cdb_bytes.to_string(),
+                    name,
+                ],
+                json,
+            )
         })
         .unzip();
     Ok(Answer::of_text(
@@ -315,7 +388,10 @@ fn spread(name: &str) -> u64 {
 /// nexus is not registered, or is registered with another key.
 pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
-    let Some(registration) = elsewhere.iter().find(|registration| registration.key == key) else {
+    let Some(registration) = elsewhere
+        .iter()
+        .find(|registration| registration.key == key)
+    else {
         return unregistered(unit, key).await.unwrap_or(failure);
     };
     let group = unit.target().nexus().target_portal_group_tag;
@@ -330,9 +406,14 @@ pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
 async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
     let nexus = unit.target().nexus();
     let initiator = nexus.initiator.clone();
-    let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
+    let ours = TransportId::Iscsi {
+        name: nexus.initiator,
+        isid: Some(nexus.isid.0),
+    };
     let registrations = unit.registrations().await.ok()?;
-    let own = registrations.iter().find(|registration| registration.initiator.as_ref() == Some(&ours));
+    let own = registrations
+        .iter()
+        .find(|registration| registration.initiator.as_ref() == Some(&ours));
     let why = match own {
         Some(registration) if registration.key == key => return None,
         Some(_) => format!("is registered with a key other than {key:x}"),
@@ -358,7 +439,11 @@ pub async fn registrations(unit: &Unit) -> Result<Answer, VerbError> {
         Some(reservation) => format!("reserved: {}, key {:x}", reservation.kind, reservation.key),
         None => "not reserved".to_owned(),
     };
-    let none = if registered.is_empty() { "no registrations" } else { "" };
+    let none = if registered.is_empty() {
+        "no registrations"
+    } else {
+        ""
+    };
     let json = json!({
         "reservation": reservation.map(|held| json!({ "type": held.kind.to_string(), "key": hex_key(held.key) })),
         "registrations": registered.iter().map(to_json).collect::<Value>(),
@@ -369,20 +454,35 @@ pub async fn registrations(unit: &Unit) -> Result<Answer, VerbError> {
 /// Queries the registrations. If the target cannot report the owners of keys, returns only the keys.
 pub(crate) async fn registered(unit: &Unit) -> Result<Vec<Registration>, VerbError> {
     match unit.registrations().await {
-        Err(error) if error.is_unsupported() => {
-            Ok(unit.registered_keys().await?.keys.into_iter().map(of_nobody).collect())
-        }
+        Err(error) if error.is_unsupported() => Ok(unit
+            .registered_keys()
+            .await?
+            .keys
+            .into_iter()
+            .map(of_nobody)
+            .collect()),
         registered => registered,
     }
 }
 
 fn of_nobody(key: u64) -> Registration {
-    Registration { key, holds: None, all_ports: false, relative_port: 0, initiator: None }
+    Registration {
+        key,
+        holds: None,
+        all_ports: false,
+        relative_port: 0,
+        initiator: None,
+    }
 }
 
 fn row(registration: &Registration) -> [String; 3] {
-    let initiator = registration.initiator.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string);
-    let holds = registration.holds.map_or_else(String::new, |_| "holds the reservation".to_owned());
+    let initiator = registration
+        .initiator
+        .as_ref()
+        .map_or_else(|| "unknown".to_owned(), ToString::to_string);
+    let holds = registration
+        .holds
+        .map_or_else(String::new, |_| "holds the reservation".to_owned());
     [format!("key {:x}", registration.key), initiator, holds]
 }
 
@@ -406,14 +506,20 @@ mod tests {
     use super::*;
 
     fn isid_of(initiator: &str) -> Option<Isid> {
-        let mut settings = Settings { initiator: initiator.to_owned(), ..Settings::default() };
+        let mut settings = Settings {
+            initiator: initiator.to_owned(),
+            ..Settings::default()
+        };
         stable_isid(&mut settings);
         settings.isid
     }
 
     #[test]
     fn a_name_has_one_isid_of_the_random_format() {
-        let (one, other) = (isid_of("iqn.2026-01.com.example:a"), isid_of("iqn.2026-01.com.example:b"));
+        let (one, other) = (
+            isid_of("iqn.2026-01.com.example:a"),
+            isid_of("iqn.2026-01.com.example:b"),
+        );
         assert_eq!(one, isid_of("iqn.2026-01.com.example:a"));
         assert_ne!(one, other);
         assert_eq!(one.map(|isid| isid.0[0]), Some(0x80));
@@ -422,7 +528,10 @@ mod tests {
     #[test]
     fn an_isid_of_the_callers_own_stays() {
         let own = Some(Isid([0x80, 1, 2, 3, 4, 5]));
-        let mut settings = Settings { isid: own, ..Settings::default() };
+        let mut settings = Settings {
+            isid: own,
+            ..Settings::default()
+        };
         stable_isid(&mut settings);
         assert_eq!(settings.isid, own);
     }

@@ -58,15 +58,30 @@ pub(crate) struct Lun {
 impl Discovery {
     pub(crate) fn new(asked: &Portal, found: Vec<Discovered>) -> Discovery {
         let target = |found: Discovered| {
-            let mut portals: Vec<TargetPortal> =
-                found.addresses.iter().map(|address| TargetPortal::of(address)).collect();
+            let mut portals: Vec<TargetPortal> = found
+                .addresses
+                .iter()
+                .map(|address| TargetPortal::of(address))
+                .collect();
             if portals.is_empty() {
                 // By RFC 7143 appendix C, a target without an address is at the queried portal.
-                portals.push(TargetPortal { address: asked.to_string(), group: None, problem: None });
+                portals.push(TargetPortal {
+                    address: asked.to_string(),
+                    group: None,
+                    problem: None,
+                });
             }
-            Target { name: printable(&found.name), portals, luns: None, problem: None }
+            Target {
+                name: printable(&found.name),
+                portals,
+                luns: None,
+                problem: None,
+            }
         };
-        Discovery { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
+        Discovery {
+            portal: asked.to_string(),
+            targets: found.into_iter().map(target).collect(),
+        }
     }
 
     /// The result as text, with a paragraph for each target.
@@ -74,7 +89,11 @@ impl Discovery {
         if self.targets.is_empty() {
             return format!("{} has no targets for this initiator\n", self.portal);
         }
-        self.targets.iter().map(Target::text).collect::<Vec<_>>().join("\n")
+        self.targets
+            .iter()
+            .map(Target::text)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
@@ -82,13 +101,21 @@ impl TargetPortal {
     /// Parses `host:port,tag` (RFC 7143 section 13.8).
     fn of(address: &str) -> TargetPortal {
         let (address, tag) = address.rsplit_once(',').unwrap_or((address, ""));
-        TargetPortal { address: printable(address), group: tag.parse().ok(), problem: None }
+        TargetPortal {
+            address: printable(address),
+            group: tag.parse().ok(),
+            problem: None,
+        }
     }
 
     fn cells(&self) -> [String; 3] {
         let group = self.group.map(|group| format!("group {group}"));
         let problem = self.problem.clone();
-        [format!("portal {}", self.address), group.unwrap_or_default(), problem.unwrap_or_default()]
+        [
+            format!("portal {}", self.address),
+            group.unwrap_or_default(),
+            problem.unwrap_or_default(),
+        ]
     }
 }
 
@@ -112,15 +139,33 @@ impl Target {
 }
 
 impl Lun {
-    const ALIGN: [Align; 6] = [Align::Left, Align::Right, Align::Left, Align::Left, Align::Left, Align::Left];
+    const ALIGN: [Align; 6] = [
+        Align::Left,
+        Align::Right,
+        Align::Left,
+        Align::Left,
+        Align::Left,
+        Align::Left,
+    ];
 
     fn cells(&self) -> [String; 6] {
-        let size = self.bytes.map(|bytes| volume::spec::Bytes(bytes).to_string());
-        let blocks = self.block_bytes.map(|bytes| format!("in blocks of {bytes}"));
+        let size = self
+            .bytes
+            .map(|bytes| volume::spec::Bytes(bytes).to_string());
+        let blocks = self
+            .block_bytes
+            .map(|bytes| format!("in blocks of {bytes}"));
         let flags = [(self.thin, "thin"), (self.read_only, "read-only")];
-        let flags = flags.iter().filter(|(is, _)| *is == Some(true)).map(|(_, word)| *word);
+        let flags = flags
+            .iter()
+            .filter(|(is, _)| *is == Some(true))
+            .map(|(_, word)| *word);
         let kind = Some(self.device_type.as_str()).filter(|_| self.bytes.is_none());
-        let remark: Vec<&str> = kind.into_iter().chain(self.problem.as_deref()).chain(flags).collect();
+        let remark: Vec<&str> = kind
+            .into_iter()
+            .chain(self.problem.as_deref())
+            .chain(flags)
+            .collect();
         let what = format!("{} {}", self.vendor, self.product);
         [
             format!("LUN {}", self.lun),
@@ -138,7 +183,10 @@ impl Lun {
 /// Lists a target's LUNs through the first of its portals that can be reached, and records why the earlier
 /// portals could not be used.
 pub(crate) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
-    debug_assert!(target.luns.is_none() && target.problem.is_none(), "a target is inspected one time");
+    debug_assert!(
+        target.luns.is_none() && target.problem.is_none(),
+        "a target is inspected one time"
+    );
     let looked = match log_in(target, settings).await {
         Ok(session) => {
             let luns = luns(&session).await;
@@ -174,9 +222,14 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
     Err(last)
 }
 
-async fn enter(address: &str, name: &str, settings: &Settings) -> Result<Arc<RemoteTarget>, Failure> {
+async fn enter(
+    address: &str,
+    name: &str,
+    settings: &Settings,
+) -> Result<Arc<RemoteTarget>, Failure> {
     let portal = Portal::parse(&format!("iscsi://{address}"));
-    let (portal, _) = portal.map_err(|_| Failure::failed(format!("{address:?} is not a valid address")))?;
+    let (portal, _) =
+        portal.map_err(|_| Failure::failed(format!("{address:?} is not a valid address")))?;
     remote::log_in(&portal, name, settings).await
 }
 
@@ -190,7 +243,10 @@ async fn luns(session: &Arc<RemoteTarget>) -> Result<Vec<Lun>, Failure> {
 
 /// Describes a LUN. If the LUN cannot be read, the reason replaces the description.
 async fn one(unit: &Unit) -> Lun {
-    let mut lun = Lun { lun: LunAddress::parse(unit.lun().0).to_string(), ..Lun::default() };
+    let mut lun = Lun {
+        lun: LunAddress::parse(unit.lun().0).to_string(),
+        ..Lun::default()
+    };
     if let Err(failure) = describe(&mut lun, unit).await {
         lun.problem = Some(failure.to_string());
     }
@@ -217,12 +273,18 @@ mod tests {
     use super::*;
 
     fn portal() -> Portal {
-        Portal { host: "san1".to_owned(), port: 3260 }
+        Portal {
+            host: "san1".to_owned(),
+            port: 3260,
+        }
     }
 
     #[test]
     fn a_target_that_names_no_address_is_where_it_was_asked() {
-        let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
+        let found = Discovered {
+            name: "iqn.x:a".to_owned(),
+            addresses: Vec::new(),
+        };
         let discovery = Discovery::new(&portal(), vec![found]);
         assert_eq!(discovery.text(), "iqn.x:a\n  portal san1:3260\n");
     }
@@ -230,8 +292,13 @@ mod tests {
     #[test]
     fn a_target_is_told_with_its_portals_and_what_is_wrong_with_them() {
         let addresses = vec!["10.0.0.1:3260,1".to_owned(), "[fe80::1]:3260,2".to_owned()];
-        let mut discovery =
-            Discovery::new(&portal(), vec![Discovered { name: "iqn.x:a".to_owned(), addresses }]);
+        let mut discovery = Discovery::new(
+            &portal(),
+            vec![Discovered {
+                name: "iqn.x:a".to_owned(),
+                addresses,
+            }],
+        );
         discovery.targets[0].portals[0].problem = Some("cannot connect".to_owned());
         let expected = "\
 iqn.x:a
@@ -243,8 +310,15 @@ iqn.x:a
 
     #[test]
     fn a_target_does_not_write_on_our_terminal_what_it_likes() {
-        let found = Discovered { name: "iqn.x:\x1b[2Ja".to_owned(), addresses: vec!["\x07:1,1".to_owned()] };
-        assert!(!Discovery::new(&portal(), vec![found]).text().contains(['\x1b', '\x07']));
+        let found = Discovered {
+            name: "iqn.x:\x1b[2Ja".to_owned(),
+            addresses: vec!["\x07:1,1".to_owned()],
+        };
+        assert!(
+            !Discovery::new(&portal(), vec![found])
+                .text()
+                .contains(['\x1b', '\x07'])
+        );
     }
 
     #[test]
@@ -274,7 +348,10 @@ iqn.x:a
             product: "gate".to_owned(),
             ..Lun::default()
         };
-        let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
+        let found = Discovered {
+            name: "iqn.x:a".to_owned(),
+            addresses: Vec::new(),
+        };
         let mut discovery = Discovery::new(&portal(), vec![found]);
         discovery.targets[0].luns = Some(vec![disk, controller]);
         let expected = "\

@@ -6,8 +6,8 @@ use std::time::Duration;
 use backends::{Failure, FailureKind, remote};
 use block::{BlockDevice, Buffer, DeviceError, Extent, Profile};
 use iscsi_client::verbs::{
-    Association, BlockLimits, Inquiry, LunAddress, LunSelection, ModeValues, Modes, PortGroup, Provisioning,
-    Registration, VpdContent, device_type,
+    Association, BlockLimits, Inquiry, LunAddress, LunSelection, ModeValues, Modes, PortGroup,
+    Provisioning, Registration, VpdContent, device_type,
 };
 use iscsi_client::{RemoteTarget, Unit};
 use readable::figures::grouped;
@@ -87,7 +87,10 @@ impl Disk {
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
-            read_cache: caching.as_ref().and_then(Modes::caching).map(|caching| !caching.rcd),
+            read_cache: caching
+                .as_ref()
+                .and_then(Modes::caching)
+                .map(|caching| !caching.rcd),
             force_unit_access: caching.as_ref().map(|modes| modes.force_unit_access),
             provisioning: Ways::new(
                 profile,
@@ -111,7 +114,11 @@ impl Disk {
             }
             None => NOT_ASKED,
         };
-        let medium = if self.solid_state { "solid state" } else { "rotational, or not reported" };
+        let medium = if self.solid_state {
+            "solid state"
+        } else {
+            "rotational, or not reported"
+        };
         let limits = self.limits.lines().into_iter().enumerate();
         let rows = [
             ("capacity", self.capacity()),
@@ -125,12 +132,22 @@ impl Disk {
     }
 
     fn capacity(&self) -> String {
-        let Disk { bytes, blocks, block_bytes, physical_block_bytes, .. } = self;
+        let Disk {
+            bytes,
+            blocks,
+            block_bytes,
+            physical_block_bytes,
+            ..
+        } = self;
         let physical = match physical_block_bytes == &u64::from(*block_bytes) {
             true => String::new(),
             false => format!(", physical blocks of {physical_block_bytes}"),
         };
-        format!("{}, {} blocks of {block_bytes} bytes{physical}", Bytes(*bytes), grouped(*blocks))
+        format!(
+            "{}, {} blocks of {block_bytes} bytes{physical}",
+            Bytes(*bytes),
+            grouped(*blocks)
+        )
     }
 
     fn cache(&self) -> String {
@@ -144,9 +161,21 @@ impl Disk {
             }
             None => NOT_ASKED,
         };
-        let reads = self.read_cache.map(|on| if on { ", read cache on" } else { ", read cache off (RCD)" });
-        let fua = self.force_unit_access.map(|obeyed| if obeyed { ", FUA obeyed" } else { ", no FUA" });
-        format!("{writes}{}{}", reads.unwrap_or_default(), fua.unwrap_or_default())
+        let reads = self.read_cache.map(|on| {
+            if on {
+                ", read cache on"
+            } else {
+                ", read cache off (RCD)"
+            }
+        });
+        let fua = self
+            .force_unit_access
+            .map(|obeyed| if obeyed { ", FUA obeyed" } else { ", no FUA" });
+        format!(
+            "{writes}{}{}",
+            reads.unwrap_or_default(),
+            fua.unwrap_or_default()
+        )
     }
 }
 
@@ -165,7 +194,10 @@ async fn problem(lun: &dyn BlockDevice) -> Option<String> {
         // shown.
         Ok(Ok(_) | Err(DeviceError::Reserved)) => None,
         Ok(Err(error)) => Some(format!("block 0 cannot be read: {error}")),
-        Err(_) => Some(format!("a read of block 0 did not complete within {} s", READ_TIME.as_secs())),
+        Err(_) => Some(format!(
+            "a read of block 0 did not complete within {} s",
+            READ_TIME.as_secs()
+        )),
     }
 }
 
@@ -188,10 +220,18 @@ impl Ways {
             (self.write_same_10, "WRITE SAME(10)"),
             (self.anchor, "anchors"),
         ];
-        let ways: Vec<&str> = ways.iter().filter(|(can, _)| *can).map(|(_, way)| *way).collect();
+        let ways: Vec<&str> = ways
+            .iter()
+            .filter(|(can, _)| *can)
+            .map(|(_, way)| *way)
+            .collect();
         match (self.thin, ways.is_empty()) {
             (true, false) => {
-                format!("yes, by {}, in pieces of {}", ways.join(", "), Bytes(self.granularity_bytes))
+                format!(
+                    "yes, by {}, in pieces of {}",
+                    ways.join(", "),
+                    Bytes(self.granularity_bytes)
+                )
             }
             (true, true) => "yes".to_owned(),
             (false, true) => "no".to_owned(),
@@ -225,11 +265,16 @@ impl Limits {
             ("COMPARE AND WRITE", self.compare_and_write_blocks),
             ("WRITE ATOMIC", self.atomic_blocks),
         ];
-        let told: Vec<String> =
-            all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
+        let told: Vec<String> = all
+            .iter()
+            .filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?))))
+            .collect();
         match told.is_empty() {
             true => vec!["none reported".to_owned()],
-            false => told.chunks(3).map(|some| format!("{} blocks", some.join(", "))).collect(),
+            false => told
+                .chunks(3)
+                .map(|some| format!("{} blocks", some.join(", ")))
+                .collect(),
         }
     }
 }
@@ -281,7 +326,10 @@ struct Registered {
 
 /// Queries all logical units that the target presents to this initiator. A failed query does not affect the
 /// other fields.
-pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
+pub(crate) async fn look_at_all(
+    target: &Arc<RemoteTarget>,
+    vpd: &[u8],
+) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();
     for lun in luns {
@@ -295,7 +343,10 @@ impl UnitInfo {
         let inquiry = unit.inquiry().await?;
         if !inquiry.is_there() {
             let lun = LunAddress::parse(unit.lun().0);
-            return Err(Failure::new(FailureKind::NotFound, format_args!("the target has no LUN {lun}")));
+            return Err(Failure::new(
+                FailureKind::NotFound,
+                format_args!("the target has no LUN {lun}"),
+            ));
         }
         let vpd_pages = known(unit.vpd_pages().await)?.unwrap_or_default();
         let (disk, problem) = match inquiry.is_disk() {
@@ -323,8 +374,10 @@ impl UnitInfo {
             port_groups: port_groups(unit, &inquiry).await?,
             registrations: known(registered(unit).await)?
                 .map(|all| all.iter().map(Registered::new).collect()),
-            reservation: reservation
-                .map(|held| Held { r#type: held.kind.to_string(), key: format!("{:x}", held.key) }),
+            reservation: reservation.map(|held| Held {
+                r#type: held.kind.to_string(),
+                key: format!("{:x}", held.key),
+            }),
             disk,
             problem,
             vpd_pages: vpd_pages.iter().map(|code| format!("{code:02x}")).collect(),
@@ -343,12 +396,23 @@ impl UnitInfo {
 
     /// The description as text: a heading, and a line for each known property.
     pub(crate) fn text(&self) -> String {
-        let UnitInfo { lun, device_type, vendor, product, revision, standard, .. } = self;
+        let UnitInfo {
+            lun,
+            device_type,
+            vendor,
+            product,
+            revision,
+            standard,
+            ..
+        } = self;
         let removable = if self.removable { "removable " } else { "" };
-        let head =
-            format!("LUN {lun}: {vendor} {product} {revision}, {removable}{device_type}, {standard}\n");
+        let head = format!(
+            "LUN {lun}: {vendor} {product} {revision}, {removable}{device_type}, {standard}\n"
+        );
         let disk = self.disk.iter().flat_map(Disk::rows);
-        let rows = disk.chain(self.rows()).filter(|(_, value)| !value.is_empty());
+        let rows = disk
+            .chain(self.rows())
+            .filter(|(_, value)| !value.is_empty());
         head + &pairs("  ", rows) + &self.vpd_text
     }
 
@@ -356,17 +420,34 @@ impl UnitInfo {
         vec![
             ("problem", self.problem.clone().unwrap_or_default()),
             ("reservation", self.reservations()),
-            ("ports", self.port_groups.iter().flatten().map(String::as_str).collect::<Vec<_>>().join("; ")),
+            (
+                "ports",
+                self.port_groups
+                    .iter()
+                    .flatten()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            ),
             ("names", self.names.join(", ")),
             ("serial", self.serial_number.clone().unwrap_or_default()),
             ("VPD pages", self.vpd_pages.join(" ")),
-            ("commands", self.commands.map_or_else(String::new, |count| count.to_string())),
+            (
+                "commands",
+                self.commands
+                    .map_or_else(String::new, |count| count.to_string()),
+            ),
         ]
     }
 
     fn reservations(&self) -> String {
-        let Some(registrations) = &self.registrations else { return String::new() };
-        let held = self.reservation.as_ref().map(|held| format!("{} by key {}", held.r#type, held.key));
+        let Some(registrations) = &self.registrations else {
+            return String::new();
+        };
+        let held = self
+            .reservation
+            .as_ref()
+            .map(|held| format!("{} by key {}", held.r#type, held.key));
         let held = held.unwrap_or_else(|| "none".to_owned());
         let who: Vec<String> = registrations.iter().map(Registered::text).collect();
         let who = if who.is_empty() {
@@ -387,7 +468,10 @@ impl Registered {
     }
 
     fn text(&self) -> String {
-        let of = self.initiator.as_ref().map_or_else(String::new, |initiator| format!(" of {initiator}"));
+        let of = self
+            .initiator
+            .as_ref()
+            .map_or_else(String::new, |initiator| format!(" of {initiator}"));
         format!("{}{of}", self.key)
     }
 }
@@ -399,8 +483,12 @@ async fn names(unit: &Unit, pages: &[u8]) -> Result<Vec<String>, Failure> {
         return Ok(Vec::new());
     }
     let page = known(unit.vpd(DEVICE_IDENTIFICATION).await)?;
-    let Some(VpdContent::Designators(all)) = page.map(|page| page.content) else { return Ok(Vec::new()) };
-    let own = all.iter().filter(|one| one.association == Association::LogicalUnit);
+    let Some(VpdContent::Designators(all)) = page.map(|page| page.content) else {
+        return Ok(Vec::new());
+    };
+    let own = all
+        .iter()
+        .filter(|one| one.association == Association::LogicalUnit);
     Ok(own.map(|one| one.name.to_string()).collect())
 }
 

@@ -79,11 +79,18 @@ impl Discovery {
         let mut names: Vec<&String> = found.iter().flat_map(|found| &found.targets).collect();
         names.sort();
         names.dedup();
-        let station = |found: &Found| Station { asked: found.asked.clone(), address: found.from.to_string() };
+        let station = |found: &Found| Station {
+            asked: found.asked.clone(),
+            address: found.from.to_string(),
+        };
         let targets = names.into_iter().map(|name| Named {
             name: name.clone(),
             url: format!("{at}/{name}"),
-            stations: found.iter().filter(|found| found.targets.contains(name)).map(station).collect(),
+            stations: found
+                .iter()
+                .filter(|found| found.targets.contains(name))
+                .map(station)
+                .collect(),
         });
         let targets = targets.collect();
         Discovery { place: at, targets }
@@ -115,7 +122,9 @@ pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     let (url, lun) = backends::hyperscsi::target_url(text)?;
     let Target { target, session } = backends::hyperscsi::open_target(&url).await?;
     let looked = match lun {
-        Some(number) => UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
+        Some(number) => UnitInfo::look(&target.unit(number), pages)
+            .await
+            .map(|unit| vec![unit]),
         None => disk::look_at_all(&Arc::clone(&target), pages).await,
     };
     // Query the status last, because the round-trip times of the paths are known only after some traffic.
@@ -123,13 +132,20 @@ pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     target.close().await;
     let luns = looked?;
     let status = status.ok_or_else(|| Failure::failed("the session is lost"))?;
-    let info = Info { session: Session::new(&url, &status), luns };
+    let info = Info {
+        session: Session::new(&url, &status),
+        luns,
+    };
     Ok(Answer::new(info.text(), &info))
 }
 
 impl Info {
     fn text(&self) -> String {
-        let luns: String = self.luns.iter().map(|lun| format!("\n{}", lun.text())).collect();
+        let luns: String = self
+            .luns
+            .iter()
+            .map(|lun| format!("\n{}", lun.text()))
+            .collect();
         self.session.text() + &luns
     }
 }
@@ -155,23 +171,38 @@ impl Session {
     }
 
     fn text(&self) -> String {
-        let protection =
-            if self.encrypted { "encrypted and authenticated" } else { "CRC32C, not authenticated" };
+        let protection = if self.encrypted {
+            "encrypted and authenticated"
+        } else {
+            "CRC32C, not authenticated"
+        };
         let rows = [
             ("target", self.target.clone()),
             ("initiator", self.initiator.clone()),
-            ("frames", format!("{} bytes, {protection}", self.frame_bytes)),
+            (
+                "frames",
+                format!("{} bytes, {protection}", self.frame_bytes),
+            ),
             ("queue depth", self.queue_depth.to_string()),
         ];
         let paths = self.paths.iter().map(|path| ("path", path.text()));
-        format!("{}\n{}", self.url, pairs("  ", rows.into_iter().chain(paths)))
+        format!(
+            "{}\n{}",
+            self.url,
+            pairs("  ", rows.into_iter().chain(paths))
+        )
     }
 }
 
 impl Path {
     fn text(&self) -> String {
         let state = if self.up { "" } else { ", down" };
-        let time = self.round_trip_us.map_or_else(String::new, |time| format!(", round trip {time:.0} us"));
-        format!("{} to {}{state}{time}, window {} frames", self.local, self.remote, self.window_frames)
+        let time = self
+            .round_trip_us
+            .map_or_else(String::new, |time| format!(", round trip {time:.0} us"));
+        format!(
+            "{} to {}{state}{time}, window {} frames",
+            self.local, self.remote, self.window_frames
+        )
     }
 }

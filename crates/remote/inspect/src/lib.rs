@@ -39,7 +39,8 @@ pub async fn discover(
     settings: &Settings,
     luns: bool,
 ) -> Result<(Answer, Result<(), Failure>), Failure> {
-    let mut discovery = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
+    let mut discovery =
+        discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
     let mut looked = Ok(());
     for target in discovery.targets.iter_mut().filter(|_| luns) {
         looked = looked.and(discovery::look(target, settings).await);
@@ -75,7 +76,9 @@ pub async fn describe(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
 /// # Errors
 /// The login fails, the session is lost, or there is no such LUN.
 pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, Failure> {
-    looked_at(url, lun, pages).await.map(|info| Answer::new(info.text(), &info))
+    looked_at(url, lun, pages)
+        .await
+        .map(|info| Answer::new(info.text(), &info))
 }
 
 async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Failure> {
@@ -84,14 +87,18 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
     }
     let target = remote::open_target(url).await?;
     let looked = match lun {
-        Some(number) => disk::UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
+        Some(number) => disk::UnitInfo::look(&target.unit(number), pages)
+            .await
+            .map(|unit| vec![unit]),
         None => disk::look_at_all(&target, pages).await,
     };
     let info = match looked {
         // Query the session last: by now the connections have carried data, so TCP has measured their paths.
-        Ok(luns) => {
-            Ok(Info { session: negotiation::Session::look(&target, url).await, luns, paths: Vec::new() })
-        }
+        Ok(luns) => Ok(Info {
+            session: negotiation::Session::look(&target, url).await,
+            luns,
+            paths: Vec::new(),
+        }),
         Err(failure) => Err(failure),
     };
     target.close().await;
@@ -107,7 +114,10 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
             break;
         }
     }
-    Ok(Info { paths: negotiation::look(url).await, ..looked? })
+    Ok(Info {
+        paths: negotiation::look(url).await,
+        ..looked?
+    })
 }
 
 /// Describes each target of a portal as [`info`] does, through the first reachable address of the target, in
@@ -115,15 +125,28 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
 ///
 /// # Errors
 /// The portal cannot be queried, or as for [`info`].
-pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> Result<Answer, Failure> {
+pub async fn info_of_all(
+    portal: &Portal,
+    settings: &Settings,
+    pages: &[u8],
+) -> Result<Answer, Failure> {
     let found = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
     let mut targets = Vec::new();
     for target in &found.targets {
         let mut answer = Err(Failure::failed(format!("{} has no portal", target.name)));
         for portal in &target.portals {
             let url = Url::parse(&format!("iscsi://{}/{}/0", portal.address, target.name));
-            let url = url.map_err(|_| Failure::failed(format!("invalid address {:?}", portal.address)))?;
-            answer = looked_at(&Url { settings: settings.clone(), ..url }, None, pages).await;
+            let url =
+                url.map_err(|_| Failure::failed(format!("invalid address {:?}", portal.address)))?;
+            answer = looked_at(
+                &Url {
+                    settings: settings.clone(),
+                    ..url
+                },
+                None,
+                pages,
+            )
+            .await;
             if !answer.as_ref().is_err_and(Failure::is_unreachable) {
                 break;
             }
@@ -131,7 +154,13 @@ pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> 
         targets.push(answer?);
     }
     let text: Vec<String> = targets.iter().map(Info::text).collect();
-    Ok(Answer::new(text.join("\n"), &InfoOfAll { portal: portal.to_string(), targets }))
+    Ok(Answer::new(
+        text.join("\n"),
+        &InfoOfAll {
+            portal: portal.to_string(),
+            targets,
+        },
+    ))
 }
 
 /// The JSON names are stable.
@@ -153,10 +182,17 @@ struct Info {
 
 impl Info {
     fn text(&self) -> String {
-        let luns: String = self.luns.iter().map(|lun| format!("\n{}", lun.text())).collect();
+        let luns: String = self
+            .luns
+            .iter()
+            .map(|lun| format!("\n{}", lun.text()))
+            .collect();
         let paths = match self.paths.is_empty() {
             true => String::new(),
-            false => format!("\n{}", pairs("  ", self.paths.iter().map(negotiation::PathInfo::row))),
+            false => format!(
+                "\n{}",
+                pairs("  ", self.paths.iter().map(negotiation::PathInfo::row))
+            ),
         };
         self.session.text() + &paths + &luns
     }

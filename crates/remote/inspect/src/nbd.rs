@@ -76,19 +76,40 @@ struct ListedExport {
 /// The URL is wrong, or the server could not be queried.
 pub async fn discover(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
-    let listed = backends::nbd::list(&url).await?.into_iter().map(|(name, description)| ListedExport {
-        url: Url { export: name.clone(), ..url.clone() }.to_string(),
-        name,
-        description,
-    });
+    let listed = backends::nbd::list(&url)
+        .await?
+        .into_iter()
+        .map(|(name, description)| ListedExport {
+            url: Url {
+                export: name.clone(),
+                ..url.clone()
+            }
+            .to_string(),
+            name,
+            description,
+        });
     let found = Exports {
-        server: Url { export: String::new(), ..url.clone() }.to_string(),
+        server: Url {
+            export: String::new(),
+            ..url.clone()
+        }
+        .to_string(),
         exports: listed.collect(),
     };
     let mut text = format!("{}\n", found.server);
-    for ListedExport { name, description, url } in &found.exports {
+    for ListedExport {
+        name,
+        description,
+        url,
+    } in &found.exports
+    {
         // The server chooses this text, so its control characters must not reach the terminal.
-        let _ = writeln!(text, "  {:<12} {url}  {}", shown(name), description.escape_debug());
+        let _ = writeln!(
+            text,
+            "  {:<12} {url}  {}",
+            shown(name),
+            description.escape_debug()
+        );
     }
     Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
 }
@@ -137,7 +158,11 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
             ReplyForm::Extended => "extended",
         },
         base_allocation: session.allocation.is_some(),
-        features: FEATURES.iter().filter(|(flag, _)| has(*flag)).map(|(_, name)| *name).collect(),
+        features: FEATURES
+            .iter()
+            .filter(|(flag, _)| has(*flag))
+            .map(|(_, name)| *name)
+            .collect(),
         fences: status.fences,
         channels: status.channels.into_iter().map(channel).collect(),
     };
@@ -157,10 +182,29 @@ impl ExportInfo {
         if !self.description.is_empty() {
             line("description", &printable(&self.description));
         }
-        let medium = if self.rotational { "rotational" } else { "not rotational" };
-        let writable = if self.read_only { "read-only" } else { "writable" };
-        line("size", &format!("{} ({} bytes), {medium}, {writable}", Bytes(self.bytes), grouped(self.bytes)));
-        let (minimum, preferred, maximum) = (self.minimum_block, self.preferred_block, self.maximum_payload);
+        let medium = if self.rotational {
+            "rotational"
+        } else {
+            "not rotational"
+        };
+        let writable = if self.read_only {
+            "read-only"
+        } else {
+            "writable"
+        };
+        line(
+            "size",
+            &format!(
+                "{} ({} bytes), {medium}, {writable}",
+                Bytes(self.bytes),
+                grouped(self.bytes)
+            ),
+        );
+        let (minimum, preferred, maximum) = (
+            self.minimum_block,
+            self.preferred_block,
+            self.maximum_payload,
+        );
         line(
             "blocks",
             &format!(
@@ -168,15 +212,32 @@ impl ExportInfo {
                 Bytes(u64::from(maximum))
             ),
         );
-        let holes = if self.base_allocation { ", holes are reported (base:allocation)" } else { "" };
+        let holes = if self.base_allocation {
+            ", holes are reported (base:allocation)"
+        } else {
+            ""
+        };
         line("replies", &format!("{}{holes}", self.replies));
         line("features", &self.features.join(" "));
-        let fencing = if self.fences { "by the server" } else { "by a quarantine" };
-        line("fencing", &format!("{fencing}, for writes of lost connections"));
+        let fencing = if self.fences {
+            "by the server"
+        } else {
+            "by a quarantine"
+        };
+        line(
+            "fencing",
+            &format!("{fencing}, for writes of lost connections"),
+        );
         for channel in self.channels.iter() {
-            let state = if channel.connected { "connected" } else { "not connected" };
-            let why =
-                channel.last_error.as_ref().map_or_else(String::new, |why| format!(": {}", printable(why)));
+            let state = if channel.connected {
+                "connected"
+            } else {
+                "not connected"
+            };
+            let why = channel
+                .last_error
+                .as_ref()
+                .map_or_else(String::new, |why| format!(": {}", printable(why)));
             line("channel", &format!("{}, {state}{why}", channel.path));
         }
         text

@@ -83,15 +83,18 @@ const NO: Value = Value::Word("No");
 
 fn advice(key: Key) -> Advice {
     match key {
-        Key::InitialR2t => {
-            Advice::Be(NO, "a write longer than its immediate data waits a round trip before its first R2T")
-        }
-        Key::ImmediateData => {
-            Advice::Be(YES, "a write's command carries no data: one more PDU, or a round trip")
-        }
-        Key::FirstBurstLength => {
-            Advice::AtLeast(|_| USUAL_BYTES, "a longer write waits for an R2T for the rest")
-        }
+        Key::InitialR2t => Advice::Be(
+            NO,
+            "a write longer than its immediate data waits a round trip before its first R2T",
+        ),
+        Key::ImmediateData => Advice::Be(
+            YES,
+            "a write's command carries no data: one more PDU, or a round trip",
+        ),
+        Key::FirstBurstLength => Advice::AtLeast(
+            |_| USUAL_BYTES,
+            "a longer write waits for an R2T for the rest",
+        ),
         Key::MaxBurstLength => Advice::AtLeast(
             |got| LONG_WRITE_BYTES.div_ceil(got.max_outstanding_r2t.max(1).into()),
             "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are outstanding",
@@ -108,7 +111,13 @@ fn advice(key: Key) -> Advice {
 pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
     let row = |key, asked, value, advice: Advice| {
         let (recommended, reason) = advice.on(value, got).unzip();
-        Negotiated { key, asked, got: value, recommended, reason }
+        Negotiated {
+            key,
+            asked,
+            got: value,
+            recommended,
+            reason,
+        }
     };
     let segment = |key, asked: Option<u32>, bytes, reason| {
         let advice = Advice::AtLeast(|_| USUAL_BYTES, reason);
@@ -118,8 +127,15 @@ pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
     for (key, value) in got.listed(FIRST, UNSHOWN) {
         match value {
             Some(value) => {
-                let asked = offers.settings(key).and_then(|settings| settings.first().copied());
-                rows.push(row(key.name(), asked.map(Value::from), value.into(), advice(key)));
+                let asked = offers
+                    .settings(key)
+                    .and_then(|settings| settings.first().copied());
+                rows.push(row(
+                    key.name(),
+                    asked.map(Value::from),
+                    value.into(),
+                    advice(key),
+                ));
             }
             None => rows.extend([
                 segment(
@@ -162,10 +178,25 @@ impl Advice {
 /// and the reason.
 pub fn table(keys: &[Negotiated]) -> String {
     let headings = [" ", "key", "asked", "got", "better"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = std::iter::once(headings).chain(keys.iter().map(Negotiated::row)).collect();
+    let rows: Vec<[String; 5]> = std::iter::once(headings)
+        .chain(keys.iter().map(Negotiated::row))
+        .collect();
     let below = std::iter::once(None).chain(keys.iter().map(|key| key.reason));
-    let lines = lines([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right], &rows);
-    debug_assert_eq!(lines.len(), keys.len() + 1, "the headings and each key have a line");
+    let lines = lines(
+        [
+            Align::Left,
+            Align::Left,
+            Align::Right,
+            Align::Right,
+            Align::Right,
+        ],
+        &rows,
+    );
+    debug_assert_eq!(
+        lines.len(),
+        keys.len() + 1,
+        "the headings and each key have a line"
+    );
     let with_reason = |(line, reason): (String, Option<&str>)| match reason {
         Some(reason) => format!("{line}\n     {reason}\n"),
         None => line + "\n",
@@ -192,7 +223,8 @@ impl Negotiated {
 
     fn row(&self) -> [String; 5] {
         let mark = if self.recommended.is_some() { "!" } else { "" };
-        let or_nothing = |value: Option<Value>| value.map_or_else(String::new, |value| value.to_string());
+        let or_nothing =
+            |value: Option<Value>| value.map_or_else(String::new, |value| value.to_string());
         [
             mark.to_owned(),
             self.key.to_owned(),
@@ -244,7 +276,12 @@ struct Connection {
 
 impl Connection {
     fn new(connection: ConnectionStatistics) -> Connection {
-        let ConnectionStatistics { cid, local, peer, path } = connection;
+        let ConnectionStatistics {
+            cid,
+            local,
+            peer,
+            path,
+        } = connection;
         let path = path.as_ref();
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         Connection {
@@ -263,16 +300,26 @@ impl Connection {
     /// The connection's addresses, and the known properties of its path.
     fn text(&self) -> [String; 2] {
         let times = self.round_trip_us.zip(self.round_trip_min_us);
-        let ends = [Some(format!("from {}", self.local)), self.congestion.clone()];
+        let ends = [
+            Some(format!("from {}", self.local)),
+            self.congestion.clone(),
+        ];
         let path = [
             times.map(|(now, least)| {
-                format!("round trip {} µs (shortest {})", significant(now), significant(least))
+                format!(
+                    "round trip {} µs (shortest {})",
+                    significant(now),
+                    significant(least)
+                )
             }),
             self.segment_bytes.map(|bytes| format!("MSS {bytes}")),
             self.path_mtu_bytes.map(|bytes| format!("MTU {bytes}")),
-            self.retransmissions.filter(|times| *times > 0).map(|times| format!("{times} retransmissions")),
+            self.retransmissions
+                .filter(|times| *times > 0)
+                .map(|times| format!("{times} retransmissions")),
         ];
-        let joined = |facts: Vec<Option<String>>| facts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let joined =
+            |facts: Vec<Option<String>>| facts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         [joined(ends.into()), joined(path.into())]
     }
 }
@@ -282,9 +329,25 @@ impl Session {
         let statistics = target.statistics().await;
         let connections = statistics.map(|all| all.connections).unwrap_or_default();
         let (nexus, parameters) = (target.nexus(), target.parameters());
-        let redirected = url.portal.resolve().await.is_ok_and(|asked| !asked.contains(&nexus.address));
-        let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address, authentication } = nexus;
-        let user = url.settings.account.as_ref().map(|account| printable(&account.name));
+        let redirected = url
+            .portal
+            .resolve()
+            .await
+            .is_ok_and(|asked| !asked.contains(&nexus.address));
+        let Nexus {
+            initiator,
+            isid,
+            target,
+            target_portal_group_tag,
+            tsih,
+            address,
+            authentication,
+        } = nexus;
+        let user = url
+            .settings
+            .account
+            .as_ref()
+            .map(|account| printable(&account.name));
         Session {
             target,
             target_alias: parameters.target_alias.as_deref().map(printable),
@@ -306,12 +369,20 @@ impl Session {
     }
 
     pub(crate) fn text(&self) -> String {
-        let group = self.target_portal_group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
-        let from = self.redirected_from.as_ref().map(|asked| format!(", redirected from {asked}"));
+        let group = self
+            .target_portal_group
+            .map_or_else(String::new, |tag| format!(", portal group {tag}"));
+        let from = self
+            .redirected_from
+            .as_ref()
+            .map(|asked| format!(", redirected from {asked}"));
         let rows = [
             Some(("alias", self.target_alias.clone().unwrap_or_default()))
                 .filter(|(_, alias)| !alias.is_empty()),
-            Some(("portal", format!("{}{group}{}", self.address, from.unwrap_or_default()))),
+            Some((
+                "portal",
+                format!("{}{group}{}", self.address, from.unwrap_or_default()),
+            )),
             Some(("initiator", self.initiator.clone())),
             Some(("authentication", self.authentication_text())),
             Some(("session", format!("ISID {}, TSIH {}", self.isid, self.tsih))),
@@ -319,7 +390,10 @@ impl Session {
         format!(
             "{}\n{}\n{}",
             self.target,
-            pairs("  ", rows.into_iter().flatten().map(owned).chain(self.paths())),
+            pairs(
+                "  ",
+                rows.into_iter().flatten().map(owned).chain(self.paths())
+            ),
             table(&self.negotiated),
         )
     }
@@ -337,7 +411,9 @@ impl Session {
         self.connections.iter().flat_map(|one| {
             let [ends, path] = one.text();
             let path = (!path.is_empty()).then(|| (String::new(), path));
-            [(format!("connection {}", one.cid), ends)].into_iter().chain(path)
+            [(format!("connection {}", one.cid), ends)]
+                .into_iter()
+                .chain(path)
         })
     }
 }
@@ -368,14 +444,20 @@ pub(crate) struct PathInfo {
 pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
     let (mut paths, mut unit) = (Vec::new(), None);
     for one in url.paths() {
-        let source = one.settings.stream.source.map(|source| format!(" from {}", source.ip()));
+        let source = one
+            .settings
+            .stream
+            .source
+            .map(|source| format!(" from {}", source.ip()));
         let path = format!("{}{}", one.portal, source.unwrap_or_default());
         let (access, problem) = match reached(&one).await {
             Ok((identity, access)) => {
                 let first = unit.get_or_insert_with(|| identity.clone());
                 let problem = match identity {
                     Identity::Unknown => Some("the LUN has no identifier".to_owned()),
-                    other if other != *first => Some(format!("it leads to {other} instead of {first}")),
+                    other if other != *first => {
+                        Some(format!("it leads to {other} instead of {first}"))
+                    }
                     _ => None,
                 };
                 (access, problem)
@@ -383,7 +465,13 @@ pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
             Err(failure) => (None, Some(failure.to_string())),
         };
         let (port_group, state) = access.unzip();
-        paths.push(PathInfo { path, usable: problem.is_none(), port_group, state: state.flatten(), problem });
+        paths.push(PathInfo {
+            path,
+            usable: problem.is_none(),
+            port_group,
+            state: state.flatten(),
+            problem,
+        });
     }
     paths
 }
@@ -396,7 +484,10 @@ async fn reached(url: &Url) -> Result<(Identity, Option<Access>), Failure> {
     let looked = async {
         let identity = unit.identity().await?;
         let access = unit.own_port_group().await?.map(|(own, groups)| {
-            let state = groups.iter().find(|group| group.group == own).map(|group| group.state.to_string());
+            let state = groups
+                .iter()
+                .find(|group| group.group == own)
+                .map(|group| group.state.to_string());
             (own, state)
         });
         Ok((identity, access))
@@ -410,9 +501,15 @@ impl PathInfo {
     /// The path's human-readable description.
     pub(crate) fn row(&self) -> (String, String) {
         let group = self.port_group.map(|group| format!("port group {group}"));
-        let problem = self.problem.as_ref().map(|problem| format!("not usable: {problem}"));
+        let problem = self
+            .problem
+            .as_ref()
+            .map(|problem| format!("not usable: {problem}"));
         let facts = [Some(self.path.clone()), group, self.state.clone(), problem];
-        ("path".to_owned(), facts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+        (
+            "path".to_owned(),
+            facts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        )
     }
 }
 
@@ -434,7 +531,10 @@ mod tests {
         };
         change(&mut got);
         let keys = negotiated(&Settings::default().offers, &got);
-        keys.iter().filter(|key| key.recommended.is_some()).map(|key| key.key).collect()
+        keys.iter()
+            .filter(|key| key.recommended.is_some())
+            .map(|key| key.key)
+            .collect()
     }
 
     #[test]
@@ -446,14 +546,18 @@ mod tests {
     fn what_costs_round_trips_is_marked() {
         assert_eq!(marked(|got| got.initial_r2t = true), ["InitialR2T"]);
         assert_eq!(marked(|got| got.immediate_data = false), ["ImmediateData"]);
-        assert_eq!(marked(|got| got.first_burst_length = 65_536), ["FirstBurstLength"]);
+        assert_eq!(
+            marked(|got| got.first_burst_length = 65_536),
+            ["FirstBurstLength"]
+        );
     }
 
     #[test]
     fn short_bursts_are_as_good_as_long_ones_if_several_are_asked_for_at_once() {
         let bursts = ["MaxBurstLength", "MaxOutstandingR2T"];
         assert_eq!(marked(|got| got.max_burst_length = 256 << 10), bursts);
-        let several = |got: &mut Parameters| (got.max_burst_length, got.max_outstanding_r2t) = (256 << 10, 4);
+        let several =
+            |got: &mut Parameters| (got.max_burst_length, got.max_outstanding_r2t) = (256 << 10, 4);
         assert!(marked(several).is_empty());
     }
 
@@ -461,7 +565,10 @@ mod tests {
     fn a_mark_comes_with_its_reason() {
         let got = Parameters::defaults(SessionType::Normal);
         let keys = negotiated(&Settings::default().offers, &got);
-        assert!(keys.iter().all(|key| key.reason.is_some() == key.recommended.is_some()));
+        assert!(
+            keys.iter()
+                .all(|key| key.reason.is_some() == key.recommended.is_some())
+        );
         let table = table(&keys);
         assert!(table.contains("!  InitialR2T "), "{table}");
     }

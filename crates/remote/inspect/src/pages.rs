@@ -12,23 +12,37 @@ use serde_json::{Value, json};
 
 /// Parses the code of a page: `83`, `0x83` or `83h`.
 pub fn code(text: &str) -> Result<u8, String> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
+    let digits = text
+        .strip_prefix("0x")
+        .or_else(|| text.strip_suffix('h'))
+        .unwrap_or(text);
     u8::from_str_radix(digits, 16)
         .map_err(|_| format!("{text:?} is not a page; write two hexadecimal digits such as b0"))
 }
 
 /// A page as text: numeric fields in columns, other content in its own text form.
 pub fn text(page: &Vpd) -> String {
-    let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
-    format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
+    let VpdContent::Fields(all) = &page.content else {
+        return format!("{page}\n");
+    };
+    format!(
+        "{} ({:02x}h)\n{}",
+        page_name(page.code),
+        page.code,
+        fields_text(all)
+    )
 }
 
 /// A page as JSON, by the kind of its content.
 pub fn to_json(page: &Vpd) -> Value {
     let (kind, content) = match &page.content {
-        VpdContent::Pages(pages) => {
-            ("pages", pages.iter().map(|code| json!(format!("{code:02x}"))).collect())
-        }
+        VpdContent::Pages(pages) => (
+            "pages",
+            pages
+                .iter()
+                .map(|code| json!(format!("{code:02x}")))
+                .collect(),
+        ),
         VpdContent::SerialNumber(serial) => ("serial_number", json!(serial)),
         VpdContent::Designators(designators) => ("designators", words(designators)),
         VpdContent::ModePagePolicies(policies) => ("policies", words(policies)),
@@ -55,12 +69,21 @@ pub fn to_json(page: &Vpd) -> Value {
 
 /// The fields of a page as a JSON object, by name.
 pub fn fields(fields: &[Field]) -> Value {
-    fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
+    fields
+        .iter()
+        .map(|field| (field.name.to_owned(), json!(field.value)))
+        .collect()
 }
 
 /// The fields as text: name, value and meaning in columns. Meanings wrap at the width of a usual terminal.
 pub fn fields_text(fields: &[Field]) -> String {
-    let row = |field: &Field| [field.name.to_owned(), grouped(field.value), field.means.to_owned()];
+    let row = |field: &Field| {
+        [
+            field.name.to_owned(),
+            grouped(field.value),
+            field.means.to_owned(),
+        ]
+    };
     let rows: Vec<_> = fields.iter().map(row).collect();
     let columns = [Align::Left, Align::Right, Align::Left].map(|align| Column { align, rank: 0 });
     let lines = rows_within(&columns, &rows, &[""; 3], WIDTH - 2);
@@ -88,7 +111,12 @@ pub fn dump(bytes: &[u8]) -> String {
             _ => '.',
         });
         let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("  {:04x}  {:<47}  {}\n", row * 16, digits.join(" "), letters.collect::<String>())
+        format!(
+            "  {:04x}  {:<47}  {}\n",
+            row * 16,
+            digits.join(" "),
+            letters.collect::<String>()
+        )
     };
     bytes.chunks(16).enumerate().map(line).collect()
 }
@@ -116,8 +144,14 @@ impl Answer {
     /// Creates an answer. `text` is printed unchanged. `json` must be an object, because a list has no place
     /// for a version. It must not contain infinite numbers or keys that are not strings.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
-        let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });
-        Answer { text, json: versioned.expect("an object whose keys are text") + "\n" }
+        let versioned = serde_json::to_string_pretty(&Versioned {
+            version: VERSION,
+            answer: json,
+        });
+        Answer {
+            text,
+            json: versioned.expect("an object whose keys are text") + "\n",
+        }
     }
 
     /// Like [`Answer::new`], for any text. The text gets exactly one newline at its end.
@@ -160,7 +194,10 @@ mod tests {
 
     #[test]
     fn a_page_is_written_as_people_and_standards_do() {
-        assert_eq!(["83", "0x83", "83h", "B0"].map(code), [Ok(0x83), Ok(0x83), Ok(0x83), Ok(0xb0)]);
+        assert_eq!(
+            ["83", "0x83", "83h", "B0"].map(code),
+            [Ok(0x83), Ok(0x83), Ok(0x83), Ok(0xb0)]
+        );
         assert!(code("131").is_err() && code("block").is_err() && code("").is_err());
     }
 }

@@ -88,7 +88,9 @@ pub(crate) enum CacheEffect {
 
 impl CacheEffect {
     pub(crate) fn from_outcome(outcome: &Result<Status, CommandError>) -> CacheEffect {
-        let Ok(answer) = outcome else { return CacheEffect::Unanswered };
+        let Ok(answer) = outcome else {
+            return CacheEffect::Unanswered;
+        };
         match answer.status {
             status::GOOD => CacheEffect::Done,
             _ => Sense::parse(&answer.sense).map_or(CacheEffect::None, CacheEffect::from_sense),
@@ -115,7 +117,10 @@ impl Caches {
         ledgers.next_key += 1;
         let ledger = FlushLedger::default();
         let counter = ledger.losses();
-        debug_assert!(ledgers.entries.last().is_none_or(|last| last.key < key), "keys are not used twice");
+        debug_assert!(
+            ledgers.entries.last().is_none_or(|last| last.key < key),
+            "keys are not used twice"
+        );
         ledgers.entries.push(Entry {
             key,
             lun,
@@ -127,7 +132,11 @@ impl Caches {
             resets: 0,
             losses: 0,
         });
-        CachedWrites { caches: Arc::clone(self), key, losses: counter }
+        CachedWrites {
+            caches: Arc::clone(self),
+            key,
+            losses: counter,
+        }
     }
 
     /// Records that the session was reinstated. The target may have been restarted. Call this before the
@@ -145,12 +154,19 @@ impl Caches {
             | (CacheEffect::Loss | CacheEffect::Reset | CacheEffect::Modes, _) => false,
             (CacheEffect::StorageError | CacheEffect::Unanswered, _) if makes_durable => false,
             (
-                CacheEffect::None | CacheEffect::Done | CacheEffect::StorageError | CacheEffect::Unanswered,
+                CacheEffect::None
+                | CacheEffect::Done
+                | CacheEffect::StorageError
+                | CacheEffect::Unanswered,
                 _,
             ) => return,
         };
         let mut ledgers = self.ledgers.lock();
-        for entry in ledgers.entries.iter_mut().filter(|entry| of_all || entry.lun == lun) {
+        for entry in ledgers
+            .entries
+            .iter_mut()
+            .filter(|entry| of_all || entry.lun == lun)
+        {
             entry.note(trace);
         }
     }
@@ -269,7 +285,10 @@ impl CachedWrites {
     /// the request.
     pub(crate) fn note_modes(&self, asked_at: u64, write_through: bool) {
         self.with(|entry| {
-            debug_assert!(asked_at <= entry.mode_changes, "changes are counted upwards");
+            debug_assert!(
+                asked_at <= entry.mode_changes,
+                "changes are counted upwards"
+            );
             entry.asked_at = asked_at;
             entry.write_through = write_through && asked_at == entry.mode_changes;
         });
@@ -310,7 +329,11 @@ impl CachedWrites {
         self.with(|entry| entry.ledger.begin_flush())
     }
 
-    pub(crate) fn end_flush(&self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    pub(crate) fn end_flush(
+        &self,
+        flush: Flush,
+        answer: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         self.with(|entry| entry.ledger.end_flush(flush, answer))
     }
 
@@ -329,14 +352,21 @@ impl CachedWrites {
 
     fn with<T>(&self, act: impl FnOnce(&mut Entry) -> T) -> T {
         let mut ledgers = self.caches.ledgers.lock();
-        let entry = ledgers.entries.iter_mut().find(|entry| entry.key == self.key);
+        let entry = ledgers
+            .entries
+            .iter_mut()
+            .find(|entry| entry.key == self.key);
         act(entry.expect("it is there until this is dropped"))
     }
 }
 
 impl Drop for CachedWrites {
     fn drop(&mut self) {
-        self.caches.ledgers.lock().entries.retain(|entry| entry.key != self.key);
+        self.caches
+            .ledgers
+            .lock()
+            .entries
+            .retain(|entry| entry.key != self.key);
     }
 }
 
@@ -405,7 +435,11 @@ mod tests {
             caches.note(THERE, Effect::None, CacheEffect::Reset);
         };
         let ((), log) = testkit::logged(lose);
-        assert!(log.trim_end().ends_with("the target may have lost acknowledged writes lun=1"), "{log}");
+        assert!(
+            log.trim_end()
+                .ends_with("the target may have lost acknowledged writes lun=1"),
+            "{log}"
+        );
     }
 
     #[test]
@@ -434,7 +468,11 @@ mod tests {
             scene.reset(LOCAL_SESSIONS);
             assert!(scene.device.is_in_doubt());
             scene.compare(now.and_then(generation_of));
-            assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{now:?}");
+            assert_eq!(
+                (scene.flush(), scene.device.is_in_doubt()),
+                (expected, false),
+                "{now:?}"
+            );
         }
     }
 
@@ -451,7 +489,11 @@ mod tests {
             scene.device.compare(asked_after, generation_of(before));
             assert!(scene.device.is_in_doubt(), "its answer is older");
             scene.compare(generation_of(now));
-            assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{before}, {now}");
+            assert_eq!(
+                (scene.flush(), scene.device.is_in_doubt()),
+                (expected, false),
+                "{before}, {now}"
+            );
         }
     }
 
@@ -488,7 +530,8 @@ mod tests {
     }
 
     const WRITE_ERROR: [u8; 14] = [0x70, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0];
-    const MODE_PARAMETERS_CHANGED: [u8; 14] = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
+    const MODE_PARAMETERS_CHANGED: [u8; 14] =
+        [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
 
     /// Regression: a target reports a loss once per nexus, here to a stable write. Another user of the
     /// session had written the lost data, and its next flush succeeded.
@@ -497,15 +540,23 @@ mod tests {
         for effect in [Effect::Stable, Effect::Flush] {
             let scene = scene(Some(7));
             scene.done(LOCAL_SESSIONS, Effect::Cached);
-            scene.caches.note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
+            scene
+                .caches
+                .note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
             assert!(scene.device.is_in_doubt());
             scene.compare(generation_of(8)); // a flush compares the generation before it completes
             assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
         }
         let scene = scene(Some(7));
         scene.done(LOCAL_SESSIONS, Effect::Cached);
-        scene.caches.note(LOCAL_SESSIONS, Effect::Cached, answered(&WRITE_ERROR));
-        assert_eq!(scene.flush(), Ok(()), "that write was never acknowledged, and no other is concerned");
+        scene
+            .caches
+            .note(LOCAL_SESSIONS, Effect::Cached, answered(&WRITE_ERROR));
+        assert_eq!(
+            scene.flush(),
+            Ok(()),
+            "that write was never acknowledged, and no other is concerned"
+        );
     }
 
     #[test]
@@ -543,10 +594,16 @@ mod tests {
         scene.device.note_modes(0, true);
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);
-        scene.device.look_again((0, scene.device.doubts()), true, None);
+        scene
+            .device
+            .look_again((0, scene.device.doubts()), true, None);
         assert_eq!(scene.flush(), Ok(()));
         // Any command may receive the report, while other commands are outstanding.
-        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.caches.note(
+            LOCAL_SESSIONS,
+            Effect::None,
+            answered(&MODE_PARAMETERS_CHANGED),
+        );
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), LOST);
@@ -557,9 +614,17 @@ mod tests {
         let scene = scene(None);
         scene.device.note_modes(0, true);
         assert!(!scene.device.are_modes_in_doubt());
-        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.caches.note(
+            LOCAL_SESSIONS,
+            Effect::None,
+            answered(&MODE_PARAMETERS_CHANGED),
+        );
         let asked_at = scene.device.mode_changes();
-        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.caches.note(
+            LOCAL_SESSIONS,
+            Effect::None,
+            answered(&MODE_PARAMETERS_CHANGED),
+        );
         scene.device.note_modes(asked_at, true);
         assert!(scene.device.are_modes_in_doubt(), "it has changed since");
         scene.done(LOCAL_SESSIONS, Effect::Cached);
@@ -568,14 +633,20 @@ mod tests {
         scene.device.note_modes(scene.device.mode_changes(), true);
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);
-        assert_eq!((scene.flush(), scene.device.are_modes_in_doubt()), (Ok(()), false));
+        assert_eq!(
+            (scene.flush(), scene.device.are_modes_in_doubt()),
+            (Ok(()), false)
+        );
     }
 
     #[test]
     fn an_error_of_an_earlier_command_is_a_loss_whatever_the_generation() {
         let scene = scene(Some(7));
         scene.done(LOCAL_SESSIONS, Effect::Cached);
-        scene.caches.note_sense(LOCAL_SESSIONS, &[0x71, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0]);
+        scene.caches.note_sense(
+            LOCAL_SESSIONS,
+            &[0x71, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0],
+        );
         assert_eq!(scene.flush(), LOST);
     }
 }

@@ -50,7 +50,16 @@ impl Connection {
     ) -> Connection {
         let (receiver, sender) = (Receiver::new(framing, already), Sender::new(framing));
         let gather = Gather::new(true);
-        Connection { session, id, stream, receiver, sender, recording, gather, gathered_by: None }
+        Connection {
+            session,
+            id,
+            stream,
+            receiver,
+            sender,
+            recording,
+            gather,
+            gathered_by: None,
+        }
     }
 
     /// Sets whether to gather responses.
@@ -96,7 +105,14 @@ impl Connection {
         self.send(inner, tape, cx)?;
         let answers = under_way.saturating_sub(inner.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
-        self.gather_answers(Round { answers, bytes, under_way }, cx);
+        self.gather_answers(
+            Round {
+                answers,
+                bytes,
+                under_way,
+            },
+            cx,
+        );
         // Do not wait until data that does not fit into the socket buffer is sent. Otherwise, a target that
         // stops receiving would keep the session open forever.
         if let Some(ending) = inner.ending_of(self.id) {
@@ -120,7 +136,10 @@ impl Connection {
             Some(sleep) if round.answers == 0 => sleep,
             _ => reactor::sleep(LONGEST),
         };
-        if Pin::new(self.gathered_by.insert(deadline)).poll(cx).is_ready() {
+        if Pin::new(self.gathered_by.insert(deadline))
+            .poll(cx)
+            .is_ready()
+        {
             self.gathered_by = None;
             let news = self.gather.in_vain();
             self.tell(news);
@@ -128,7 +147,9 @@ impl Connection {
     }
 
     fn tell(&self, bytes: Option<usize>) {
-        bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
+        bytes
+            .into_iter()
+            .for_each(|bytes| self.stream.gather(bytes));
     }
 
     /// Receives all available bytes. Returns true if more bytes may be available. They are received later, so
@@ -141,7 +162,13 @@ impl Connection {
     ) -> Result<bool, Ending> {
         // An iteration that only sends does not try to receive.
         let mut has_unread = self.receiver.has_unread();
-        while has_unread || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_ready() {
+        while has_unread
+            || self
+                .stream
+                .poll_readable(cx)
+                .map_err(Ending::Io)?
+                .is_ready()
+        {
             if self.receiver.receive(&*self.stream, self.id, inner, tape)? {
                 return Ok(true);
             }
@@ -159,7 +186,13 @@ impl Connection {
     ) -> Result<(), Ending> {
         loop {
             let everything = self.sender.send(&*self.stream, self.id, inner, tape)?;
-            if everything || self.stream.poll_writable(cx).map_err(Ending::Io)?.is_pending() {
+            if everything
+                || self
+                    .stream
+                    .poll_writable(cx)
+                    .map_err(Ending::Io)?
+                    .is_pending()
+            {
                 return Ok(());
             }
         }
@@ -231,7 +264,15 @@ impl Receiver {
         let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
         buffer[..already.len()].copy_from_slice(already);
         let unread = 0..already.len();
-        Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
+        Receiver {
+            framing,
+            buffer,
+            unread,
+            open: None,
+            is_long: false,
+            spill: Vec::new(),
+            total_bytes: 0,
+        }
     }
 
     /// Receives and processes all available bytes. Returns true if there may be more.
@@ -281,7 +322,10 @@ impl Receiver {
         self.unread = 0..self.unread.len();
         if let Some(rest) = self.direct(tasks) {
             let direct = rest.len();
-            let mut into = [InSlice::Bytes(rest), InSlice::Bytes(&mut self.buffer[..FOLLOWING_BYTES])];
+            let mut into = [
+                InSlice::Bytes(rest),
+                InSlice::Bytes(&mut self.buffer[..FOLLOWING_BYTES]),
+            ];
             let bytes = stream.try_read(&mut into)?;
             if let Some(open) = &mut self.open {
                 open.received += bytes.min(direct);
@@ -304,17 +348,25 @@ impl Receiver {
     /// Returns the part of a task's buffer that receives the rest of the open segment, if the segment is
     /// long.
     fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
-        let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
+        let open = self
+            .open
+            .as_ref()
+            .filter(|open| open.is_long() && open.received < open.length)?;
         match open.destination {
-            Destination::Task { task, offset } if self.unread.is_empty() => {
-                tasks.landing(task, offset as usize, open.length)?.get_mut(open.received..)
-            }
+            Destination::Task { task, offset } if self.unread.is_empty() => tasks
+                .landing(task, offset as usize, open.length)?
+                .get_mut(open.received..),
             _ => None,
         }
     }
 
     /// Processes all complete PDUs.
-    fn parse(&mut self, id: ConnectionId, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
+    fn parse(
+        &mut self,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<(), Ending> {
         loop {
             match self.open.take() {
                 None => match self.header(id, inner, tape)? {
@@ -339,11 +391,18 @@ impl Receiver {
         inner: &mut SessionInner,
         tape: &mut Tape,
     ) -> Result<Header, Ending> {
-        debug_assert!(self.open.is_none() && self.spill.is_empty(), "no header is within a data segment");
+        debug_assert!(
+            self.open.is_none() && self.spill.is_empty(),
+            "no header is within a data segment"
+        );
         let unread = &self.buffer[self.unread.clone()];
-        let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else { return Ok(Header::Missing) };
+        let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else {
+            return Ok(Header::Missing);
+        };
         let bhs = Bhs(*bhs);
-        let Some(whole) = unread.get(..self.framing.header_bytes(&bhs)) else { return Ok(Header::Missing) };
+        let Some(whole) = unread.get(..self.framing.header_bytes(&bhs)) else {
+            return Ok(Header::Missing);
+        };
         tape.received(inner.now, whole);
         if !self.framing.header_intact(whole) {
             return Err(Ending::HeaderDigest);
@@ -355,7 +414,12 @@ impl Receiver {
             0 => Ok(Header::Alone),
             length => {
                 let trailer = self.framing.trailer_bytes(length);
-                let open = Open { destination: segment.destination, length, received: 0, trailer };
+                let open = Open {
+                    destination: segment.destination,
+                    length,
+                    received: 0,
+                    trailer,
+                };
                 if matches!(open.destination, Destination::Task { .. }) {
                     self.is_long = open.is_long();
                 }
@@ -400,10 +464,15 @@ impl Receiver {
         let intact = data.is_none_or(|data| {
             tape.received_data(data, trailer);
             let check = || self.framing.data_intact(data, trailer);
-            inner.meter.digests.around(self.framing.data_digest, data.len(), check)
+            inner
+                .meter
+                .digests
+                .around(self.framing.data_digest, data.len(), check)
         });
         debug_assert!(self.spill.is_empty() || self.spill.len() == open.length);
-        inner.machine.handle_segment(inner.now, id, intact, &self.spill)?;
+        inner
+            .machine
+            .handle_segment(inner.now, id, intact, &self.spill)?;
         self.spill.clear();
         Ok(None)
     }
@@ -477,7 +546,9 @@ impl Sender {
     ) -> Result<bool, Ending> {
         loop {
             while !self.is_full() {
-                let Some(transmit) = inner.machine.poll_transmit(inner.now, id) else { break };
+                let Some(transmit) = inner.machine.poll_transmit(inner.now, id) else {
+                    break;
+                };
                 self.stage(transmit, inner, tape)?;
             }
             if self.chunks.is_empty() {
@@ -498,7 +569,12 @@ impl Sender {
         self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
 
-    fn stage(&mut self, transmit: Transmit, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
+    fn stage(
+        &mut self,
+        transmit: Transmit,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<(), Ending> {
         let begin = self.staged.len();
         self.staged.extend_from_slice(&transmit.header.0);
         self.staged.extend_from_slice(&transmit.ahs);
@@ -516,9 +592,16 @@ impl Sender {
                 tape.sent(inner.now, &self.staged[header], &bytes, &self.staged[end..]);
                 self.push_staged(begin);
             }
-            Payload::Task { task, offset, length } => {
+            Payload::Task {
+                task,
+                offset,
+                length,
+            } => {
                 let (offset, length) = (offset as usize, length as usize);
-                let data = inner.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                let data = inner
+                    .tasks
+                    .outgoing(task, offset, length)
+                    .ok_or(Ending::NoPlace)?;
                 debug_assert_eq!(data.len(), length);
                 if length <= COPIED_BYTES_MAX {
                     self.staged.extend_from_slice(&data);
@@ -531,9 +614,16 @@ impl Sender {
                 }
                 let end = self.staged.len();
                 let end_data = || self.framing.end_data(&mut self.staged, &data);
-                inner.meter.digests.around(self.framing.data_digest, length, end_data);
+                inner
+                    .meter
+                    .digests
+                    .around(self.framing.data_digest, length, end_data);
                 tape.sent(inner.now, &self.staged[header], &data, &self.staged[end..]);
-                self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
+                self.push_staged(if length <= COPIED_BYTES_MAX {
+                    begin
+                } else {
+                    end
+                });
             }
         }
         Ok(())
@@ -658,19 +748,31 @@ const BYTES_MAX: usize = 128 << 10;
 
 impl Gather {
     pub(crate) fn new(wanted: bool) -> Gather {
-        Gather { wanted, asked: 1, resting: 0 }
+        Gather {
+            wanted,
+            asked: 1,
+            resting: 0,
+        }
     }
 
     /// Returns the new number of bytes to wait for, if it changes.
     pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
-        let Round { answers, bytes, under_way } = round;
+        let Round {
+            answers,
+            bytes,
+            under_way,
+        } = round;
         self.resting = self.resting.saturating_sub(u32::from(answers > 0));
         if !self.wanted || under_way < DEEP || self.resting > 0 {
             return self.ask(1);
         }
         // An iteration without a complete response provides no information.
         let bytes_each = bytes.checked_div(answers)?;
-        self.ask(bytes_each.saturating_mul(under_way / SHARE).clamp(1, BYTES_MAX))
+        self.ask(
+            bytes_each
+                .saturating_mul(under_way / SHARE)
+                .clamp(1, BYTES_MAX),
+        )
     }
 
     /// Records that the delay was exceeded.
@@ -702,7 +804,11 @@ mod tests {
 
     /// An iteration of reads of 4 KiB.
     fn round(answers: usize, under_way: usize) -> Round {
-        Round { answers, bytes: answers * 4144, under_way }
+        Round {
+            answers,
+            bytes: answers * 4144,
+            under_way,
+        }
     }
 
     #[test]
@@ -710,7 +816,11 @@ mod tests {
         let mut gather = Gather::new(true);
         assert_eq!(gather.after(round(1, 32)), Some(8 * 4144));
         assert!(gather.is_on());
-        assert_eq!(gather.after(round(8, 30)), None, "that it is a little less now is not worth telling");
+        assert_eq!(
+            gather.after(round(8, 30)),
+            None,
+            "that it is a little less now is not worth telling"
+        );
         assert_eq!(gather.after(round(8, 16)), Some(4 * 4144));
     }
 
@@ -742,11 +852,26 @@ mod tests {
     #[test]
     fn no_more_is_gathered_than_is_taken_at_once() {
         let mut gather = Gather::new(true);
-        let long = Round { answers: 1, bytes: 256 << 10, under_way: 32 };
+        let long = Round {
+            answers: 1,
+            bytes: 256 << 10,
+            under_way: 32,
+        };
         assert_eq!(gather.after(long), Some(BYTES_MAX));
-        assert_eq!(gather.after(Round { answers: 0, bytes: 65_536, under_way: 32 }), None);
         assert_eq!(
-            Gather::new(true).after(Round { answers: 3, bytes: usize::MAX, under_way: 128 }),
+            gather.after(Round {
+                answers: 0,
+                bytes: 65_536,
+                under_way: 32
+            }),
+            None
+        );
+        assert_eq!(
+            Gather::new(true).after(Round {
+                answers: 3,
+                bytes: usize::MAX,
+                under_way: 128
+            }),
             Some(BYTES_MAX)
         );
     }

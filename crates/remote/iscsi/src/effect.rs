@@ -31,9 +31,17 @@ impl Effect {
     /// Classifies a command by its operation code (SPC-4 and SBC-4), by its service action if several
     /// commands share a code, and, for registrations, by the data sent.
     pub(crate) fn from_cdb(cdb: &[u8], sent: &[u8]) -> Effect {
-        let Some(&operation) = cdb.first() else { return Effect::Other };
+        let Some(&operation) = cdb.first() else {
+            return Effect::Other;
+        };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);
-        let written = |stable: bool| if stable { Effect::Stable } else { Effect::Cached };
+        let written = |stable: bool| {
+            if stable {
+                Effect::Stable
+            } else {
+                Effect::Cached
+            }
+        };
         match operation {
             // READ(10), (16), the most frequent
             0x28 | 0x88 => Effect::None,
@@ -195,7 +203,10 @@ impl Registrations {
     /// longer valid.
     pub(crate) fn moved(&self) -> Vec<Lun> {
         let Lists { present, orphaned } = &mut *self.0.lock();
-        debug_assert!(present.iter().all(|lun| !orphaned.contains(lun)), "a registration is of one nexus");
+        debug_assert!(
+            present.iter().all(|lun| !orphaned.contains(lun)),
+            "a registration is of one nexus"
+        );
         orphaned.extend(&*present);
         std::mem::take(present)
     }
@@ -230,9 +241,10 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
             // Without sense data, the cause is unknown, and the command counts as not executed. RFC 7143
             // section 11.4.7 does not allow a response without sense data, but istgt sends one, for instance
             // for a write to a protected disk.
-            sense.map_or(Verdict::Failed(of_the_medium(extent.lba, writing)), |sense| {
-                from_sense(sense, extent, writing)
-            })
+            sense.map_or(
+                Verdict::Failed(of_the_medium(extent.lba, writing)),
+                |sense| from_sense(sense, extent, writing),
+            )
         }
         status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
         status::TASK_ABORTED => Verdict::Retry,
@@ -243,7 +255,11 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
 }
 
 fn of_the_medium(lba: Lba, writing: bool) -> DeviceError {
-    if writing { DeviceError::Unwritable(lba) } else { DeviceError::Unreadable(lba) }
+    if writing {
+        DeviceError::Unwritable(lba)
+    } else {
+        DeviceError::Unreadable(lba)
+    }
 }
 
 fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
@@ -283,29 +299,58 @@ mod tests {
 
     #[test]
     fn a_registration_is_told_by_its_key() {
-        let register =
-            |action: u8, key: u8| Effect::from_cdb(&[0x5f, action], &[[0; 15].as_slice(), &[key]].concat());
-        assert_eq!((register(0, 1), register(6, 1)), (Effect::Registers, Effect::Registers));
-        assert_eq!((register(0, 0), register(3, 1)), (Effect::Unregisters, Effect::Unregisters));
-        assert_eq!((register(1, 1), from_cdb(&[0x5f])), (Effect::Other, Effect::Other));
+        let register = |action: u8, key: u8| {
+            Effect::from_cdb(&[0x5f, action], &[[0; 15].as_slice(), &[key]].concat())
+        };
+        assert_eq!(
+            (register(0, 1), register(6, 1)),
+            (Effect::Registers, Effect::Registers)
+        );
+        assert_eq!(
+            (register(0, 0), register(3, 1)),
+            (Effect::Unregisters, Effect::Unregisters)
+        );
+        assert_eq!(
+            (register(1, 1), from_cdb(&[0x5f])),
+            (Effect::Other, Effect::Other)
+        );
     }
 
     #[test]
     fn writes_are_told_from_stable_writes_and_from_questions() {
         assert_eq!(from_cdb(&cdb::write_16(0, 1, false)), Effect::Cached);
         assert_eq!(from_cdb(&cdb::write_16(0, 1, true)), Effect::Stable);
-        assert_eq!(from_cdb(&cdb::write_10(0, 1, true).unwrap()), Effect::Stable);
-        assert_eq!(from_cdb(&cdb::write_same_16(0, 1, true)), Effect::Cached, "that bit is UNMAP");
+        assert_eq!(
+            from_cdb(&cdb::write_10(0, 1, true).unwrap()),
+            Effect::Stable
+        );
+        assert_eq!(
+            from_cdb(&cdb::write_same_16(0, 1, true)),
+            Effect::Cached,
+            "that bit is UNMAP"
+        );
         assert_eq!(from_cdb(&cdb::unmap(false, 24)), Effect::Cached);
         assert_eq!(from_cdb(&cdb::extended_copy(16)), Effect::Anywhere);
-        for asks in [cdb::read_16(0, 1), cdb::get_lba_status(0, 24), cdb::test_unit_ready()] {
+        for asks in [
+            cdb::read_16(0, 1),
+            cdb::get_lba_status(0, 24),
+            cdb::test_unit_ready(),
+        ] {
             assert_eq!(from_cdb(&asks), Effect::None);
         }
         assert_eq!(from_cdb(&cdb::synchronize_cache()), Effect::Flush);
         for action in [0x14, 0x15, 0x18, 0x19] {
-            assert_eq!(from_cdb(&[0x9e, action]), Effect::Other, "SERVICE ACTION IN(16) with {action:#04x}");
+            assert_eq!(
+                from_cdb(&[0x9e, action]),
+                Effect::Other,
+                "SERVICE ACTION IN(16) with {action:#04x}"
+            );
         }
-        assert_eq!(from_cdb(&[0x51; 10]), Effect::Cached, "XPWRITE(10), and READ DISC INFORMATION to others");
+        assert_eq!(
+            from_cdb(&[0x51; 10]),
+            Effect::Cached,
+            "XPWRITE(10), and READ DISC INFORMATION to others"
+        );
         assert_eq!(from_cdb(&[0xc0; 16]), Effect::Other, "a vendor's own");
         assert_eq!(from_cdb(&[]), Effect::Other);
     }
@@ -331,19 +376,35 @@ mod tests {
         assert_eq!(registrations.moved(), []);
     }
 
-    const EXTENT: Extent = Extent { lba: Lba(100), blocks: block::Blocks(8) };
+    const EXTENT: Extent = Extent {
+        lba: Lba(100),
+        blocks: block::Blocks(8),
+    };
 
     fn check(sense: &[u8], writing: bool) -> Verdict {
-        verdict(status::CHECK_CONDITION, Sense::parse(sense), EXTENT, writing)
+        verdict(
+            status::CHECK_CONDITION,
+            Sense::parse(sense),
+            EXTENT,
+            writing,
+        )
     }
 
     #[test]
     fn an_error_of_the_medium_names_the_block_the_target_named() {
         let mut fixed = [0u8; 18];
         (fixed[0], fixed[2], fixed[6], fixed[12]) = (0xf0, 0x03, 103, 0x11);
-        assert_eq!(check(&fixed, false), Verdict::Failed(DeviceError::Unreadable(Lba(103))));
-        let descriptor = [0x72, 3, 0x0c, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 104];
-        assert_eq!(check(&descriptor, true), Verdict::Failed(DeviceError::Unwritable(Lba(104))));
+        assert_eq!(
+            check(&fixed, false),
+            Verdict::Failed(DeviceError::Unreadable(Lba(103)))
+        );
+        let descriptor = [
+            0x72, 3, 0x0c, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 104,
+        ];
+        assert_eq!(
+            check(&descriptor, true),
+            Verdict::Failed(DeviceError::Unwritable(Lba(104)))
+        );
     }
 
     /// Regression: missing sense data was treated as NO SENSE, so a write that istgt had rejected counted as
@@ -351,18 +412,27 @@ mod tests {
     #[test]
     fn a_failure_without_an_explanation_is_a_failure() {
         for sense in [&[][..], &[0; 18]] {
-            assert_eq!(check(sense, true), Verdict::Failed(DeviceError::Unwritable(Lba(100))));
+            assert_eq!(
+                check(sense, true),
+                Verdict::Failed(DeviceError::Unwritable(Lba(100)))
+            );
         }
     }
 
     #[test]
     fn an_error_of_the_medium_without_a_block_is_at_the_first() {
-        assert_eq!(check(&[0x70, 0, 0x03], false), Verdict::Failed(DeviceError::Unreadable(Lba(100))));
+        assert_eq!(
+            check(&[0x70, 0, 0x03], false),
+            Verdict::Failed(DeviceError::Unreadable(Lba(100)))
+        );
     }
 
     #[test]
     fn a_unit_attention_is_no_answer_to_the_command() {
-        assert_eq!(check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false), Verdict::Retry);
+        assert_eq!(
+            check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false),
+            Verdict::Retry
+        );
     }
 
     #[test]
@@ -370,17 +440,32 @@ mod tests {
         let fixed = |form, key, code| [form, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, 0];
         for (key, is_loss) in [(0x1, false), (0x3, true), (0x4, true)] {
             assert_eq!(check(&fixed(0x71, key, 0x0c), true), Verdict::Retry);
-            assert_eq!(Sense::parse(&fixed(0x71, key, 0x0c)).unwrap().tells_of_lost_write(), is_loss);
+            assert_eq!(
+                Sense::parse(&fixed(0x71, key, 0x0c))
+                    .unwrap()
+                    .tells_of_lost_write(),
+                is_loss
+            );
         }
         assert_eq!(check(&fixed(0x70, 0x1, 0), true), Verdict::Done);
-        assert!(!Sense::parse(&fixed(0x70, 0x3, 0x0c)).unwrap().tells_of_lost_write());
+        assert!(
+            !Sense::parse(&fixed(0x70, 0x3, 0x0c))
+                .unwrap()
+                .tells_of_lost_write()
+        );
     }
 
     #[test]
     fn a_full_thin_volume_is_told_from_a_protected_one() {
         let sense = |qualifier| [0x72, 0x07, 0x27, qualifier, 0, 0, 0, 0];
-        assert_eq!(check(&sense(0x07), true), Verdict::Failed(DeviceError::NoSpace));
-        assert_eq!(check(&sense(0x00), true), Verdict::Failed(DeviceError::ReadOnly));
+        assert_eq!(
+            check(&sense(0x07), true),
+            Verdict::Failed(DeviceError::NoSpace)
+        );
+        assert_eq!(
+            check(&sense(0x00), true),
+            Verdict::Failed(DeviceError::ReadOnly)
+        );
     }
 
     proptest! {

@@ -35,7 +35,9 @@ pub enum CommandError {
     Reinstated,
     /// The command's connection is lost, and the session has since moved to another portal group. Earlier
     /// commands cannot be aborted from there, so the target may still execute this command at any time.
-    #[display("the session has moved to another portal group, and the command may still be executed")]
+    #[display(
+        "the session has moved to another portal group, and the command may still be executed"
+    )]
     Unsettled,
     /// The data exceeds the limit of a command.
     #[display("the data exceeds the protocol's limit for a command")]
@@ -138,7 +140,9 @@ pub enum OpenError {
     Redirected(SocketAddr),
     /// A connection that was meant to join a session reached another portal group, which cannot be part of
     /// the session (RFC 7143 section 4.4.1).
-    #[display("{address} is now in portal group {connection}, but the session is in portal group {session}")]
+    #[display(
+        "{address} is now in portal group {connection}, but the session is in portal group {session}"
+    )]
     AnotherGroup {
         /// The address.
         address: SocketAddr,

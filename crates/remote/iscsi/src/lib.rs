@@ -94,11 +94,12 @@ pub use remote_target::{Answer, Carrier, CommandRecord, Recorded, RemoteTarget};
 pub use scsi::{Sense, cdb, status, status_words};
 pub use session_state::Nexus;
 pub use statistics::{
-    Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
-    RoundTrips, Statistics,
+    Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency,
+    Phase, RoundTrips, Statistics,
 };
 pub use tasks::{CommandEnd, CommandSpec, Status, Transfer};
 pub use url::{
-    EscalationStep, Multipath, PORT, Portal, SettingError, Settings, Timeouts, Url, UrlError, UrlProblem,
+    EscalationStep, Multipath, PORT, Portal, SettingError, Settings, Timeouts, Url, UrlError,
+    UrlProblem,
 };
 pub use verbs::{CommandResult, Unit};

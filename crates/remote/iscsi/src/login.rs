@@ -49,11 +49,20 @@ pub(crate) async fn log_in(
     let mut begun = None;
     let login = async {
         let stream = connect(address, settings).await?;
-        let recording = Rc::new(settings.recorder.begin(reactor::now(), ends(&*stream, address, &config)));
+        let recording = Rc::new(
+            settings
+                .recorder
+                .begin(reactor::now(), ends(&*stream, address, &config)),
+        );
         begun = Some(Rc::clone(&recording));
-        LiveConnection { stream, address, received: Vec::new(), recording }
-            .run(InitiatorLogin::new(config))
-            .await
+        LiveConnection {
+            stream,
+            address,
+            received: Vec::new(),
+            recording,
+        }
+        .run(InitiatorLogin::new(config))
+        .await
     };
     let outcome = reactor::timeout(settings.login_time, login).await;
     let outcome = outcome.unwrap_or_else(|_| {
@@ -61,7 +70,10 @@ pub(crate) async fn log_in(
             Some(_) => OpenError::LoginTimedOut(address),
             None => {
                 let why = format!("no response within {}", Time(settings.login_time));
-                OpenError::Connect { address, error: io::Error::new(io::ErrorKind::TimedOut, why) }
+                OpenError::Connect {
+                    address,
+                    error: io::Error::new(io::ErrorKind::TimedOut, why),
+                }
             }
         })
     });
@@ -76,28 +88,49 @@ pub(crate) async fn log_in(
 /// Returns the CHAP account with which the initiator authenticates, and the one that it requires from the
 /// target. Every login has a new challenge, and reads secrets from their files again.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
-    let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
+    let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())?
+    else {
         return Ok(None);
     };
-    let target = account(settings.target_account.as_ref(), settings.target_secret_file.as_deref())?;
+    let target = account(
+        settings.target_account.as_ref(),
+        settings.target_secret_file.as_deref(),
+    )?;
     let target = target.map(|account| (account, challenge(random)));
-    Ok(Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target }))
+    Ok(Some(ChapClaim {
+        algorithms: settings.chap.clone(),
+        initiator,
+        target,
+    }))
 }
 
 /// Returns an account with its secret, which may be in a file.
-fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
-    let Some(path) = file else { return Ok(account.cloned()) };
+fn account(
+    account: Option<&Credentials>,
+    file: Option<&Path>,
+) -> Result<Option<Credentials>, OpenError> {
+    let Some(path) = file else {
+        return Ok(account.cloned());
+    };
     let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;
-    let secret =
-        secret_file::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
-    Ok(Some(Credentials { name: account.name.clone(), secret: Secret::new(&secret) }))
+    let secret = secret_file::read(path).map_err(|error| OpenError::Secret {
+        path: path.to_owned(),
+        error,
+    })?;
+    Ok(Some(Credentials {
+        name: account.name.clone(),
+        secret: Secret::new(&secret),
+    }))
 }
 
 fn challenge(random: Random) -> Challenge {
     let mut fresh = [0; 1 + CHALLENGE_BYTES];
     random(&mut fresh);
     let [identifier, bytes @ ..] = fresh;
-    Challenge { identifier, bytes: bytes.to_vec() }
+    Challenge {
+        identifier,
+        bytes: bytes.to_vec(),
+    }
 }
 
 /// "The server sends […] 64 bits, 0x4e42444d41474943" (NBD's proto.md).
@@ -108,13 +141,22 @@ const CHALLENGE_BYTES: usize = 32;
 
 fn ends(stream: &dyn Stream, peer: SocketAddr, config: &InitiatorConfig) -> Ends {
     let target = config.target_name.as_ref().map(Name::to_string);
-    Ends { local: stream.local(), peer, cid: config.cid.0, target }
+    Ends {
+        local: stream.local(),
+        peer,
+        cid: config.cid.0,
+        target,
+    }
 }
 
 async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Stream>, OpenError> {
     let failed = |error| OpenError::Connect { address, error };
-    let stream = reactor::world().connect(address, &settings.stream).map_err(failed)?;
-    poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
+    let stream = reactor::world()
+        .connect(address, &settings.stream)
+        .map_err(failed)?;
+    poll_fn(|cx| stream.poll_writable(cx))
+        .await
+        .map_err(failed)?;
     // A failed connect also makes the stream writable. An empty write returns the error.
     match stream.try_write(&[]) {
         Ok(_) => Ok(stream),
@@ -136,20 +178,39 @@ impl LiveConnection {
         let address = self.address;
         loop {
             while let Some(pdu) = login.poll_transmit() {
-                self.send(&pdu).await.map_err(|ending| OpenError::Broken { address, ending })?;
+                self.send(&pdu)
+                    .await
+                    .map_err(|ending| OpenError::Broken { address, ending })?;
             }
             match login.poll_event() {
                 Some(InitiatorEvent::LoggedIn(attached)) => {
-                    let LiveConnection { stream, received: already, recording, .. } = self;
-                    recording.tape().logged_in(Framing::new(&attached.parameters));
+                    let LiveConnection {
+                        stream,
+                        received: already,
+                        recording,
+                        ..
+                    } = self;
+                    recording
+                        .tape()
+                        .logged_in(Framing::new(&attached.parameters));
                     let attached = *attached;
-                    return Ok(Outcome::LoggedIn(LoggedIn { stream, attached, already, recording }));
+                    return Ok(Outcome::LoggedIn(LoggedIn {
+                        stream,
+                        attached,
+                        already,
+                        recording,
+                    }));
                 }
-                Some(InitiatorEvent::Redirected { address, .. }) => return Ok(Outcome::Redirected(address)),
+                Some(InitiatorEvent::Redirected { address, .. }) => {
+                    return Ok(Outcome::Redirected(address));
+                }
                 Some(InitiatorEvent::Failed(why)) => return Err(OpenError::Login { address, why }),
                 None => {}
             }
-            let (bhs, data) = self.receive().await.map_err(|ending| OpenError::Broken { address, ending })?;
+            let (bhs, data) = self
+                .receive()
+                .await
+                .map_err(|ending| OpenError::Broken { address, ending })?;
             login.handle_pdu(&bhs, &data);
         }
     }
@@ -158,7 +219,9 @@ impl LiveConnection {
         let mut bytes = pdu.bhs.0.to_vec();
         bytes.extend_from_slice(&pdu.data);
         bytes.resize(bytes.len() + pad_bytes(pdu.data.len()), 0);
-        self.recording.tape().login(reactor::now(), Direction::Sent, &bytes);
+        self.recording
+            .tape()
+            .login(reactor::now(), Direction::Sent, &bytes);
         self.stream.write_all(&bytes).await.map_err(Ending::Io)
     }
 
@@ -168,14 +231,18 @@ impl LiveConnection {
         let bhs = Bhs(std::array::from_fn(|i| self.received[i]));
         let length = bhs.data_segment_length() as usize;
         if length > LOGIN_DATA_BYTES_MAX || bhs.total_ahs_length() > 0 {
-            self.recording.tape().login(reactor::now(), Direction::Received, &bhs.0);
+            self.recording
+                .tape()
+                .login(reactor::now(), Direction::Received, &bhs.0);
             return Err(Ending::NotALogin);
         }
         let end = BHS_BYTES + length;
         let whole = end + pad_bytes(length);
         self.fill(whole).await?;
         debug_assert!(self.received.len() >= whole);
-        self.recording.tape().login(reactor::now(), Direction::Received, &self.received[..whole]);
+        self.recording
+            .tape()
+            .login(reactor::now(), Direction::Received, &self.received[..whole]);
         let data = self.received[BHS_BYTES..end].to_vec();
         self.received.drain(..whole);
         Ok((bhs, data))
@@ -187,7 +254,8 @@ impl LiveConnection {
             let before = self.received.len();
             self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
             let outcome = self.stream.read_some(&mut self.received[before..]).await;
-            self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
+            self.received
+                .truncate(before + outcome.as_ref().copied().unwrap_or(0));
             // An NBD server sends a greeting first, which is shorter than a header, and resets the connection
             // after the login PDU.
             if self.received.starts_with(NBD_MAGIC) {

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use block::{
-    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Losses, Pending,
-    Profile, Run, Slice, StableWrite,
+    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Losses, Pending, Profile, Run, Slice, StableWrite,
 };
 use iscsi::pdu::{Lun, Residual};
 use scsi::Sense;
@@ -27,7 +27,8 @@ use crate::session_state::{UnsettledExtents, WriteOutcome};
 use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 use crate::url::Timeouts;
 use crate::verbs::{
-    CacheGeneration, CommandResult, Identity, LbaRun, LbaStatus, Unit, lba_runs, parameters, unmap_lists,
+    CacheGeneration, CommandResult, Identity, LbaRun, LbaStatus, Unit, lba_runs, parameters,
+    unmap_lists,
 };
 
 /// A remote logical unit.
@@ -81,12 +82,22 @@ impl RemoteTarget {
 
 impl RemoteLun {
     /// Reads identity, capacity and features of a LUN of `target`.
-    pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
+    pub(crate) async fn attach(
+        target: Arc<RemoteTarget>,
+        number: u16,
+    ) -> Result<RemoteLun, OpenError> {
         let (unit, epoch) = (target.reported_unit(number).await, target.reinstatements());
         let cached = target.caches.watch(unit.lun());
         let asked_at = cached.mode_changes();
         let probed = probe::look(&unit, number).await?;
-        let probe::Probed { geometry, profile, write_through, cache_generation, limits, identity } = probed;
+        let probe::Probed {
+            geometry,
+            profile,
+            write_through,
+            cache_generation,
+            limits,
+            identity,
+        } = probed;
         cached.note_modes(asked_at, write_through);
         cached.note_generation(cache_generation);
         Ok(RemoteLun {
@@ -112,7 +123,11 @@ impl RemoteLun {
 
     /// Returns the LUN's identity and features.
     pub(crate) fn reference(&self) -> LunReference {
-        LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile() }
+        LunReference {
+            identity: self.identity.clone(),
+            geometry: self.geometry(),
+            profile: self.profile(),
+        }
     }
 
     /// Returns the number of resets and of lost writes that the target has reported.
@@ -131,7 +146,11 @@ impl RemoteLun {
     }
 
     /// Sends a command and returns the target's response, without retries.
-    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
+    pub async fn command(
+        &self,
+        cdb: Cdb,
+        transfer: Transfer,
+    ) -> Result<CommandResult, CommandError> {
         self.unit().command(cdb, transfer).await
     }
 
@@ -163,15 +182,32 @@ impl RemoteLun {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Acquire);
         let attempt = self.attempt(epoch, cdb, transfer, self.target.timeouts().tries);
-        let sent = Sent { lun: self, info, cdb, epoch, may_land: true };
-        CarryOut { sent, bytes, attempt, further: None }
+        let sent = Sent {
+            lun: self,
+            info,
+            cdb,
+            epoch,
+            may_land: true,
+        };
+        CarryOut {
+            sent,
+            bytes,
+            attempt,
+            further: None,
+        }
     }
 
     /// Sends a command once, in the session `epoch`. If more than one try is allowed (`in_time`), waits until
     /// the command has ended, even after its timeout.
     fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
         let (epoch, waits_for_end) = (Some(epoch), in_time > 1);
-        self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
+        self.target.attempt(CommandSpec {
+            lun: self.lun,
+            cdb,
+            transfer,
+            epoch,
+            waits_for_end,
+        })
     }
 
     /// Handles a failed first try, within the time limit of a request.
@@ -183,7 +219,8 @@ impl RemoteLun {
         epoch: u64,
         ended: CommandEnd,
     ) -> Result<Completion, DeviceError> {
-        self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await
+        self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended))
+            .await
     }
 
     /// Cancels `work` at the request's time limit.
@@ -207,11 +244,25 @@ impl RemoteLun {
         epoch: u64,
         mut ended: CommandEnd,
     ) -> Result<Completion, DeviceError> {
-        let &Timeouts { tries, command: time, .. } = self.target.timeouts();
+        let &Timeouts {
+            tries,
+            command: time,
+            ..
+        } = self.target.timeouts();
         let mut retries = Retries::new(tries);
-        let mut sent = Sent { lun: self, info, cdb, epoch, may_land: false };
+        let mut sent = Sent {
+            lun: self,
+            info,
+            cdb,
+            epoch,
+            may_land: false,
+        };
         loop {
-            let CommandEnd { outcome, transfer, was_sent } = ended;
+            let CommandEnd {
+                outcome,
+                transfer,
+                was_sent,
+            } = ended;
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
@@ -229,7 +280,9 @@ impl RemoteLun {
                         Verdict::Retry => retries.once_more(time).await?,
                         Verdict::RetryLater => {
                             retries.pause(time).await?;
-                            if retries.pause == PAUSE_LONGEST && !self.waiting_told.swap(true, Relaxed) {
+                            if retries.pause == PAUSE_LONGEST
+                                && !self.waiting_told.swap(true, Relaxed)
+                            {
                                 let says = refusal(status.status, sense);
                                 let (lun, most) = (self.number, time.as_secs());
                                 tracing::warn!(
@@ -252,7 +305,9 @@ impl RemoteLun {
                     retries.once_more(time).await?;
                     // A command that changes nothing may be executed late. A command that changes something
                     // must have completed or been aborted before it is sent again.
-                    self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
+                    self.target
+                        .usable(changes(&cdb).then_some(sent.epoch))
+                        .await?;
                     self.target.replayed();
                 }
                 Err(CommandError::Aborted) => {
@@ -276,7 +331,9 @@ impl RemoteLun {
             }
             sent.epoch = self.epoch.load(Acquire);
             sent.may_land = true;
-            ended = self.attempt(sent.epoch, cdb, transfer, retries.in_time).await;
+            ended = self
+                .attempt(sent.epoch, cdb, transfer, retries.in_time)
+                .await;
             sent.may_land = false;
         }
     }
@@ -302,7 +359,10 @@ impl RemoteLun {
     /// Returns whether an abandoned change to these blocks is still outstanding in the session. A new change
     /// must then wait, because targets execute commands with the SIMPLE task attribute in any order (SAM-5).
     fn has_earlier(&self, extent: Extent) -> bool {
-        self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
+        self.unsettled
+            .has(extent, WriteOutcome::InSession, |epoch| {
+                self.target.outcome(epoch)
+            })
     }
 
     /// Resolves when no abandoned change to these blocks is outstanding. Such changes are being aborted.
@@ -314,11 +374,18 @@ impl RemoteLun {
             Ok(())
         };
         self.within_its_time(ended).await?;
-        if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
+        if self.is_barred(extent) {
+            Err(DeviceError::Unsettled)
+        } else {
+            Ok(())
+        }
     }
 
     fn is_barred(&self, extent: Extent) -> bool {
-        self.unsettled.has(extent, WriteOutcome::Unsettled, |epoch| self.target.outcome(epoch))
+        self.unsettled
+            .has(extent, WriteOutcome::Unsettled, |epoch| {
+                self.target.outcome(epoch)
+            })
     }
 
     /// Records that the LUN may map to another device. No further command is sent until the device has been
@@ -352,7 +419,11 @@ impl RemoteLun {
     async fn look_who_is_there(&self) -> Result<(), DeviceError> {
         let (epoch, doubts) = (self.target.reinstatements(), self.doubts.load(Acquire));
         let seen = match probe::is_there(&self.unit(), self.number).await {
-            Ok(()) => self.unit().identity().await.map_err(|error| probe::failed("INQUIRY", error)),
+            Ok(()) => self
+                .unit()
+                .identity()
+                .await
+                .map_err(|error| probe::failed("INQUIRY", error)),
             Err(error) => Err(error),
         };
         match seen {
@@ -360,12 +431,18 @@ impl RemoteLun {
             Ok(identity) if identity == self.identity => {}
             // A device that reports no identity is not a different one.
             Ok(Identity::Unknown) => {
-                tracing::warn!(lun = self.number, "the device at the LUN no longer identifies itself");
+                tracing::warn!(
+                    lun = self.number,
+                    "the device at the LUN no longer identifies itself"
+                );
                 return Err(DeviceError::NotReady);
             }
             Ok(_) => return Err(self.is_another()),
             Err(error) => {
-                tracing::warn!(lun = self.number, "cannot identify the device at the LUN: {error}");
+                tracing::warn!(
+                    lun = self.number,
+                    "cannot identify the device at the LUN: {error}"
+                );
                 return Err(DeviceError::NotReady);
             }
         }
@@ -377,7 +454,10 @@ impl RemoteLun {
     /// Marks the LUN as mapped to another device. It is not used from now on.
     fn is_another(&self) -> DeviceError {
         if !self.is_another.swap(true, Relaxed) {
-            tracing::error!(lun = self.number, "the LUN now maps to a different device; it is not used");
+            tracing::error!(
+                lun = self.number,
+                "the LUN now maps to a different device; it is not used"
+            );
         }
         self.doubt();
         DeviceError::NotReady
@@ -409,7 +489,9 @@ impl RemoteLun {
                 Ok(_) => return Err(self.is_another()),
                 // Manual intervention is required, so waiting does not help. The user of the LUN may have
                 // another path.
-                Err(OpenError::Refused { sense: Some(sense), .. }) if sense.is_out_of_service() => {
+                Err(OpenError::Refused {
+                    sense: Some(sense), ..
+                }) if sense.is_out_of_service() => {
                     tracing::warn!(lun = self.number, "the LUN is out of service ({sense})");
                     break;
                 }
@@ -461,12 +543,18 @@ impl RemoteLun {
                 self.grow_to(geometry.blocks.0);
             }
             Ok(_) => {
-                tracing::error!(lun = self.number, "the LUN now has a different block size; it is not used");
+                tracing::error!(
+                    lun = self.number,
+                    "the LUN now has a different block size; it is not used"
+                );
                 self.is_another.store(true, Relaxed);
                 self.doubt();
             }
             Err(error) => {
-                tracing::warn!(lun = self.number, "the LUN has changed, and its size is unknown: {error}")
+                tracing::warn!(
+                    lun = self.number,
+                    "the LUN has changed, and its size is unknown: {error}"
+                )
             }
         }
     }
@@ -477,10 +565,19 @@ impl RemoteLun {
         buffer: Buffer,
         range: Range<usize>,
     ) -> Result<ReadOrWrite<'_, Buffer>, DeviceError> {
-        debug_assert!(self.is_one_piece(piece), "a command is not longer than its target allows");
-        let info = RequestInfo { extent: piece, writing: false };
+        debug_assert!(
+            self.is_one_piece(piece),
+            "a command is not longer than its target allows"
+        );
+        let info = RequestInfo {
+            extent: piece,
+            writing: false,
+        };
         let command = self.carry_out(info, self.read_cdb(piece)?, Transfer::In { buffer, range });
-        Ok(ReadOrWrite { command, outcome: Completion::has_read })
+        Ok(ReadOrWrite {
+            command,
+            outcome: Completion::has_read,
+        })
     }
 
     fn write_piece(
@@ -489,15 +586,24 @@ impl RemoteLun {
         data: Slice,
         stable: bool,
     ) -> Result<ReadOrWrite<'_, ()>, DeviceError> {
-        debug_assert!(self.is_one_piece(piece), "a command is not longer than its target allows");
+        debug_assert!(
+            self.is_one_piece(piece),
+            "a command is not longer than its target allows"
+        );
         debug_assert_eq!(
             data.len() as u64,
             self.geometry.length(piece),
             "a command sends the data of its blocks"
         );
-        let info = RequestInfo { extent: piece, writing: true };
+        let info = RequestInfo {
+            extent: piece,
+            writing: true,
+        };
         let command = self.carry_out(info, self.write_cdb(piece, stable)?, Transfer::Out(data));
-        Ok(ReadOrWrite { command, outcome: Completion::has_written })
+        Ok(ReadOrWrite {
+            command,
+            outcome: Completion::has_written,
+        })
     }
 
     fn is_one_piece(&self, extent: Extent) -> bool {
@@ -506,7 +612,9 @@ impl RemoteLun {
 
     async fn read_pieces(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
         for piece in extent.chunks(u64::from(self.limits.transfer_blocks)) {
-            buffer = self.read_piece(piece, buffer, self.bytes_within(extent, piece))?.await?;
+            buffer = self
+                .read_piece(piece, buffer, self.bytes_within(extent, piece))?
+                .await?;
         }
         Ok(buffer)
     }
@@ -520,10 +628,19 @@ impl RemoteLun {
 
     /// Sends SYNCHRONIZE CACHE, for a flush or after a stable write.
     async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
-        let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-        let info = RequestInfo { extent: all, writing: true };
+        let all = Extent {
+            lba: Lba(0),
+            blocks: self.geometry().blocks,
+        };
+        let info = RequestInfo {
+            extent: all,
+            writing: true,
+        };
         let flush = self.cached.begin_flush();
-        let answer = match self.carry_out(info, cdb::synchronize_cache(), Transfer::None).await {
+        let answer = match self
+            .carry_out(info, cdb::synchronize_cache(), Transfer::None)
+            .await
+        {
             Ok(_) => Ok(()),
             // A target without a cache need not support the command.
             Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
@@ -546,14 +663,26 @@ impl RemoteLun {
             }
             let asked_after = self.cached.doubts();
             let asked = probe::cache_generation(&self.unit()).await;
-            self.cached.compare(asked_after, asked.map_err(|_| DeviceError::NotReady)?);
+            self.cached
+                .compare(asked_after, asked.map_err(|_| DeviceError::NotReady)?);
         }
-        if self.cached.is_in_doubt() { Err(DeviceError::NotReady) } else { Ok(()) }
+        if self.cached.is_in_doubt() {
+            Err(DeviceError::NotReady)
+        } else {
+            Ok(())
+        }
     }
 
-    async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
+    async fn write_pieces(
+        &self,
+        extent: Extent,
+        data: Slice,
+        stable: bool,
+    ) -> Result<(), DeviceError> {
         for piece in extent.chunks(u64::from(self.limits.transfer_blocks)) {
-            let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
+            let data = data
+                .part(self.bytes_within(extent, piece))
+                .ok_or(DeviceError::OutOfRange)?;
             self.write_piece(piece, data, stable)?.await?;
         }
         Ok(())
@@ -561,22 +690,36 @@ impl RemoteLun {
 
     fn read_cdb(&self, piece: Extent) -> Result<Cdb, DeviceError> {
         let blocks = blocks_of(piece)?;
-        let short = self.limits.short_commands.then(|| cdb::read_10(piece.lba.0, blocks));
-        short.unwrap_or(Some(cdb::read_16(piece.lba.0, blocks))).ok_or(DeviceError::OutOfRange)
+        let short = self
+            .limits
+            .short_commands
+            .then(|| cdb::read_10(piece.lba.0, blocks));
+        short
+            .unwrap_or(Some(cdb::read_16(piece.lba.0, blocks)))
+            .ok_or(DeviceError::OutOfRange)
     }
 
     fn write_cdb(&self, piece: Extent, stable: bool) -> Result<Cdb, DeviceError> {
         let blocks = blocks_of(piece)?;
-        let short = self.limits.short_commands.then(|| cdb::write_10(piece.lba.0, blocks, stable));
-        short.unwrap_or(Some(cdb::write_16(piece.lba.0, blocks, stable))).ok_or(DeviceError::OutOfRange)
+        let short = self
+            .limits
+            .short_commands
+            .then(|| cdb::write_10(piece.lba.0, blocks, stable));
+        short
+            .unwrap_or(Some(cdb::write_16(piece.lba.0, blocks, stable)))
+            .ok_or(DeviceError::OutOfRange)
     }
 
     async fn write_same(&self, extent: Extent, unmap: bool) -> Result<(), DeviceError> {
         let zero = Buffer::zeroed(self.geometry.block_size.bytes() as usize).share();
         for piece in extent.chunks(u64::from(self.limits.write_same_blocks)) {
-            let info = RequestInfo { extent: piece, writing: true };
+            let info = RequestInfo {
+                extent: piece,
+                writing: true,
+            };
             let cdb = cdb::write_same_16(piece.lba.0, blocks_of(piece)?, unmap);
-            self.carry_out(info, cdb, Transfer::Out(zero.clone())).await?;
+            self.carry_out(info, cdb, Transfer::Out(zero.clone()))
+                .await?;
         }
         Ok(())
     }
@@ -584,18 +727,31 @@ impl RemoteLun {
     async fn unmap_blocks(&self, extent: Extent) -> Result<(), DeviceError> {
         for list in unmap_lists(&[extent], &self.limits.block) {
             let cdb = cdb::unmap(false, list.len() as u16);
-            let info = RequestInfo { extent, writing: true };
-            self.carry_out(info, cdb, Transfer::Out(parameters(&list))).await?;
+            let info = RequestInfo {
+                extent,
+                writing: true,
+            };
+            self.carry_out(info, cdb, Transfer::Out(parameters(&list)))
+                .await?;
         }
         Ok(())
     }
 
     async fn write_zero_blocks(&self, extent: Extent) -> Result<(), DeviceError> {
-        let step = self.limits.transfer_blocks.min(ZEROS_BYTES >> self.geometry.block_size.shift()).max(1);
-        let longest = Extent { lba: extent.lba, blocks: Blocks(extent.blocks.0.min(u64::from(step))) };
+        let step = self
+            .limits
+            .transfer_blocks
+            .min(ZEROS_BYTES >> self.geometry.block_size.shift())
+            .max(1);
+        let longest = Extent {
+            lba: extent.lba,
+            blocks: Blocks(extent.blocks.0.min(u64::from(step))),
+        };
         let zeros = Buffer::zeroed(self.geometry.length(longest) as usize).share();
         for piece in extent.chunks(u64::from(step)) {
-            let data = zeros.part(0..self.geometry.length(piece) as usize).ok_or(DeviceError::OutOfRange)?;
+            let data = zeros
+                .part(0..self.geometry.length(piece) as usize)
+                .ok_or(DeviceError::OutOfRange)?;
             self.write_piece(piece, data, false)?.await?;
         }
         Ok(())
@@ -605,7 +761,11 @@ impl RemoteLun {
         if !self.geometry().contains(extent) {
             return Err(DeviceError::OutOfRange);
         }
-        if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
+        if self.is_barred(extent) {
+            Err(DeviceError::Unsettled)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the range of a chunk's bytes within its extent.
@@ -618,13 +778,19 @@ impl RemoteLun {
 
 impl BlockDevice for RemoteLun {
     fn geometry(&self) -> Geometry {
-        Geometry { blocks: Blocks(self.blocks.load(Relaxed)), ..self.geometry }
+        Geometry {
+            blocks: Blocks(self.blocks.load(Relaxed)),
+            ..self.geometry
+        }
     }
 
     /// Reports a volatile cache, whatever the LUN reports. The cache mode can change while the LUN is in use,
     /// and a user that has seen no volatile cache would not flush one that is enabled later.
     fn profile(&self) -> Profile {
-        Profile { volatile_cache: true, ..self.profile }
+        Profile {
+            volatile_cache: true,
+            ..self.profile
+        }
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
@@ -650,7 +816,10 @@ impl BlockDevice for RemoteLun {
                 self.write(extent, data, durability).await
             });
         }
-        let (stable, whole) = (durability == Durability::Stable, self.bytes_within(extent, extent));
+        let (stable, whole) = (
+            durability == Durability::Stable,
+            self.bytes_within(extent, extent),
+        );
         if stable && !self.limits.force_unit_access {
             return Box::pin(self.write_and_flush(extent, data));
         }
@@ -703,7 +872,10 @@ impl BlockDevice for RemoteLun {
             self.check(extent)?;
             self.ends_earlier(extent).await?;
             if !self.no_write_same.load(Relaxed) {
-                match self.write_same(extent, may_unmap && self.profile.thin).await {
+                match self
+                    .write_same(extent, may_unmap && self.profile.thin)
+                    .await
+                {
                     Err(DeviceError::Unsupported) => self.no_write_same.store(true, Relaxed),
                     other => return other,
                 }
@@ -715,22 +887,41 @@ impl BlockDevice for RemoteLun {
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check(extent)?;
-            let mapped = vec![Run { extent, allocation: Allocation::Mapped }];
+            let mapped = vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }];
             if !self.limits.holes_are_zeros || extent.is_empty() {
                 return Ok(mapped);
             }
             let bytes = 8 + 16 * runs_max.clamp(1, RUNS_MAX);
             let cdb = cdb::get_lba_status(extent.lba.0, bytes as u32);
             let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
-            let done = match self.carry_out(RequestInfo { extent, writing: false }, cdb, transfer).await {
+            let done = match self
+                .carry_out(
+                    RequestInfo {
+                        extent,
+                        writing: false,
+                    },
+                    cdb,
+                    transfer,
+                )
+                .await
+            {
                 Err(DeviceError::Unsupported) => return Ok(mapped),
                 done => done?,
             };
-            let Transfer::In { buffer, .. } = done.transfer else { return Ok(mapped) };
+            let Transfer::In { buffer, .. } = done.transfer else {
+                return Ok(mapped);
+            };
             let answer = buffer.get(..done.status.in_bytes).unwrap_or_default();
             let end = extent.end().ok_or(DeviceError::OutOfRange)?;
             let runs = lba_runs(answer, extent.lba.0, end.0);
-            Ok(if runs.is_empty() { mapped } else { runs.into_iter().map(run).collect() })
+            Ok(if runs.is_empty() {
+                mapped
+            } else {
+                runs.into_iter().map(run).collect()
+            })
         })
     }
 
@@ -738,9 +929,17 @@ impl BlockDevice for RemoteLun {
     /// report a changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-            let info = RequestInfo { extent: all, writing: false };
-            self.carry_out(info, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
+            let all = Extent {
+                lba: Lba(0),
+                blocks: self.geometry().blocks,
+            };
+            let info = RequestInfo {
+                extent: all,
+                writing: false,
+            };
+            self.carry_out(info, cdb::test_unit_ready(), Transfer::None)
+                .await
+                .map(|_| ())
         })
     }
 
@@ -784,7 +983,9 @@ impl Completion {
         match self.status.residual {
             Residual::None => Ok(()),
             // The status is GOOD, but the target has not accepted all data.
-            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(info.extent.lba)),
+            Residual::Underflow(_) | Residual::Overflow(_) => {
+                Err(DeviceError::Unwritable(info.extent.lba))
+            }
         }
     }
 }
@@ -827,16 +1028,29 @@ impl Future for CarryOut<'_> {
             let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
             this.sent.may_land = false;
             match ended {
-                CommandEnd { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
+                CommandEnd {
+                    outcome: Ok(status),
+                    transfer,
+                    ..
+                } if status.status == GOOD => {
                     return Poll::Ready(Ok(Completion { status, transfer }));
                 }
                 ended => {
-                    let Sent { lun, info, cdb, epoch, .. } = this.sent;
-                    this.further = Some(Box::pin(lun.carry_on(info, cdb, this.bytes, epoch, ended)));
+                    let Sent {
+                        lun,
+                        info,
+                        cdb,
+                        epoch,
+                        ..
+                    } = this.sent;
+                    this.further =
+                        Some(Box::pin(lun.carry_on(info, cdb, this.bytes, epoch, ended)));
                 }
             }
         }
-        this.further.as_mut().map_or(Poll::Pending, |further| further.as_mut().poll(cx))
+        this.further
+            .as_mut()
+            .map_or(Poll::Pending, |further| further.as_mut().poll(cx))
     }
 }
 
@@ -877,7 +1091,12 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 
 impl Retries {
     fn new(in_time: u32) -> Retries {
-        Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
+        Retries {
+            left: TIMES_AT_ONCE,
+            in_time,
+            pause: PAUSE_FIRST,
+            until: None,
+        }
     }
 
     /// Allows another try: immediately at first, and then after pauses, because resets by other initiators
@@ -916,6 +1135,13 @@ fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
 /// Converts a descriptor. Mapped and anchored blocks count as allocated.
 fn run(run: LbaRun) -> Run {
     let is_hole = run.status == LbaStatus::Deallocated;
-    let allocation = if is_hole { Allocation::Deallocated } else { Allocation::Mapped };
-    Run { extent: run.extent, allocation }
+    let allocation = if is_hole {
+        Allocation::Deallocated
+    } else {
+        Allocation::Mapped
+    };
+    Run {
+        extent: run.extent,
+        allocation,
+    }
 }

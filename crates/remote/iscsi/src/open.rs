@@ -51,7 +51,11 @@ pub async fn open_target(
     }
     let connector = Connector::new(portal, settings, random, Some(target))?;
     let (session, _) = connector.session().await?;
-    Ok(RemoteTarget::new(session, Timeouts::new(settings), settings.recorder.clone()))
+    Ok(RemoteTarget::new(
+        session,
+        Timeouts::new(settings),
+        settings.recorder.clone(),
+    ))
 }
 
 /// Maximum number of redirections. More of them are considered a loop.
@@ -103,12 +107,16 @@ impl LeadingLogin {
 
     /// Returns the same login, at another portal of the target port.
     pub(crate) fn at(&self, address: SocketAddr) -> LeadingLogin {
-        LeadingLogin { address, ..self.clone() }
+        LeadingLogin {
+            address,
+            ..self.clone()
+        }
     }
 
     /// Returns the portal group tag, for messages.
     pub(crate) fn group(&self) -> String {
-        self.target_portal_group_tag.map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
+        self.target_portal_group_tag
+            .map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
     }
 }
 
@@ -141,7 +149,11 @@ impl Connector {
     /// Opens a session with all its connections, and starts its recovery.
     pub(crate) async fn session(self) -> Result<(Rc<Session>, LeadingLogin), OpenError> {
         let (leading, machine, first) = self.lead().await?;
-        let session = Session::new(*machine, self.nexus(&leading), Timeouts::new(&self.settings));
+        let session = Session::new(
+            *machine,
+            self.nexus(&leading),
+            Timeouts::new(&self.settings),
+        );
         self.join(&session, Cid(0), first);
         if let Err(error) = self.join_others(&session, &leading).await {
             session.close().await;
@@ -154,12 +166,19 @@ impl Connector {
 
     /// Opens further connections. If the session loses all of its connections in the meantime, it ends, and
     /// no further connection joins.
-    async fn join_others(&self, session: &Rc<Session>, leading: &LeadingLogin) -> Result<(), OpenError> {
+    async fn join_others(
+        &self,
+        session: &Rc<Session>,
+        leading: &LeadingLogin,
+    ) -> Result<(), OpenError> {
         for cid in 1..self.connections(leading) {
             let cmd_sn = session.inner().machine.cmd_sn();
             let further = self.follow(leading, Cid(cid), cmd_sn).await?;
             if !session.inner().state().is_up() {
-                return Err(OpenError::Broken { address: leading.address, ending: Ending::Closed });
+                return Err(OpenError::Broken {
+                    address: leading.address,
+                    ending: Ending::Closed,
+                });
             }
             self.join(session, Cid(cid), further);
         }
@@ -168,12 +187,21 @@ impl Connector {
 
     /// Starts the task of a logged-in connection.
     pub(crate) fn join(&self, session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
-        let LoggedIn { stream, attached, already, recording } = logged_in;
+        let LoggedIn {
+            stream,
+            attached,
+            already,
+            recording,
+        } = logged_in;
         let framing = Framing::new(&attached.parameters);
-        let id = session.inner().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
+        let id =
+            session
+                .inner()
+                .add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
         let (peer, stream) = (stream.peer(), Rc::<dyn Stream>::from(stream));
         session.inner().watch(id, &stream);
-        let mut connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
+        let mut connection =
+            Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
         connection.gather(self.settings.gather);
         reactor::spawn(async move {
             match connection.run().await {
@@ -185,7 +213,10 @@ impl Connector {
 
     /// Returns the number of connections of a session.
     pub(crate) fn connections(&self, leading: &LeadingLogin) -> u16 {
-        self.settings.offers.max_connections.min(leading.parameters.max_connections)
+        self.settings
+            .offers
+            .max_connections
+            .min(leading.parameters.max_connections)
     }
 
     /// Performs a leading login, for a new or a restarted session.
@@ -200,13 +231,21 @@ impl Connector {
     /// 6.3.5), and logs out. Returns false if the login reached another portal group, which does not affect
     /// the nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
-        let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
+        let Outcome::LoggedIn(first) =
+            log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
             return Ok(false);
         };
         let here = LeadingLogin::new(left.address, &first);
-        let timeouts = Timeouts { reconnect: Duration::ZERO, ..Timeouts::new(&self.settings) };
-        let session = Session::new(Machine::new(self.session_config(&first)), self.nexus(&here), timeouts);
+        let timeouts = Timeouts {
+            reconnect: Duration::ZERO,
+            ..Timeouts::new(&self.settings)
+        };
+        let session = Session::new(
+            Machine::new(self.session_config(&first)),
+            self.nexus(&here),
+            timeouts,
+        );
         self.join(&session, Cid(0), first);
         reactor::spawn(async move { session.close().await });
         Ok(here.is_same_port(left))
@@ -217,7 +256,11 @@ impl Connector {
         Nexus {
             initiator: self.initiator_name.to_string(),
             isid: self.isid,
-            target: self.target_name.as_ref().map(Name::to_string).unwrap_or_default(),
+            target: self
+                .target_name
+                .as_ref()
+                .map(Name::to_string)
+                .unwrap_or_default(),
             target_portal_group_tag: leading.target_portal_group_tag,
             tsih: leading.tsih,
             address: leading.address,
@@ -243,16 +286,27 @@ impl Connector {
         let Outcome::LoggedIn(further) = log_in(address, &self.settings, config).await? else {
             return Err(OpenError::Redirected(address));
         };
-        match (leading.target_portal_group_tag, further.attached.target_portal_group_tag) {
+        match (
+            leading.target_portal_group_tag,
+            further.attached.target_portal_group_tag,
+        ) {
             (Some(session), Some(connection)) if session != connection => {
-                Err(OpenError::AnotherGroup { address, session, connection })
+                Err(OpenError::AnotherGroup {
+                    address,
+                    session,
+                    connection,
+                })
             }
             _ => Ok(further),
         }
     }
 
     fn leading_config(&self) -> Result<InitiatorConfig, OpenError> {
-        let kind = if self.target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
+        let kind = if self.target_name.is_some() {
+            SessionType::Normal
+        } else {
+            SessionType::Discovery
+        };
         Ok(InitiatorConfig {
             initiator_name: self.initiator_name.clone(),
             target_name: self.target_name.clone(),
@@ -269,7 +323,10 @@ impl Connector {
     }
 
     /// Logs in at the first of the portal's addresses that accepts, following redirections.
-    async fn first_connection(&self, config: &InitiatorConfig) -> Result<(SocketAddr, LoggedIn), OpenError> {
+    async fn first_connection(
+        &self,
+        config: &InitiatorConfig,
+    ) -> Result<(SocketAddr, LoggedIn), OpenError> {
         let mut addresses = resolve(&self.portal).await?;
         let mut last = OpenError::NoAddress(self.portal.host.clone());
         let mut redirected_by = None;
@@ -294,7 +351,8 @@ impl Connector {
                         Ok(portal) => resolve(&portal).await,
                         Err(error) => Err(OpenError::Url(error)),
                     };
-                    addresses = resolved.map_err(|error| after_redirection(redirected_by, error))?;
+                    addresses =
+                        resolved.map_err(|error| after_redirection(redirected_by, error))?;
                 }
                 None => break,
             }
@@ -304,8 +362,15 @@ impl Connector {
 
     fn session_config(&self, first: &LoggedIn) -> SessionConfig {
         let interval = self.settings.nop_interval;
-        let nop = NopPolicy { interval, timeout: interval, ..NopPolicy::OF_INITIATOR };
-        SessionConfig { nop, ..SessionConfig::new(&first.attached) }
+        let nop = NopPolicy {
+            interval,
+            timeout: interval,
+            ..NopPolicy::OF_INITIATOR
+        };
+        SessionConfig {
+            nop,
+            ..SessionConfig::new(&first.attached)
+        }
     }
 }
 
@@ -317,7 +382,9 @@ async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
         match session.upgrade() {
-            Some(session) if !session.inner().is_over() => session.inner().pass_time(reactor::now()),
+            Some(session) if !session.inner().is_over() => {
+                session.inner().pass_time(reactor::now())
+            }
             Some(_) | None => return,
         }
     }
@@ -326,21 +393,33 @@ async fn keep_time(session: Weak<Session>) {
 /// Converts a name for the login. A name that does not conform to the standard is sent if possible, because
 /// such names are in use. The target can reject it.
 fn name_to_send(name: &str) -> Result<Name, OpenError> {
-    let sent = Name::to_send(name).map_err(|why| OpenError::Name { name: name.to_owned(), why })?;
+    let sent = Name::to_send(name).map_err(|why| OpenError::Name {
+        name: name.to_owned(),
+        why,
+    })?;
     if let Some(why) = sent.irregularity() {
-        tracing::warn!(name, "the name does not have the standard form ({why}): it is sent unchanged");
+        tracing::warn!(
+            name,
+            "the name does not have the standard form ({why}): it is sent unchanged"
+        );
     }
     Ok(sent)
 }
 
 async fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
-    portal.resolve().await.map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
+    portal.resolve().await.map_err(|error| OpenError::Resolve {
+        host: portal.host.clone(),
+        error,
+    })
 }
 
 /// Adds the redirecting address to an error at an address that the user did not specify.
 fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
     match from {
-        Some(from) => OpenError::AfterRedirection { from, error: Box::new(error) },
+        Some(from) => OpenError::AfterRedirection {
+            from,
+            error: Box::new(error),
+        },
         None => error,
     }
 }
@@ -371,10 +450,15 @@ pub async fn discover(
     random: Random,
 ) -> Result<Vec<Discovered>, OpenError> {
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
-    let mut settings = Settings { reconnect_time: Duration::ZERO, ..settings.clone() };
+    let mut settings = Settings {
+        reconnect_time: Duration::ZERO,
+        ..settings.clone()
+    };
     settings.offers.max_connections = 1;
     let by = reactor::now() + settings.login_time; // the limit includes the login, as documented
-    let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
+    let (session, _) = Connector::new(portal, &settings, random, None)?
+        .session()
+        .await?;
     let answered = reactor::timeout_at(by, session.send_targets("All")).await;
     let answered = answered.unwrap_or(Err(CommandError::TimedOut));
     match answered {
@@ -382,7 +466,10 @@ pub async fn discover(
         Ok(_) => session.close().await,
         Err(_) => session.inner().give_up(),
     }
-    let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
+    let text = answered.map_err(|error| OpenError::Command {
+        name: "SendTargets",
+        error,
+    })?;
     let mut targets = targets(&text).ok_or(OpenError::Nonsense("SendTargets"))?;
     // A target reports link-local addresses without a zone, because the zone differs from host to host.
     if let Some(zone) = portal.zone() {
@@ -400,7 +487,10 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
     for pair in iscsi::text::pairs(text) {
         let pair = pair.ok()?;
         match pair.key {
-            "TargetName" => targets.push(Discovered { name: pair.value.to_owned(), addresses: Vec::new() }),
+            "TargetName" => targets.push(Discovered {
+                name: pair.value.to_owned(),
+                addresses: Vec::new(),
+            }),
             "TargetAddress" => targets.last_mut()?.addresses.push(pair.value.to_owned()),
             _ => {}
         }
@@ -423,8 +513,18 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 /// Recovers a session until it is over.
 pub(crate) async fn recover(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
     let attempts = Attempts::new(connector.random);
-    let further = FurtherLogins { random: connector.random, attempts: BTreeMap::new() };
-    let mut recovery = Recovery { session, connector, leading, left: Vec::new(), attempts, further };
+    let further = FurtherLogins {
+        random: connector.random,
+        attempts: BTreeMap::new(),
+    };
+    let mut recovery = Recovery {
+        session,
+        connector,
+        leading,
+        left: Vec::new(),
+        attempts,
+        further,
+    };
     while let Some(lost) = recovery.until_lost().await {
         recovery.restart(lost).await;
     }
@@ -454,7 +554,9 @@ struct FurtherLogins {
 
 impl FurtherLogins {
     fn of(&mut self, cid: Cid) -> &mut Attempts {
-        self.attempts.entry(cid.0).or_insert_with(|| Attempts::new(self.random))
+        self.attempts
+            .entry(cid.0)
+            .or_insert_with(|| Attempts::new(self.random))
     }
 }
 
@@ -477,7 +579,14 @@ impl Recovery {
     /// lost. Returns `None` when the session is over. Neither activity waits for the other, which may never
     /// complete.
     async fn until_lost(&mut self) -> Option<Lost> {
-        let Recovery { session, connector, leading, left, further, .. } = self;
+        let Recovery {
+            session,
+            connector,
+            leading,
+            left,
+            further,
+            ..
+        } = self;
         let lost = restore_connections(session, connector, leading, further);
         let ended = end_left(session, connector, leading, left);
         let (mut lost, mut ended) = (pin!(lost), pin!(ended));
@@ -492,11 +601,20 @@ impl Recovery {
 
     /// Logs in until it succeeds, or the session is over.
     async fn restart(&mut self, Lost { time2wait }: Lost) {
-        let Recovery { session, connector, attempts, .. } = self;
+        let Recovery {
+            session,
+            connector,
+            attempts,
+            ..
+        } = self;
         let fault = Fault::SessionLost { time2wait };
         attempts.begin(time2wait);
         let (leading, machine, first) = loop {
-            if session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
+            if session
+                .unless_worse_fault(fault, attempts.pause())
+                .await
+                .is_none()
+            {
                 return;
             }
             match session.unless_worse_fault(fault, connector.lead()).await {
@@ -505,17 +623,23 @@ impl Recovery {
                 Some(Err(error)) => attempts.failed(connector, &error),
             }
         };
-        let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };
+        let how = if leading.is_same_port(&self.leading) {
+            Restart::Reinstated
+        } else {
+            Restart::Moved
+        };
         let epoch = session.shared().epoch();
         let outage = session.restart(*machine, connector.nexus(&leading), how);
         attempts.succeeded();
         debug_assert_eq!(session.shared().epoch(), epoch + 1);
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
-        let back = format!("the session was restored after {away:.1} s; outstanding commands: {commands}");
+        let back =
+            format!("the session was restored after {away:.1} s; outstanding commands: {commands}");
         tracing::warn!(target = %connector, "{back}");
         first.recording.tape().occasion(back);
         connector.join(session, Cid(0), first);
-        (1..connector.connections(&leading)).for_each(|cid| session.inner().connection_missing(Cid(cid)));
+        (1..connector.connections(&leading))
+            .for_each(|cid| session.inner().connection_missing(Cid(cid)));
         let before = std::mem::replace(&mut self.leading, leading);
         self.returned();
         if how == Restart::Moved {
@@ -534,7 +658,13 @@ impl Recovery {
 
     /// Processes a restart of the session in another portal group.
     fn moved(&mut self, before: LeadingLogin, epoch: u64, outage: &Outage) {
-        let Recovery { session, connector, leading, left, .. } = self;
+        let Recovery {
+            session,
+            connector,
+            leading,
+            left,
+            ..
+        } = self;
         let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
         tracing::warn!(
             target = %connector,
@@ -552,14 +682,26 @@ impl Recovery {
         }
         if unsettled > 0 {
             let until = reactor::now() + session.inner().timeouts.reconnect;
-            debug_assert!(left.iter().all(|left| left.epoch < epoch), "nexuses are left one after the other");
-            left.push(AbandonedNexus { leading: before, epoch, until: Some(until) });
+            debug_assert!(
+                left.iter().all(|left| left.epoch < epoch),
+                "nexuses are left one after the other"
+            );
+            left.push(AbandonedNexus {
+                leading: before,
+                epoch,
+                until: Some(until),
+            });
         }
     }
 
     /// Records that the login has terminated any abandoned nexus of its portal group.
     fn returned(&mut self) {
-        let Recovery { session, leading, left, .. } = self;
+        let Recovery {
+            session,
+            leading,
+            left,
+            ..
+        } = self;
         left.retain(|left| {
             let is_here = left.leading.is_same_port(leading);
             if is_here {
@@ -617,7 +759,12 @@ async fn restore_connections(
 }
 
 /// Tries to terminate the abandoned nexus `left` until its deadline. Returns false if this is impossible.
-async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin, until: Instant) -> bool {
+async fn end(
+    connector: &Connector,
+    leading: &LeadingLogin,
+    left: &LeadingLogin,
+    until: Instant,
+) -> bool {
     // Each portal belongs to one group. If this portal is now in another group, the old nexus is unreachable,
     // and a login here would terminate the current session.
     if leading.address == left.address {
@@ -633,7 +780,9 @@ async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin,
             attempts.pause().await;
         }
     };
-    reactor::timeout(until.saturating_duration_since(reactor::now()), ended).await.unwrap_or(false)
+    reactor::timeout(until.saturating_duration_since(reactor::now()), ended)
+        .await
+        .unwrap_or(false)
 }
 
 /// Logs a connection in again. Returns early if the session is lost.
@@ -645,12 +794,20 @@ async fn replace(
     attempts: &mut Attempts,
 ) {
     let is_brief = attempts.begin(Duration::ZERO);
-    if is_brief && session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
+    if is_brief
+        && session
+            .unless_worse_fault(fault, attempts.pause())
+            .await
+            .is_none()
+    {
         return;
     }
     loop {
         let cmd_sn = session.inner().machine.cmd_sn();
-        match session.unless_worse_fault(fault, connector.follow(leading, cid, cmd_sn)).await {
+        match session
+            .unless_worse_fault(fault, connector.follow(leading, cid, cmd_sn))
+            .await
+        {
             None => return,
             Some(Ok(further)) => {
                 tracing::info!(target = %connector, cid = cid.0, "the connection is open");
@@ -659,7 +816,11 @@ async fn replace(
             }
             Some(Err(error)) => attempts.failed(connector, &error),
         }
-        if session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
+        if session
+            .unless_worse_fault(fault, attempts.pause())
+            .await
+            .is_none()
+        {
             return;
         }
     }
@@ -687,13 +848,20 @@ const STEADY: Duration = Duration::from_secs(10);
 
 impl Attempts {
     fn new(random: Random) -> Attempts {
-        Attempts { random, pause: PAUSE_FIRST, succeeded_at: None, said: String::new() }
+        Attempts {
+            random,
+            pause: PAUSE_FIRST,
+            succeeded_at: None,
+            said: String::new(),
+        }
     }
 
     /// Starts the recovery from a loss. The target requires a pause of `at_least`. Returns true if the last
     /// login did not last long.
     fn begin(&mut self, at_least: Duration) -> bool {
-        let lived = self.succeeded_at.map(|at| reactor::now().saturating_duration_since(at));
+        let lived = self
+            .succeeded_at
+            .map(|at| reactor::now().saturating_duration_since(at));
         let is_brief = lived.is_some_and(|lived| lived < STEADY);
         if !is_brief {
             self.pause = PAUSE_FIRST;
@@ -736,7 +904,11 @@ mod tests {
     #[test]
     fn a_redirection_may_name_a_portal_group() {
         let asked = "10.0.0.7:3260".parse().expect("an address");
-        let portal = |to| Portal::from_peer(to, asked).map(|portal| portal.to_string()).ok();
+        let portal = |to| {
+            Portal::from_peer(to, asked)
+                .map(|portal| portal.to_string())
+                .ok()
+        };
         assert_eq!(portal("10.0.0.1:3261,2").as_deref(), Some("10.0.0.1:3261"));
         assert_eq!(portal("[::1],1").as_deref(), Some("[::1]:3260"));
         assert_eq!(portal("san2").as_deref(), Some("san2:3260"));
@@ -748,7 +920,10 @@ mod tests {
         let text = b"TargetName=iqn.a:1\0TargetAddress=[::1]:3260,1\0TargetAddress=10.0.0.1:3260,2\0TargetName=iqn.a:2\0";
         let found = targets(text).unwrap();
         assert_eq!(found[0].addresses, ["[::1]:3260,1", "10.0.0.1:3260,2"]);
-        assert_eq!((found[1].name.as_str(), found[1].addresses.len()), ("iqn.a:2", 0));
+        assert_eq!(
+            (found[1].name.as_str(), found[1].addresses.len()),
+            ("iqn.a:2", 0)
+        );
     }
 
     #[test]
@@ -772,7 +947,10 @@ mod tests {
     #[test]
     fn a_connection_waits_for_its_own_failures_only() {
         block_on(Alone::exact_virtual_time(), async {
-            let mut further = FurtherLogins { random: |bytes| bytes.fill(0), attempts: BTreeMap::new() };
+            let mut further = FurtherLogins {
+                random: |bytes| bytes.fill(0),
+                attempts: BTreeMap::new(),
+            };
             for cid in (1..8).map(Cid) {
                 assert!(!further.of(cid).begin(Duration::ZERO), "{cid:?}");
                 further.of(cid).succeeded();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use block::{BlockSize, Blocks, Geometry, OptimalTransfer, Profile};
 use scsi::{
-    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Capacity, ModeValues, Modes, Provisioning,
-    Sense, Vpd, status,
+    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Capacity, ModeValues, Modes,
+    Provisioning, Sense, Vpd, status,
 };
 
 use crate::error::OpenError;
@@ -44,8 +44,13 @@ pub(crate) struct Limits {
 impl Limits {
     /// Applies the transport's limit on the data of a command.
     fn within(self, data_bytes: Option<usize>, geometry: Geometry) -> Limits {
-        let most = data_bytes.map_or(u32::MAX, |bytes| (bytes >> geometry.block_size.shift()).max(1) as u32);
-        Limits { transfer_blocks: self.transfer_blocks.min(most), ..self }
+        let most = data_bytes.map_or(u32::MAX, |bytes| {
+            (bytes >> geometry.block_size.shift()).max(1) as u32
+        });
+        Limits {
+            transfer_blocks: self.transfer_blocks.min(most),
+            ..self
+        }
     }
 }
 
@@ -78,16 +83,25 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     // A page that is not on the list is not requested, because some targets malfunction when an unsupported
     // page is requested.
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
-    let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
-    let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
-    let medium = page(unit, &pages, 0xb1).await?.map(|page| BlockDeviceCharacteristics::parse(&page.bytes));
+    let block_limits = page(unit, &pages, 0xb0)
+        .await?
+        .map(|page| BlockLimits::parse(&page.bytes));
+    let provisioning = page(unit, &pages, 0xb2)
+        .await?
+        .map(|page| Provisioning::parse(&page.bytes));
+    let medium = page(unit, &pages, 0xb1)
+        .await?
+        .map(|page| BlockDeviceCharacteristics::parse(&page.bytes));
     // MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
     let solid_state = medium.is_some_and(|medium| medium.medium_rotation_rate == 1);
     let modes = caching(unit).await?;
     // Read the generation after TEST UNIT READY has cleared unit attentions. A later unit attention then
     // concerns a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
-    let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
+    let identity = unit
+        .identity_by(&pages)
+        .await
+        .map_err(|error| failed("INQUIRY", error))?;
     let deallocation = deallocation(&capacity, provisioning);
     if deallocation == Deallocation::ByUnmap {
         tracing::info!(
@@ -116,21 +130,36 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         loses_unseen: false,
     };
     let write_through = write_cache == Some(false);
-    Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
+    Ok(Probed {
+        geometry,
+        profile,
+        write_through,
+        cache_generation,
+        limits,
+        identity,
+    })
 }
 
 /// Returns the optimal transfer length. A length that is not a multiple of the granularity is an error of the
 /// target, and is ignored.
 fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
-    let (granularity, length) =
-        (u64::from(limits.optimal_granularity.max(1)), u64::from(limits.optimal_transfer));
-    let optimal = OptimalTransfer { granularity: Blocks(granularity), length: Blocks(length) };
+    let (granularity, length) = (
+        u64::from(limits.optimal_granularity.max(1)),
+        u64::from(limits.optimal_transfer),
+    );
+    let optimal = OptimalTransfer {
+        granularity: Blocks(granularity),
+        length: Blocks(length),
+    };
     (length > 0 && length.is_multiple_of(granularity)).then_some(optimal)
 }
 
 /// Checks that the unit exists and is a disk.
 pub(crate) async fn is_there(unit: &Unit, number: u16) -> Result<(), OpenError> {
-    let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
+    let inquiry = unit
+        .inquiry()
+        .await
+        .map_err(|error| failed("INQUIRY", error))?;
     match inquiry.device_type {
         _ if !inquiry.is_there() => Err(OpenError::NoSuchLun(number)),
         // Disks and optical memory devices are block devices.
@@ -145,8 +174,13 @@ pub(crate) async fn cache_generation(unit: &Unit) -> Result<Option<CacheGenerati
     cache_generation_by(unit, &pages).await
 }
 
-async fn cache_generation_by(unit: &Unit, pages: &[u8]) -> Result<Option<CacheGeneration>, OpenError> {
-    Ok(page(unit, pages, 0xc0).await?.and_then(|page| CacheGeneration::parse(&page.bytes)))
+async fn cache_generation_by(
+    unit: &Unit,
+    pages: &[u8],
+) -> Result<Option<CacheGeneration>, OpenError> {
+    Ok(page(unit, pages, 0xc0)
+        .await?
+        .and_then(|page| CacheGeneration::parse(&page.bytes)))
 }
 
 /// Reads only whether the LUN has a write-through cache.
@@ -155,7 +189,10 @@ pub(crate) async fn is_write_through(unit: &Unit) -> Result<bool, OpenError> {
 }
 
 async fn caching(unit: &Unit) -> Result<Option<Modes>, OpenError> {
-    perhaps("MODE SENSE", unit.mode_sense(0x08, 0, ModeValues::Current).await)
+    perhaps(
+        "MODE SENSE",
+        unit.mode_sense(0x08, 0, ModeValues::Current).await,
+    )
 }
 
 /// Reads only the capacity.
@@ -165,7 +202,10 @@ pub(crate) async fn measure(unit: &Unit) -> Result<Geometry, OpenError> {
 
 async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
     let name = "READ CAPACITY";
-    let capacity = unit.read_capacity().await.map_err(|error| failed(name, error))?;
+    let capacity = unit
+        .read_capacity()
+        .await
+        .map_err(|error| failed(name, error))?;
     let geometry = geometry(&capacity).ok_or(OpenError::BlockSize(capacity.block_bytes))?;
     Ok((capacity, geometry))
 }
@@ -174,13 +214,28 @@ async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
 fn geometry(capacity: &Capacity) -> Option<Geometry> {
     let block_size = BlockSize::new(capacity.block_bytes)?;
     let blocks = Blocks(capacity.blocks);
-    Some(Geometry { block_size, blocks, physical_exponent: capacity.physical_exponent })
+    Some(Geometry {
+        block_size,
+        blocks,
+        physical_exponent: capacity.physical_exponent,
+    })
 }
 
 /// Waits for a unit that is becoming ready.
 async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
     let becoming_ready = |error: &VerbError| {
-        matches!(error, VerbError::Refused { sense: Some(Sense { key: 2, code: 4, qualifier: 1, .. }), .. })
+        matches!(
+            error,
+            VerbError::Refused {
+                sense: Some(Sense {
+                    key: 2,
+                    code: 4,
+                    qualifier: 1,
+                    ..
+                }),
+                ..
+            }
+        )
     };
     for _ in 0..TRIES {
         match unit.test_unit_ready().await {
@@ -188,7 +243,9 @@ async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
             answer => return answer.map_err(|error| failed("TEST UNIT READY", error)),
         }
     }
-    unit.test_unit_ready().await.map_err(|error| failed("TEST UNIT READY", error))
+    unit.test_unit_ready()
+        .await
+        .map_err(|error| failed("TEST UNIT READY", error))
 }
 
 /// Reads a vital product data page; `None` if it is not in the list of supported pages, or the target rejects
@@ -204,7 +261,9 @@ async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenEr
 fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_)) => Ok(None),
+        Err(VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_)) => {
+            Ok(None)
+        }
         Err(error) => Err(failed(name, error)),
     }
 }
@@ -212,10 +271,20 @@ fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option
 pub(crate) fn failed(name: &'static str, error: VerbError) -> OpenError {
     match error {
         VerbError::Lost(error) => OpenError::Command { name, error },
-        VerbError::Refused { name, status, sense } => OpenError::Refused { name, status, sense },
-        VerbError::Orphaned(name) => {
-            OpenError::Refused { name, status: status::RESERVATION_CONFLICT, sense: None }
-        }
+        VerbError::Refused {
+            name,
+            status,
+            sense,
+        } => OpenError::Refused {
+            name,
+            status,
+            sense,
+        },
+        VerbError::Orphaned(name) => OpenError::Refused {
+            name,
+            status: status::RESERVATION_CONFLICT,
+            sense: None,
+        },
         VerbError::Nonsense(name) | VerbError::OutOfRange(name) => OpenError::Nonsense(name),
     }
 }
@@ -237,9 +306,19 @@ fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deal
 fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits {
     let shift = geometry.block_size.shift();
     let short_commands = !capacity.long_commands;
-    let most = if short_commands { u32::from(u16::MAX) } else { u32::MAX };
+    let most = if short_commands {
+        u32::from(u16::MAX)
+    } else {
+        u32::MAX
+    };
     let own = |bytes: u32| (bytes >> shift).clamp(1, most);
-    let least = |own: u32, theirs: u64| if theirs == 0 { own } else { u64::from(own).min(theirs) as u32 };
+    let least = |own: u32, theirs: u64| {
+        if theirs == 0 {
+            own
+        } else {
+            u64::from(own).min(theirs) as u32
+        }
+    };
     Limits {
         transfer_blocks: least(own(TRANSFER_BYTES_MAX), u64::from(block.transfer_blocks)),
         write_same_blocks: least(own(WRITE_SAME_BYTES_MAX), block.write_same_blocks),
@@ -274,14 +353,20 @@ impl LunReference {
             return Some("it has no identifier".to_owned());
         }
         if now.identity != self.identity {
-            return Some(format!("it is {} instead of {}", now.identity, self.identity));
+            return Some(format!(
+                "it is {} instead of {}",
+                now.identity, self.identity
+            ));
         }
         let (old, new) = (self.geometry, now.geometry);
         if new.block_size != old.block_size || new.blocks < old.blocks {
             let (old, new) = (old.bytes(), new.bytes());
-            return Some(format!("its capacity is {new} bytes instead of {old}, or its block size differs"));
+            return Some(format!(
+                "its capacity is {new} bytes instead of {old}, or its block size differs"
+            ));
         }
-        (now.profile.read_only && !self.profile.read_only).then(|| "it is write-protected".to_owned())
+        (now.profile.read_only && !self.profile.read_only)
+            .then(|| "it is write-protected".to_owned())
     }
 }
 
@@ -295,38 +380,89 @@ mod tests {
 
     #[test]
     fn a_capacity_is_the_last_block_and_one() {
-        let expected =
-            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 21), physical_exponent: 3 };
+        let expected = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(1 << 21),
+            physical_exponent: 3,
+        };
         assert_eq!(geometry(&disk()), Some(expected));
-        assert_eq!(geometry(&Capacity { block_bytes: 513, ..disk() }), None);
+        assert_eq!(
+            geometry(&Capacity {
+                block_bytes: 513,
+                ..disk()
+            }),
+            None
+        );
     }
 
     #[test]
     fn a_limit_of_zero_is_none() {
         let of = |block| limits(block, &disk(), geometry(&disk()).unwrap());
         let own = of(BlockLimits::default());
-        assert_eq!((own.transfer_blocks, own.write_same_blocks), (32_768, 1 << 21));
-        assert_eq!(of(BlockLimits { transfer_blocks: 128, ..BlockLimits::default() }).transfer_blocks, 128);
+        assert_eq!(
+            (own.transfer_blocks, own.write_same_blocks),
+            (32_768, 1 << 21)
+        );
+        assert_eq!(
+            of(BlockLimits {
+                transfer_blocks: 128,
+                ..BlockLimits::default()
+            })
+            .transfer_blocks,
+            128
+        );
     }
 
     #[test]
     fn a_target_of_short_commands_is_asked_for_no_more_than_they_can_say() {
         let capacity = Capacity::parse_10(&[0, 0x1f, 0xff, 0xff, 0, 0, 2, 0]).unwrap();
-        let limits = limits(BlockLimits::default(), &capacity, geometry(&capacity).unwrap());
-        assert_eq!((limits.short_commands, limits.write_same_blocks), (true, 65_535));
+        let limits = limits(
+            BlockLimits::default(),
+            &capacity,
+            geometry(&capacity).unwrap(),
+        );
+        assert_eq!(
+            (limits.short_commands, limits.write_same_blocks),
+            (true, 65_535)
+        );
     }
 
     #[test]
     fn only_write_same_promises_zeros() {
         let ways = |by_write_same_16, by_unmap| {
-            Some(Provisioning { by_write_same_16, by_unmap, ..Provisioning::default() })
+            Some(Provisioning {
+                by_write_same_16,
+                by_unmap,
+                ..Provisioning::default()
+            })
         };
-        assert_eq!(deallocation(&disk(), ways(true, true)), Deallocation::ByWriteSame);
+        assert_eq!(
+            deallocation(&disk(), ways(true, true)),
+            Deallocation::ByWriteSame
+        );
         assert_eq!(deallocation(&disk(), None), Deallocation::ByWriteSame);
-        assert_eq!(deallocation(&disk(), ways(false, true)), Deallocation::ByUnmap);
-        let pattern = Capacity { read_zeros: false, ..disk() };
-        assert_eq!(deallocation(&pattern, ways(true, true)), Deallocation::ByUnmap);
+        assert_eq!(
+            deallocation(&disk(), ways(false, true)),
+            Deallocation::ByUnmap
+        );
+        let pattern = Capacity {
+            read_zeros: false,
+            ..disk()
+        };
+        assert_eq!(
+            deallocation(&pattern, ways(true, true)),
+            Deallocation::ByUnmap
+        );
         assert_eq!(deallocation(&pattern, None), Deallocation::No);
-        assert_eq!(deallocation(&Capacity { thin: false, ..disk() }, ways(true, true)), Deallocation::No);
+        assert_eq!(
+            deallocation(
+                &Capacity {
+                    thin: false,
+                    ..disk()
+                },
+                ways(true, true)
+            ),
+            Deallocation::No
+        );
     }
 }

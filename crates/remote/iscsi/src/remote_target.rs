@@ -33,7 +33,11 @@ pub struct RemoteTarget {
 
 /// The transport of commands.
 enum Link {
-    Iscsi { session: Resident<Session>, shared: Arc<Shared>, recorder: FlightRecorder },
+    Iscsi {
+        session: Resident<Session>,
+        shared: Arc<Shared>,
+        recorder: FlightRecorder,
+    },
     Other(Box<dyn Carrier>),
 }
 
@@ -64,7 +68,15 @@ impl RemoteTarget {
         let shared = Arc::clone(session.shared());
         let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
         let caches = Arc::clone(&shared.caches);
-        Arc::new(RemoteTarget { link: Link::Iscsi { session, shared, recorder }, caches, timeouts })
+        Arc::new(RemoteTarget {
+            link: Link::Iscsi {
+                session,
+                shared,
+                recorder,
+            },
+            caches,
+            timeouts,
+        })
     }
 
     /// Creates a target that is reached by a session of another protocol. The session must record its
@@ -75,7 +87,11 @@ impl RemoteTarget {
         timeouts: Timeouts,
     ) -> Arc<RemoteTarget> {
         let (link, caches) = (Link::Other(Box::new(carrier)), Arc::clone(&record.0));
-        Arc::new(RemoteTarget { link, caches, timeouts })
+        Arc::new(RemoteTarget {
+            link,
+            caches,
+            timeouts,
+        })
     }
 
     /// Returns the parameters of the last leading login. For a session of another protocol, returns iSCSI's
@@ -106,7 +122,9 @@ impl RemoteTarget {
     /// Returns the session's statistics; `None` if the session's thread has ended, or this is not an iSCSI
     /// session.
     pub async fn statistics(&self) -> Option<Statistics> {
-        let Link::Iscsi { session, .. } = &self.link else { return None };
+        let Link::Iscsi { session, .. } = &self.link else {
+            return None;
+        };
         session.with(async |session| session.statistics()).await
     }
 
@@ -129,7 +147,9 @@ impl RemoteTarget {
     /// Returns the last PDUs of the session's connections, including ended connections, as a pcapng file;
     /// `None` if recording is disabled. May be called from any thread, in any state of the session.
     pub fn flight_record(&self) -> Option<Vec<u8>> {
-        let Link::Iscsi { recorder, .. } = &self.link else { return None };
+        let Link::Iscsi { recorder, .. } = &self.link else {
+            return None;
+        };
         (recorder.pdus() > 0).then(|| recorder.pcapng())
     }
 
@@ -140,12 +160,17 @@ impl RemoteTarget {
 
     /// Sends a task management function. The commands that it aborts fail with [`CommandError::Aborted`].
     /// Block devices resend their commands.
-    pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
+    pub async fn manage(
+        &self,
+        management: Management,
+    ) -> Result<TaskManagementResult, CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.manage(management).await,
         };
-        let answer = session.with(async move |session| session.manage(management).await).await;
+        let answer = session
+            .with(async move |session| session.manage(management).await)
+            .await;
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
@@ -153,9 +178,13 @@ impl RemoteTarget {
     /// this CID, or over any connection. The NOP-Out is not repeated if the connection is lost. Supported for
     /// iSCSI only.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
-        let Link::Iscsi { session, .. } = &self.link else { return Err(CommandError::Rejected) };
+        let Link::Iscsi { session, .. } = &self.link else {
+            return Err(CommandError::Rejected);
+        };
         let data = data.to_vec();
-        let answer = session.with(async move |session| session.ping(cid, &data).await).await;
+        let answer = session
+            .with(async move |session| session.ping(cid, &data).await)
+            .await;
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
@@ -182,7 +211,9 @@ impl RemoteTarget {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.usable().await,
         };
-        let answer = session.with(async move |session| session.usable(sent_in).await).await;
+        let answer = session
+            .with(async move |session| session.usable(sent_in).await)
+            .await;
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
@@ -259,7 +290,10 @@ pub trait Carrier: Send + Sync {
     /// aborted.
     fn carry(&self, command: CommandSpec) -> Answer<'_, CommandEnd>;
     /// Sends a task management function.
-    fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>>;
+    fn manage(
+        &self,
+        management: Management,
+    ) -> Answer<'_, Result<TaskManagementResult, CommandError>>;
     /// Resolves when there is a session in which commands may be sent, including commands that were lost in
     /// an earlier session. Fails if there has been no session for too long, or there will be none.
     fn usable(&self) -> Answer<'_, Result<(), CommandError>>;
@@ -296,7 +330,10 @@ pub struct Recorded {
 impl CommandRecord {
     /// Starts the record of a command.
     pub fn begin(&self, lun: Lun, cdb: &Cdb, transfer: &Transfer) -> Recorded {
-        Recorded { lun, effect: Effect::from_cdb(cdb, transfer.sent()) }
+        Recorded {
+            lun,
+            effect: Effect::from_cdb(cdb, transfer.sent()),
+        }
     }
 
     /// Records that the session was lost, and another one starts. The target may have been restarted. Must be
@@ -307,6 +344,10 @@ impl CommandRecord {
 
     /// Records the outcome of a command.
     pub fn end(&self, command: Recorded, outcome: &Result<Status, CommandError>) {
-        self.0.note(command.lun, command.effect, CacheEffect::from_outcome(outcome));
+        self.0.note(
+            command.lun,
+            command.effect,
+            CacheEffect::from_outcome(outcome),
+        );
     }
 }

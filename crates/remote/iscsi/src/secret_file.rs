@@ -34,7 +34,11 @@ impl fmt::Display for Exposed {
 /// Quotes a path as an argument of a shell command.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
-    format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell_word(&path))
+    format!(
+        "{}{}",
+        if path.starts_with('-') { "-- " } else { "" },
+        shell_word(&path)
+    )
 }
 
 /// Reads the secret in a file.
@@ -53,7 +57,10 @@ pub fn in_environment(variable: &str) -> Option<Zeroizing<Vec<u8>>> {
 /// Removes the trailing newline, which editors and `echo` append, and which is not part of the secret. Spaces
 /// are part of the secret.
 pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
-    let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    let end = text
+        .iter()
+        .rposition(|byte| !b"\r\n".contains(byte))
+        .map_or(0, |last| last + 1);
     text.truncate(end);
     text
 }
@@ -71,9 +78,14 @@ fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>>
     }
     // Allocate enough capacity, because a reallocation would leave a copy of the secret in memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(2 * bytes_max));
-    file.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    file.by_ref()
+        .take(bytes_max as u64 + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large for a secret file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is too large for a secret file",
+        ));
     }
     Ok(bytes)
 }
@@ -81,7 +93,10 @@ fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>>
 /// Returns the error if a file of this mode has any permission for group or others.
 pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
     const OTHERS: u32 = 0o077;
-    (mode & OTHERS != 0).then(|| Exposed { path: path.to_owned(), mode: mode & 0o777 })
+    (mode & OTHERS != 0).then(|| Exposed {
+        path: path.to_owned(),
+        mode: mode & 0o777,
+    })
 }
 
 /// Maximum length of a file with a secret. A longer file is rejected.
@@ -94,7 +109,8 @@ mod tests {
 
     #[test]
     fn line_ends_are_no_part_of_a_secret_and_blanks_are() {
-        let secret = |text: &str| without_line_end(Zeroizing::new(text.as_bytes().to_vec())).to_vec();
+        let secret =
+            |text: &str| without_line_end(Zeroizing::new(text.as_bytes().to_vec())).to_vec();
         for text in ["se cret ", "se cret \n", "se cret \r\n", "se cret \n\n"] {
             assert_eq!(secret(text), b"se cret ", "{text:?}");
         }
@@ -103,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_file_that_others_may_use_is_told() {
-        let said = exposed(Path::new("/etc/linerate.toml"), 0o100_640).map(|exposed| exposed.to_string());
+        let said =
+            exposed(Path::new("/etc/linerate.toml"), 0o100_640).map(|exposed| exposed.to_string());
         let expected = "/etc/linerate.toml contains a secret, but its mode 640 lets other users access it; use `chmod 600 \
             /etc/linerate.toml`";
         assert_eq!(said.as_deref(), Some(expected));

@@ -68,9 +68,20 @@ impl Session {
         let told = (Arc::clone(&caches), Arc::clone(&registrations));
         let mut inner = SessionInner::new(machine, reactor::now(), timeouts, told.0, told.1);
         let unsettled = Arc::clone(inner.state().unsettled_sessions());
-        let shared = Shared { epoch, parameters, nexus, replays, caches, unsettled, registrations };
+        let shared = Shared {
+            epoch,
+            parameters,
+            nexus,
+            replays,
+            caches,
+            unsettled,
+            registrations,
+        };
         let shared = Arc::new(shared);
-        Rc::new(Session { inner: RefCell::new(inner), shared })
+        Rc::new(Session {
+            inner: RefCell::new(inner),
+            shared,
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -106,7 +117,11 @@ impl Session {
 
     /// Sends a command and returns its result.
     pub(crate) fn request(self: &Rc<Session>, spec: CommandSpec) -> Request {
-        Request { session: Rc::clone(self), spec, stage: RequestStage::New }
+        Request {
+            session: Rc::clone(self),
+            spec,
+            stage: RequestStage::New,
+        }
     }
 
     /// Sends SendTargets and returns the text.
@@ -114,16 +129,23 @@ impl Session {
         self.inner().ask_for_targets(which)?;
         let answer = poll_fn(|cx| self.inner().poll_text(cx.waker()));
         let time = self.inner().timeouts.command;
-        reactor::timeout(time, answer).await.unwrap_or(Err(CommandError::TimedOut))
+        reactor::timeout(time, answer)
+            .await
+            .unwrap_or(Err(CommandError::TimedOut))
     }
 
     /// Sends a task management function and returns the response.
-    pub(crate) async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
+    pub(crate) async fn manage(
+        &self,
+        management: Management,
+    ) -> Result<TaskManagementResult, CommandError> {
         let mut answer = self.inner().manage(management)?;
         let time = self.inner().timeouts.reset;
         let answered = reactor::timeout(time, answer.recv()).await;
         // If the receiver was closed without a response, the connection was lost.
-        answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
+        answered
+            .map_err(|_| CommandError::TimedOut)?
+            .ok_or(CommandError::ConnectionLost)
     }
 
     /// Sends a NOP-Out, over one connection or over any, and waits for the response.
@@ -131,14 +153,19 @@ impl Session {
         let asked = reactor::now();
         let mut answer = self.inner().ping(cid, data)?;
         let time = self.inner().timeouts.command;
-        let answered = reactor::timeout(time, answer.recv()).await.map_err(|_| CommandError::TimedOut)?;
+        let answered = reactor::timeout(time, answer.recv())
+            .await
+            .map_err(|_| CommandError::TimedOut)?;
         // If the receiver was closed without a response, the ping was rejected, unless its connection was
         // lost.
         let data = answered.ok_or_else(|| match self.inner().has_connection(cid) {
             true => CommandError::Rejected,
             false => CommandError::ConnectionLost,
         })?;
-        Ok(Pong { time: reactor::now().saturating_duration_since(asked), data })
+        Ok(Pong {
+            time: reactor::now().saturating_duration_since(asked),
+            data,
+        })
     }
 
     /// Resolves when no request dropped before this call can still reach the target. Fails if that cannot be
@@ -172,10 +199,12 @@ impl Session {
         work: impl Future<Output = T>,
     ) -> Option<T> {
         let mut work = pin!(work);
-        poll_fn(|cx| match self.inner().state().poll_worse_fault(fault, cx.waker()) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => work.as_mut().poll(cx).map(Some),
-        })
+        poll_fn(
+            |cx| match self.inner().state().poll_worse_fault(fault, cx.waker()) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => work.as_mut().poll(cx).map(Some),
+            },
+        )
         .await
     }
 
@@ -249,7 +278,9 @@ impl Future for Request {
         let mut inner = this.session.inner.borrow_mut();
         let since = match this.stage {
             RequestStage::Sent(ticket) => {
-                let Some(ended) = inner.tasks.poll(ticket, cx.waker()) else { return Poll::Pending };
+                let Some(ended) = inner.tasks.poll(ticket, cx.waker()) else {
+                    return Poll::Pending;
+                };
                 this.stage = RequestStage::Ended;
                 return Poll::Ready(ended);
             }
@@ -273,13 +304,18 @@ impl Future for Request {
         };
         match submitted {
             Submitted::Sent(ticket) => {
-                since.into_iter().for_each(|since| inner.note_wait(ticket, since));
+                since
+                    .into_iter()
+                    .for_each(|since| inner.note_wait(ticket, since));
                 this.stage = RequestStage::Sent(ticket);
             }
             Submitted::NoRoom => this.stage = RequestStage::Waiting(since.unwrap_or(inner.now)),
             Submitted::Failed(error) => {
                 this.stage = RequestStage::Ended;
-                return Poll::Ready(CommandEnd::unsent(mem::take(&mut this.spec.transfer), error));
+                return Poll::Ready(CommandEnd::unsent(
+                    mem::take(&mut this.spec.transfer),
+                    error,
+                ));
             }
         }
         Poll::Pending

@@ -140,7 +140,12 @@ impl SessionState {
     /// Publishes the unsettled sessions to devices, before any waiter is woken.
     fn publish(&self) {
         let present = (!self.is_settled()).then_some(self.epoch);
-        *self.unsettled.0.lock() = self.left.iter().map(|left| left.epoch).chain(present).collect();
+        *self.unsettled.0.lock() = self
+            .left
+            .iter()
+            .map(|left| left.epoch)
+            .chain(present)
+            .collect();
     }
 
     /// Returns whether the session has connections.
@@ -154,7 +159,13 @@ impl SessionState {
 
     /// Returns whether requests wait for the session to be restored.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(self.state, Phase::Down { failing_requests: false, .. })
+        matches!(
+            self.state,
+            Phase::Down {
+                failing_requests: false,
+                ..
+            }
+        )
     }
 
     /// Returns how long a request that has been waiting since `since` has waited since the session was last
@@ -175,8 +186,15 @@ impl SessionState {
 
     /// Records the loss of a connection while others remain. The target has until `until` to log it out.
     pub(crate) fn connection_lost(&mut self, cid: Cid, until: Instant) {
-        debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is lost once");
-        self.lost.push(Lost { cid, settling: Settling::LogoutNeeded, until });
+        debug_assert!(
+            self.lost.iter().all(|lost| lost.cid != cid),
+            "a connection is lost once"
+        );
+        self.lost.push(Lost {
+            cid,
+            settling: Settling::LogoutNeeded,
+            until,
+        });
         self.publish();
     }
 
@@ -189,15 +207,23 @@ impl SessionState {
 
     /// Records the loss of the last connection.
     pub(crate) fn session_lost(&mut self, now: Instant) {
-        debug_assert!(self.is_up(), "a session is lost once, and not after its end");
-        self.state = Phase::Down { since: now, failing_requests: false };
+        debug_assert!(
+            self.is_up(),
+            "a session is lost once, and not after its end"
+        );
+        self.state = Phase::Down {
+            since: now,
+            failing_requests: false,
+        };
         self.publish();
         self.wake_recovery();
     }
 
     /// Records that the session will not be restored.
     pub(crate) fn end(&mut self, settled: bool) {
-        self.state = Phase::Over { settled: settled && self.is_settled() };
+        self.state = Phase::Over {
+            settled: settled && self.is_settled(),
+        };
         self.publish();
         self.settled.drain(..).for_each(Waker::wake);
         self.wake_recovery();
@@ -213,7 +239,10 @@ impl SessionState {
         };
         self.state = Phase::Up { since: now };
         self.epoch += 1;
-        debug_assert!(self.left.iter().all(|left| left.epoch < self.epoch), "nexuses were left before");
+        debug_assert!(
+            self.left.iter().all(|left| left.epoch < self.epoch),
+            "nexuses were left before"
+        );
         self.lost.clear();
         self.time2wait = Duration::ZERO;
         self.publish();
@@ -225,7 +254,10 @@ impl SessionState {
     /// outstanding in the old one. Returns the length of the outage.
     pub(crate) fn moved(&mut self, now: Instant, is_unsettled: bool) -> Duration {
         if is_unsettled {
-            self.left.push(AbandonedNexus { epoch: self.epoch, is_awaited: true });
+            self.left.push(AbandonedNexus {
+                epoch: self.epoch,
+                is_awaited: true,
+            });
         }
         self.reinstated(now)
     }
@@ -246,7 +278,10 @@ impl SessionState {
 
     /// Returns a lost connection to log out. Its logout counts as sent from now on.
     pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
-        let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::LogoutNeeded)?;
+        let lost = self
+            .lost
+            .iter_mut()
+            .find(|lost| lost.settling == Settling::LogoutNeeded)?;
         lost.settling = Settling::LogoutSent;
         Some(lost.cid)
     }
@@ -267,7 +302,10 @@ impl SessionState {
     }
 
     fn mark(&mut self, cid: Cid, settling: Settling) {
-        self.lost.iter_mut().filter(|lost| lost.cid == cid).for_each(|lost| lost.settling = settling);
+        self.lost
+            .iter_mut()
+            .filter(|lost| lost.cid == cid)
+            .for_each(|lost| lost.settling = settling);
     }
 
     /// Records that a connection was restored or added.
@@ -277,8 +315,15 @@ impl SessionState {
 
     /// Records that a connection is missing. It has never been logged in, so there is nothing to settle.
     pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
-        debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is missing once");
-        self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
+        debug_assert!(
+            self.lost.iter().all(|lost| lost.cid != cid),
+            "a connection is missing once"
+        );
+        self.lost.push(Lost {
+            cid,
+            settling: Settling::Settled,
+            until: now,
+        });
         self.wake_recovery();
     }
 
@@ -286,9 +331,10 @@ impl SessionState {
     /// on.
     pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
-            Phase::Down { since, failing_requests }
-                if !*failing_requests && now.saturating_duration_since(*since) >= timeouts =>
-            {
+            Phase::Down {
+                since,
+                failing_requests,
+            } if !*failing_requests && now.saturating_duration_since(*since) >= timeouts => {
                 *failing_requests = true;
                 self.settled.drain(..).for_each(Waker::wake);
                 true
@@ -302,7 +348,10 @@ impl SessionState {
     /// Returns whether no command lost in the current nexus can still reach the medium.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
-            Phase::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
+            Phase::Up { .. } => self
+                .lost
+                .iter()
+                .all(|lost| lost.settling == Settling::Settled),
             Phase::Down { .. } => false,
             Phase::Over { settled } => settled,
         }
@@ -317,15 +366,19 @@ impl SessionState {
         waker: &Waker,
     ) -> Poll<Result<(), CommandError>> {
         match self.state {
-            Phase::Down { failing_requests: true, .. } | Phase::Over { .. } => {
-                Poll::Ready(Err(CommandError::ConnectionLost))
+            Phase::Down {
+                failing_requests: true,
+                ..
             }
-            Phase::Up { .. } | Phase::Down { failing_requests: false, .. } => {
-                match self.poll_left(|epoch| Some(epoch) == sent_in, waker) {
-                    Poll::Ready(Ok(())) => self.poll_present(waker),
-                    unsettled => unsettled,
-                }
-            }
+            | Phase::Over { .. } => Poll::Ready(Err(CommandError::ConnectionLost)),
+            Phase::Up { .. }
+            | Phase::Down {
+                failing_requests: false,
+                ..
+            } => match self.poll_left(|epoch| Some(epoch) == sent_in, waker) {
+                Poll::Ready(Ok(())) => self.poll_present(waker),
+                unsettled => unsettled,
+            },
         }
     }
 
@@ -338,9 +391,17 @@ impl SessionState {
     }
 
     /// Like [`Self::poll_settled`], for abandoned nexuses.
-    fn poll_left(&mut self, is_meant: impl Fn(u64) -> bool, waker: &Waker) -> Poll<Result<(), CommandError>> {
+    fn poll_left(
+        &mut self,
+        is_meant: impl Fn(u64) -> bool,
+        waker: &Waker,
+    ) -> Poll<Result<(), CommandError>> {
         let is_over = self.is_over();
-        let mut left = self.left.iter().filter(|left| is_meant(left.epoch)).peekable();
+        let mut left = self
+            .left
+            .iter()
+            .filter(|left| is_meant(left.epoch))
+            .peekable();
         if left.peek().is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -355,9 +416,11 @@ impl SessionState {
     fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
-            Phase::Over { .. } | Phase::Down { failing_requests: true, .. } => {
-                Poll::Ready(Err(CommandError::ConnectionLost))
-            }
+            Phase::Over { .. }
+            | Phase::Down {
+                failing_requests: true,
+                ..
+            } => Poll::Ready(Err(CommandError::ConnectionLost)),
             Phase::Up { .. } | Phase::Down { .. } => {
                 self.settled.push(waker.clone());
                 Poll::Pending
@@ -369,10 +432,18 @@ impl SessionState {
     pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
             Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
-            Phase::Down { .. } => return Poll::Ready(Fault::SessionLost { time2wait: self.time2wait }),
+            Phase::Down { .. } => {
+                return Poll::Ready(Fault::SessionLost {
+                    time2wait: self.time2wait,
+                });
+            }
             Phase::Up { .. } => {}
         }
-        match self.lost.iter().find(|lost| lost.settling == Settling::Settled) {
+        match self
+            .lost
+            .iter()
+            .find(|lost| lost.settling == Settling::Settled)
+        {
             Some(lost) => Poll::Ready(Fault::ConnectionLost(lost.cid)),
             None => {
                 self.recovery = Some(waker.clone());
@@ -444,17 +515,36 @@ impl UnsettledExtents {
     /// if this was not yet recorded.
     pub(crate) fn add(&self, epoch: u64, extent: Extent) -> bool {
         let mut extents = self.extents.lock();
-        let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
-        let extent = if extents.present.len() < EXTENTS_MAX { extent } else { all };
+        let all = Extent {
+            lba: Lba(0),
+            blocks: Blocks(u64::MAX),
+        };
+        let extent = if extents.present.len() < EXTENTS_MAX {
+            extent
+        } else {
+            all
+        };
         let number = extents.added;
-        let before = extents.present.iter_mut().find(|old| (old.epoch, old.extent) == (epoch, extent));
+        let before = extents
+            .present
+            .iter_mut()
+            .find(|old| (old.epoch, old.extent) == (epoch, extent));
         let is_news = before.is_none();
         match before {
             Some(old) => old.number = number,
-            None => extents.present.push(Unsettled { number, epoch, extent }),
+            None => extents.present.push(Unsettled {
+                number,
+                epoch,
+                extent,
+            }),
         }
         extents.added += 1;
-        debug_assert!(extents.present.iter().all(|unsettled| unsettled.number < extents.added));
+        debug_assert!(
+            extents
+                .present
+                .iter()
+                .all(|unsettled| unsettled.number < extents.added)
+        );
         self.is_any.store(true, Relaxed);
         is_news
     }
@@ -483,9 +573,16 @@ impl UnsettledExtents {
     }
 
     #[cold]
-    fn look(&self, extent: Extent, meant: WriteOutcome, outcome: impl Fn(u64) -> WriteOutcome) -> bool {
+    fn look(
+        &self,
+        extent: Extent,
+        meant: WriteOutcome,
+        outcome: impl Fn(u64) -> WriteOutcome,
+    ) -> bool {
         let mut extents = self.extents.lock();
-        extents.present.retain(|unsettled| outcome(unsettled.epoch) != WriteOutcome::Ended);
+        extents
+            .present
+            .retain(|unsettled| outcome(unsettled.epoch) != WriteOutcome::Ended);
         self.is_any.store(!extents.present.is_empty(), Relaxed);
         extents
             .present
@@ -529,7 +626,10 @@ mod tests {
 
     fn scene() -> Scene {
         let begun = Instant::now();
-        Scene { state: SessionState::new(begun), begun }
+        Scene {
+            state: SessionState::new(begun),
+            begun,
+        }
     }
 
     impl Scene {
@@ -593,7 +693,10 @@ mod tests {
         scene.state.session_lost(scene.at(1));
         assert_eq!(scene.usable(), None);
         assert_eq!(scene.state.reinstated(scene.at(4)), Duration::from_secs(3));
-        assert_eq!((scene.usable(), scene.fault(), scene.state.epoch()), (Some(true), None, 1));
+        assert_eq!(
+            (scene.usable(), scene.fault(), scene.state.epoch()),
+            (Some(true), None, 1)
+        );
     }
 
     #[test]
@@ -606,10 +709,16 @@ mod tests {
         assert!(scene.state.poll_settled(Waker::noop()).is_pending());
         scene.state.session_lost(scene.at(3));
         scene.state.reinstated(scene.at(4));
-        assert!(scene.state.poll_usable(Some(0), Waker::noop()).is_pending(), "that was another nexus");
+        assert!(
+            scene.state.poll_usable(Some(0), Waker::noop()).is_pending(),
+            "that was another nexus"
+        );
         assert!(scene.state.poll_usable(Some(1), Waker::noop()).is_ready());
         scene.state.nexus_ended(0);
-        assert_eq!(scene.state.poll_usable(Some(0), Waker::noop()), Poll::Ready(Ok(())));
+        assert_eq!(
+            scene.state.poll_usable(Some(0), Waker::noop()),
+            Poll::Ready(Ok(()))
+        );
         assert_eq!(scene.state.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
     }
 
@@ -619,14 +728,25 @@ mod tests {
         let unsettled = Arc::clone(scene.state.unsettled_sessions());
         assert!(!unsettled.contains(0));
         scene.state.connection_lost(Cid(1), scene.at(20));
-        assert!(unsettled.contains(0), "the target has not let go of the connection");
+        assert!(
+            unsettled.contains(0),
+            "the target has not let go of the connection"
+        );
         scene.state.settle(Cid(1));
         assert!(!unsettled.contains(0));
         scene.state.session_lost(scene.at(10));
-        scene.state.fail_requests_after(Duration::from_secs(1), scene.at(20));
-        assert!(unsettled.contains(0), "requests have failed, and what was sent has not ended");
+        scene
+            .state
+            .fail_requests_after(Duration::from_secs(1), scene.at(20));
+        assert!(
+            unsettled.contains(0),
+            "requests have failed, and what was sent has not ended"
+        );
         scene.state.moved(scene.at(30), true);
-        assert!(unsettled.contains(0) && !unsettled.contains(1), "it is being ended");
+        assert!(
+            unsettled.contains(0) && !unsettled.contains(1),
+            "it is being ended"
+        );
         scene.state.nexus_not_ended(0);
         assert!(unsettled.contains(0));
         scene.state.nexus_ended(0);
@@ -651,8 +771,15 @@ mod tests {
             }
             let unsettled = Poll::Ready(Err(CommandError::Unsettled));
             assert_eq!(scene.state.poll_settled(Waker::noop()), unsettled);
-            let expected = if gives_up { CommandError::Unsettled } else { CommandError::ConnectionLost };
-            assert_eq!(scene.state.poll_usable(Some(0), Waker::noop()), Poll::Ready(Err(expected)));
+            let expected = if gives_up {
+                CommandError::Unsettled
+            } else {
+                CommandError::ConnectionLost
+            };
+            assert_eq!(
+                scene.state.poll_usable(Some(0), Waker::noop()),
+                Poll::Ready(Err(expected))
+            );
         }
     }
 
@@ -669,11 +796,27 @@ mod tests {
     fn requests_wait_for_a_lost_session_as_long_as_they_are_told_to() {
         let mut scene = scene();
         scene.state.session_lost(scene.at(10));
-        assert!(!scene.state.fail_requests_after(Duration::from_secs(5), scene.at(14)));
+        assert!(
+            !scene
+                .state
+                .fail_requests_after(Duration::from_secs(5), scene.at(14))
+        );
         assert!(scene.state.is_awaited());
-        assert!(scene.state.fail_requests_after(Duration::from_secs(5), scene.at(15)));
-        assert_eq!((scene.usable(), scene.state.is_awaited()), (Some(false), false));
-        assert!(!scene.state.fail_requests_after(Duration::from_secs(5), scene.at(16)), "it is no news");
+        assert!(
+            scene
+                .state
+                .fail_requests_after(Duration::from_secs(5), scene.at(15))
+        );
+        assert_eq!(
+            (scene.usable(), scene.state.is_awaited()),
+            (Some(false), false)
+        );
+        assert!(
+            !scene
+                .state
+                .fail_requests_after(Duration::from_secs(5), scene.at(16)),
+            "it is no news"
+        );
         scene.state.reinstated(scene.at(60));
         assert_eq!(scene.usable(), Some(true));
     }
@@ -685,18 +828,33 @@ mod tests {
         scene.state.session_lost(scene.at(2));
         assert_eq!(scene.state.waited(asked, scene.at(50)), Duration::ZERO);
         scene.state.reinstated(scene.at(60));
-        assert_eq!(scene.state.waited(asked, scene.at(61)), Duration::from_secs(1));
+        assert_eq!(
+            scene.state.waited(asked, scene.at(61)),
+            Duration::from_secs(1)
+        );
     }
 
     #[test]
     fn who_brings_a_connection_back_drops_it_when_the_session_is_lost() {
         let mut scene = scene();
         let one = Fault::ConnectionLost(Cid(1));
-        assert!(scene.state.poll_worse_fault(one, Waker::noop()).is_pending());
+        assert!(
+            scene
+                .state
+                .poll_worse_fault(one, Waker::noop())
+                .is_pending()
+        );
         scene.state.session_lost(scene.at(1));
         assert!(scene.state.poll_worse_fault(one, Waker::noop()).is_ready());
-        let all = Fault::SessionLost { time2wait: Duration::ZERO };
-        assert!(scene.state.poll_worse_fault(all, Waker::noop()).is_pending());
+        let all = Fault::SessionLost {
+            time2wait: Duration::ZERO,
+        };
+        assert!(
+            scene
+                .state
+                .poll_worse_fault(all, Waker::noop())
+                .is_pending()
+        );
         scene.state.end(false);
         assert!(scene.state.poll_worse_fault(all, Waker::noop()).is_ready());
     }

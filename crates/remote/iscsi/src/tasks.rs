@@ -77,12 +77,20 @@ pub struct CommandEnd {
 impl CommandEnd {
     /// Returns the result for a command that was not sent.
     pub fn unsent(transfer: Transfer, error: CommandError) -> CommandEnd {
-        CommandEnd { outcome: Err(error), transfer, was_sent: false }
+        CommandEnd {
+            outcome: Err(error),
+            transfer,
+            was_sent: false,
+        }
     }
 
     /// Returns the result for a command that may not have ended. Its data is not returned.
     pub fn unfinished(error: CommandError) -> CommandEnd {
-        CommandEnd { outcome: Err(error), transfer: Transfer::None, was_sent: true }
+        CommandEnd {
+            outcome: Err(error),
+            transfer: Transfer::None,
+            was_sent: true,
+        }
     }
 }
 
@@ -209,7 +217,15 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// Adds a command that was sent. `waker` is woken when it ends.
     pub(crate) fn insert(&mut self, beginning: NewTask, waker: Waker) -> Ticket {
-        let NewTask { id, connection, lun, transfer, until, waits_for_end, account } = beginning;
+        let NewTask {
+            id,
+            connection,
+            lun,
+            transfer,
+            until,
+            waits_for_end,
+            account,
+        } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
@@ -218,7 +234,10 @@ impl Tasks {
             self.by_index.resize(id.index() + 1, usize::MAX);
         }
         debug_assert!(self.places[place].is_none(), "a free slot has no command");
-        debug_assert!(self.is_free(id.index()), "an index is used again when its command has ended");
+        debug_assert!(
+            self.is_free(id.index()),
+            "an index is used again when its command has ended"
+        );
         self.by_index[id.index()] = place;
         let (state, step) = (TaskState::Awaited(Some(waker)), EscalationStep::Wait);
         let number = self.next;
@@ -240,19 +259,28 @@ impl Tasks {
     }
 
     /// Returns the destination of `length` bytes of a command's incoming data, starting at `offset`.
-    pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
+    pub(crate) fn landing(
+        &mut self,
+        id: TaskId,
+        offset: usize,
+        length: usize,
+    ) -> Option<&mut [u8]> {
         let place = self.place(id)?;
         match &mut self.at(place, id)?.transfer {
-            Transfer::In { buffer, range } => {
-                buffer.get_mut(range.clone())?.get_mut(offset..offset.checked_add(length)?)
-            }
+            Transfer::In { buffer, range } => buffer
+                .get_mut(range.clone())?
+                .get_mut(offset..offset.checked_add(length)?),
             Transfer::None | Transfer::Out(_) => None,
         }
     }
 
     /// Returns `length` bytes of a command's outgoing data, starting at `offset`.
     pub(crate) fn outgoing(&self, id: TaskId, offset: usize, length: usize) -> Option<Slice> {
-        let task = self.places.get(self.place(id)?)?.as_ref().filter(|task| task.id == id)?;
+        let task = self
+            .places
+            .get(self.place(id)?)?
+            .as_ref()
+            .filter(|task| task.id == id)?;
         match &task.transfer {
             Transfer::Out(data) => data.part(offset..offset.checked_add(length)?),
             Transfer::None | Transfer::In { .. } => None,
@@ -260,11 +288,20 @@ impl Tasks {
     }
 
     /// Ends a command: wakes its requester, or frees the slot if there is none.
-    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<EndedTask> {
+    pub(crate) fn end(
+        &mut self,
+        id: TaskId,
+        outcome: Result<Status, CommandError>,
+    ) -> Option<EndedTask> {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
-        let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
+        let left = EndedTask {
+            connection: task.connection,
+            lun: task.lun,
+            account: task.account,
+            out_bytes,
+        };
         // The end of a command that is being aborted, or that was terminated together with others, does not
         // count as progress of its connection.
         let is_answered = task.step == EscalationStep::Wait && outcome.is_ok();
@@ -280,9 +317,15 @@ impl Tasks {
             TaskState::Ended(_) => return None,
         }
         if !is_answered {
-            let later = self.places.iter_mut().flatten().filter(|task| task.number > number);
+            let later = self
+                .places
+                .iter_mut()
+                .flatten()
+                .filter(|task| task.number > number);
             let later = later.filter(|task| task.connection == left.connection);
-            later.filter_map(|task| task.patience.as_mut()).for_each(|patience| patience.forget());
+            later
+                .filter_map(|task| task.patience.as_mut())
+                .for_each(|patience| patience.forget());
         }
         self.quiet.drain(..).for_each(Waker::wake);
         Some(left)
@@ -313,7 +356,11 @@ impl Tasks {
             TaskState::Ended(outcome) => {
                 let outcome = std::mem::replace(outcome, Err(CommandError::ConnectionLost));
                 let transfer = std::mem::take(&mut task.transfer);
-                let ended = CommandEnd { outcome, transfer, was_sent: true };
+                let ended = CommandEnd {
+                    outcome,
+                    transfer,
+                    was_sent: true,
+                };
                 self.forget(ticket.place);
                 Some(ended)
             }
@@ -352,7 +399,11 @@ impl Tasks {
         let slow = now + limit.mul_f64(SLOW);
         let is_slow = |task: &Task| task.step == EscalationStep::Wait && task.until <= slow;
         let is_outstanding = |task: &Task| !matches!(task.state, TaskState::Ended(_));
-        let outstanding = self.places.iter_mut().flatten().filter(|task| is_outstanding(task));
+        let outstanding = self
+            .places
+            .iter_mut()
+            .flatten()
+            .filter(|task| is_outstanding(task));
         let mut outstanding: Vec<&mut Task> = outstanding.collect();
         if !outstanding.iter().any(|task| is_slow(task)) {
             return;
@@ -360,7 +411,9 @@ impl Tasks {
         outstanding.sort_unstable_by_key(|task| task.number);
         let mut connections: Vec<(ConnectionId, Ahead)> = Vec::new();
         for task in outstanding {
-            let known = connections.iter().position(|(id, _)| *id == task.connection);
+            let known = connections
+                .iter()
+                .position(|(id, _)| *id == task.connection);
             let place = known.unwrap_or_else(|| {
                 connections.push((task.connection, Ahead::default()));
                 connections.len() - 1
@@ -369,7 +422,9 @@ impl Tasks {
             ahead.bytes = ahead.bytes.wrapping_add(moved_bytes(task.id));
             if is_slow(task) {
                 let sent = task.until.checked_sub(limit).unwrap_or(now);
-                let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(sent, limit)));
+                let patience = task
+                    .patience
+                    .get_or_insert_with(|| Box::new(Patience::new(sent, limit)));
                 patience.note(now, *ahead);
                 task.until = patience.until();
             }
@@ -381,7 +436,12 @@ impl Tasks {
     /// receives an error, unless it waits for the command to end. The command remains outstanding.
     pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
-        for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
+        for task in self
+            .places
+            .iter_mut()
+            .flatten()
+            .filter(|task| task.until <= now)
+        {
             match &mut task.state {
                 TaskState::Ended(_) => continue,
                 TaskState::Expired(_) | TaskState::Orphaned(_) => {}
@@ -396,7 +456,11 @@ impl Tasks {
             task.step = task.step.next();
             debug_assert_ne!(task.step, EscalationStep::Wait);
             task.until = now + timeouts.time_limit(task.step);
-            overdue.push(Overdue { id: task.id, lun: task.lun, step: task.step });
+            overdue.push(Overdue {
+                id: task.id,
+                lun: task.lun,
+                step: task.step,
+            });
         }
         overdue
     }
@@ -423,8 +487,13 @@ impl Tasks {
 
     /// Returns whether the last command with this index of the state machine has ended.
     fn is_free(&self, index: usize) -> bool {
-        let last = self.by_index.get(index).and_then(|place| self.places.get(*place)?.as_ref());
-        last.is_none_or(|task| task.id.index() != index || matches!(task.state, TaskState::Ended(_)))
+        let last = self
+            .by_index
+            .get(index)
+            .and_then(|place| self.places.get(*place)?.as_ref());
+        last.is_none_or(|task| {
+            task.id.index() != index || matches!(task.state, TaskState::Ended(_))
+        })
     }
 
     fn place(&self, id: TaskId) -> Option<usize> {
@@ -433,7 +502,10 @@ impl Tasks {
 
     /// Returns the command in a slot, if it is the command `id`.
     fn at(&mut self, place: usize, id: TaskId) -> Option<&mut Task> {
-        self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
+        self.places
+            .get_mut(place)?
+            .as_mut()
+            .filter(|task| task.id == id)
     }
 
     fn forget(&mut self, place: usize) {

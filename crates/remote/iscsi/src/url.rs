@@ -107,7 +107,10 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Brackets => write!(f, "an IPv6 address must be in brackets, as in [::1]"),
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
-                write!(f, "a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F")
+                write!(
+                    f,
+                    "a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F"
+                )
             }
             UrlProblem::PeerAddress => {
                 write!(
@@ -132,14 +135,26 @@ impl fmt::Display for UrlProblem {
                      ?user=NAME after the LUN, and put the secret into a file (secret-file=PATH)"
                 )
             }
-            UrlProblem::NoTarget => write!(f, "the target name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::NoLun => write!(f, "the LUN after the target name is missing; add one, such as /0"),
+            UrlProblem::NoTarget => write!(
+                f,
+                "the target name is missing: iscsi://HOST[:PORT]/TARGET/LUN"
+            ),
+            UrlProblem::NoLun => write!(
+                f,
+                "the LUN after the target name is missing; add one, such as /0"
+            ),
             UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
             UrlProblem::Encoding => {
-                write!(f, "% must be followed by two hexadecimal digits; write %25 for % itself")
+                write!(
+                    f,
+                    "% must be followed by two hexadecimal digits; write %25 for % itself"
+                )
             }
             UrlProblem::Setting(error) => error.fmt(f),
-            UrlProblem::Isid => write!(f, "isid applies to a single session; omit it if there are several"),
+            UrlProblem::Isid => write!(
+                f,
+                "isid applies to a single session; omit it if there are several"
+            ),
             UrlProblem::Journal => {
                 write!(
                     f,
@@ -170,7 +185,12 @@ impl Url {
         }
         let number = lun.text.parse().ok().filter(|lun| *lun <= LUN_MAX);
         let number = number.ok_or_else(|| lun.wrong(UrlProblem::Lun))?;
-        Ok(Url { portal, target: target.decoded()?, lun: number, settings })
+        Ok(Url {
+            portal,
+            target: target.decoded()?,
+            lun: number,
+            settings,
+        })
     }
 }
 
@@ -191,15 +211,22 @@ impl Portal {
     /// peer was queried, at `asked`, is added.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
-        let is_wrong = |(at, character): &(usize, char)| *at >= ADDRESS_MAX || !character.is_ascii_graphic();
+        let is_wrong =
+            |(at, character): &(usize, char)| *at >= ADDRESS_MAX || !character.is_ascii_graphic();
         if let Some((at, _)) = address.char_indices().find(is_wrong) {
-            return Err(UrlError { at, problem: UrlProblem::PeerAddress });
+            return Err(UrlError {
+                at,
+                problem: UrlProblem::PeerAddress,
+            });
         }
         let zone = match asked {
             SocketAddr::V6(asked) if asked.scope_id() != 0 => Some(asked.scope_id().to_string()),
             SocketAddr::V4(_) | SocketAddr::V6(_) => None,
         };
-        portal(UrlPart { at: 0, text: &on_link(address, zone.as_deref()) })
+        portal(UrlPart {
+            at: 0,
+            text: &on_link(address, zone.as_deref()),
+        })
     }
 
     /// Returns the zone of a link-local address.
@@ -222,14 +249,26 @@ impl fmt::Display for Portal {
 /// Prints the URL without the account and the settings, for logs.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}/{}/{}", self.portal, encoded(&self.target), self.lun)
+        write!(
+            f,
+            "{SCHEME}{}/{}/{}",
+            self.portal,
+            encoded(&self.target),
+            self.lun
+        )
     }
 }
 
 /// Parses the portal and the account before the path, and the settings after it. Also returns the path.
 fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
-    let rest = text.strip_prefix(SCHEME).ok_or(UrlError { at: 0, problem: UrlProblem::Scheme })?;
-    let rest = UrlPart { at: SCHEME.len(), text: rest };
+    let rest = text.strip_prefix(SCHEME).ok_or(UrlError {
+        at: 0,
+        problem: UrlProblem::Scheme,
+    })?;
+    let rest = UrlPart {
+        at: SCHEME.len(),
+        text: rest,
+    };
     let (rest, query) = rest.split_or_end('?');
     let (authority, path) = rest.split_or_end('/');
     let mut settings = Settings::default();
@@ -245,7 +284,9 @@ fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
     for pair in query.split('&').filter(|pair| !pair.text.is_empty()) {
         let (key, value) = pair.split_or_end('=');
         let decoded = value.decoded()?;
-        settings.set(key.text, &decoded).map_err(|error| pair.wrong(UrlProblem::Setting(error)))?;
+        settings
+            .set(key.text, &decoded)
+            .map_err(|error| pair.wrong(UrlProblem::Setting(error)))?;
         if settings.isid.is_some() && settings.paths.are_several() {
             return Err(pair.wrong(UrlProblem::Isid));
         }
@@ -265,18 +306,29 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
         return Err(user.after(colon).wrong(UrlProblem::Password));
     }
     // If the rest of the name were treated as a secret, the target would reject it as wrong.
-    if ["5C", "5c", "40"].iter().any(|byte| secret.text.starts_with(byte)) {
+    if ["5C", "5c", "40"]
+        .iter()
+        .any(|byte| secret.text.starts_with(byte))
+    {
         return Err(user.after(user.text.len()).wrong(UrlProblem::EncodedUser));
     }
-    Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
+    Ok(Credentials {
+        name: user.text.to_owned(),
+        secret: Secret::new(secret.decoded()?.as_bytes()),
+    })
 }
 
 /// Adds the zone to an address that a peer on this interface has reported, if the address needs one. The
 /// address may have the form `[IPv6]` with any suffix.
 pub(crate) fn on_link<'a>(address: &'a str, zone: Option<&str>) -> Cow<'a, str> {
-    let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let host = inside.and_then(|(host, rest)| Some((Ipv6Host::on_link(host, Some(zone?)).ok()?, rest)));
-    host.map_or(Cow::Borrowed(address), |(host, rest)| Cow::Owned(format!("[{host}]{rest}")))
+    let inside = address
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'));
+    let host =
+        inside.and_then(|(host, rest)| Some((Ipv6Host::on_link(host, Some(zone?)).ok()?, rest)));
+    host.map_or(Cow::Borrowed(address), |(host, rest)| {
+        Cow::Owned(format!("[{host}]{rest}"))
+    })
 }
 
 fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
@@ -284,7 +336,9 @@ fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
         return Err(part.after(percent).wrong(UrlProblem::Percent));
     }
     let (host, port) = reactor::host_and_port(part.text).map_err(|wrong| match wrong {
-        BadHost::Brackets | BadHost::Address(BadAddress::Form(_)) => part.wrong(UrlProblem::Brackets),
+        BadHost::Brackets | BadHost::Address(BadAddress::Form(_)) => {
+            part.wrong(UrlProblem::Brackets)
+        }
         BadHost::Address(why) => part.after(1).wrong(UrlProblem::Address(why)),
         BadHost::Missing => part.wrong(UrlProblem::NoHost),
         BadHost::Port => {
@@ -292,7 +346,10 @@ fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
             part.after(host).wrong(UrlProblem::Port)
         }
     })?;
-    Ok(Portal { host, port: port.unwrap_or(PORT) })
+    Ok(Portal {
+        host,
+        port: port.unwrap_or(PORT),
+    })
 }
 
 /// A part of the URL with its offset.
@@ -304,15 +361,24 @@ struct UrlPart<'a> {
 
 impl<'a> UrlPart<'a> {
     fn wrong(self, problem: UrlProblem) -> UrlError {
-        UrlError { at: self.at, problem }
+        UrlError {
+            at: self.at,
+            problem,
+        }
     }
 
     fn before(self, at: usize) -> UrlPart<'a> {
-        UrlPart { at: self.at, text: &self.text[..at] }
+        UrlPart {
+            at: self.at,
+            text: &self.text[..at],
+        }
     }
 
     fn after(self, at: usize) -> UrlPart<'a> {
-        UrlPart { at: self.at + at, text: &self.text[at..] }
+        UrlPart {
+            at: self.at + at,
+            text: &self.text[at..],
+        }
     }
 
     /// Returns the parts before and after the first `separator`. The second part is empty if there is no
@@ -324,11 +390,17 @@ impl<'a> UrlPart<'a> {
         }
     }
 
-    fn split_at_last_slash(self, otherwise: UrlProblem) -> Result<(UrlPart<'a>, UrlPart<'a>), UrlError> {
+    fn split_at_last_slash(
+        self,
+        otherwise: UrlProblem,
+    ) -> Result<(UrlPart<'a>, UrlPart<'a>), UrlError> {
         if self.text.is_empty() {
             return Err(self.wrong(UrlProblem::NoTarget));
         }
-        let at = self.text.rfind('/').ok_or_else(|| self.after(self.text.len()).wrong(otherwise))?;
+        let at = self
+            .text
+            .rfind('/')
+            .ok_or_else(|| self.after(self.text.len()).wrong(otherwise))?;
         Ok((self.before(at), self.after(at + 1)))
     }
 
@@ -345,8 +417,12 @@ impl<'a> UrlPart<'a> {
         let mut bytes = Vec::with_capacity(self.text.len());
         let mut rest = self.text.bytes();
         while let Some(byte) = rest.next() {
-            let byte = if byte == b'%' { hex(rest.next()).zip(hex(rest.next())) } else { Some((byte, 0)) }
-                .map(|(high, low)| if byte == b'%' { high << 4 | low } else { byte });
+            let byte = if byte == b'%' {
+                hex(rest.next()).zip(hex(rest.next()))
+            } else {
+                Some((byte, 0))
+            }
+            .map(|(high, low)| if byte == b'%' { high << 4 | low } else { byte });
             bytes.push(byte.ok_or_else(|| self.wrong(UrlProblem::Encoding))?);
         }
         String::from_utf8(bytes).map_err(|_| self.wrong(UrlProblem::Encoding))
@@ -362,7 +438,9 @@ fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.chars() {
         match byte {
-            '%' | '/' | '?' | '&' | '#' | ' ' => encoded.push_str(&format!("%{:02x}", u32::from(byte))),
+            '%' | '/' | '?' | '&' | '#' | ' ' => {
+                encoded.push_str(&format!("%{:02x}", u32::from(byte)))
+            }
             other => encoded.push(other),
         }
     }
@@ -476,7 +554,10 @@ impl fmt::Display for SettingError {
             SettingError::Unknown(key) => {
                 write!(f, "unknown setting {key:?}; the settings are ")?;
                 let mut names = KEYS.iter().map(|key| key.name);
-                names.next().into_iter().try_for_each(|first| f.write_str(first))?;
+                names
+                    .next()
+                    .into_iter()
+                    .try_for_each(|first| f.write_str(first))?;
                 names.try_for_each(|name| write!(f, ", {name}"))
             }
             SettingError::Value { key, takes } => write!(f, "{key} takes {takes}"),
@@ -501,7 +582,12 @@ const fn key(
     takes: &'static str,
     set: fn(&mut Settings, &str) -> Option<()>,
 ) -> Key {
-    Key { name, also, takes, set }
+    Key {
+        name,
+        also,
+        takes,
+        set,
+    }
 }
 
 /// Maximum number of other portals, and of local addresses.
@@ -520,86 +606,173 @@ const KEYS: &[Key] = &[
         s.initiator = Name::to_send(v).ok()?.to_string();
         Some(())
     }),
-    key("isid", "", "twelve hexadecimal digits", |s, v| put(&mut s.isid, isid(v).map(Some))),
-    key("user", "", "the CHAP user name, if the URL has none before the @", |s, v| {
-        let name = some(v).filter(|_| s.account.is_none())?.to_owned();
-        s.account = Some(Credentials { name, secret: Secret::new(&[]) });
-        Some(())
+    key("isid", "", "twelve hexadecimal digits", |s, v| {
+        put(&mut s.isid, isid(v).map(Some))
     }),
-    key("secret-file", "", "a file with the user's secret", |s, v| {
-        s.secret_file = Some(some(v)?.into());
-        Some(())
-    }),
-    key("target-secret-file", "", "a file with the target's secret, used with target-user", |s, v| {
-        s.target_secret_file = Some(some(v)?.into());
-        Some(())
-    }),
-    key("target-user", "", "the name with which the target authenticates", |s, v| {
-        s.target_account = Some(Credentials { name: some(v)?.to_owned(), secret: Secret::new(&[]) });
-        Some(())
-    }),
-    key("target-secret", "target-password", "the target's secret, used after target-user", |s, v| {
-        s.target_account.as_mut()?.secret = Secret::new(some(v)?.as_bytes());
-        Some(())
-    }),
-    key("chap", "", "a list of sha3-256, sha256, sha1 and md5, the preferred hash first", |s, v| {
-        put(&mut s.chap, v.split(',').map(algorithm).collect::<Option<_>>())
-    }),
+    key(
+        "user",
+        "",
+        "the CHAP user name, if the URL has none before the @",
+        |s, v| {
+            let name = some(v).filter(|_| s.account.is_none())?.to_owned();
+            s.account = Some(Credentials {
+                name,
+                secret: Secret::new(&[]),
+            });
+            Some(())
+        },
+    ),
+    key(
+        "secret-file",
+        "",
+        "a file with the user's secret",
+        |s, v| {
+            s.secret_file = Some(some(v)?.into());
+            Some(())
+        },
+    ),
+    key(
+        "target-secret-file",
+        "",
+        "a file with the target's secret, used with target-user",
+        |s, v| {
+            s.target_secret_file = Some(some(v)?.into());
+            Some(())
+        },
+    ),
+    key(
+        "target-user",
+        "",
+        "the name with which the target authenticates",
+        |s, v| {
+            s.target_account = Some(Credentials {
+                name: some(v)?.to_owned(),
+                secret: Secret::new(&[]),
+            });
+            Some(())
+        },
+    ),
+    key(
+        "target-secret",
+        "target-password",
+        "the target's secret, used after target-user",
+        |s, v| {
+            s.target_account.as_mut()?.secret = Secret::new(some(v)?.as_bytes());
+            Some(())
+        },
+    ),
+    key(
+        "chap",
+        "",
+        "a list of sha3-256, sha256, sha1 and md5, the preferred hash first",
+        |s, v| {
+            put(
+                &mut s.chap,
+                v.split(',').map(algorithm).collect::<Option<_>>(),
+            )
+        },
+    ),
     key("connections", "", "a number from 1 to 8", |s, v| {
         put(&mut s.offers.max_connections, number(v, 1, 8))
     }),
-    key("header-digest", "", DIGEST, |s, v| put(&mut s.offers.header_digest, digest(v))),
-    key("data-digest", "", DIGEST, |s, v| put(&mut s.offers.data_digest, digest(v))),
-    key("immediate-data", "", YES_NO, |s, v| put(&mut s.offers.immediate_data, yes_no(v))),
-    key("initial-r2t", "", YES_NO, |s, v| put(&mut s.offers.initial_r2t, yes_no(v))),
-    key("first-burst", "", BYTES, |s, v| put(&mut s.offers.first_burst_length, bytes(v))),
-    key("max-burst", "", BYTES, |s, v| put(&mut s.offers.max_burst_length, bytes(v))),
-    key("max-segment", "max-recv-data-segment-length", BYTES, |s, v| {
-        put(&mut s.offers.max_recv_data_segment_length, bytes(v))
+    key("header-digest", "", DIGEST, |s, v| {
+        put(&mut s.offers.header_digest, digest(v))
     }),
-    key("max-outstanding-r2t", "", "a number from 1 to 64", |s, v| {
-        put(&mut s.offers.max_outstanding_r2t, number(v, 1, 64))
+    key("data-digest", "", DIGEST, |s, v| {
+        put(&mut s.offers.data_digest, digest(v))
     }),
+    key("immediate-data", "", YES_NO, |s, v| {
+        put(&mut s.offers.immediate_data, yes_no(v))
+    }),
+    key("initial-r2t", "", YES_NO, |s, v| {
+        put(&mut s.offers.initial_r2t, yes_no(v))
+    }),
+    key("first-burst", "", BYTES, |s, v| {
+        put(&mut s.offers.first_burst_length, bytes(v))
+    }),
+    key("max-burst", "", BYTES, |s, v| {
+        put(&mut s.offers.max_burst_length, bytes(v))
+    }),
+    key(
+        "max-segment",
+        "max-recv-data-segment-length",
+        BYTES,
+        |s, v| put(&mut s.offers.max_recv_data_segment_length, bytes(v)),
+    ),
+    key(
+        "max-outstanding-r2t",
+        "",
+        "a number from 1 to 64",
+        |s, v| put(&mut s.offers.max_outstanding_r2t, number(v, 1, 64)),
+    ),
     key("gather", "", YES_NO, |s, v| put(&mut s.gather, yes_no(v))),
-    key("congestion", "", "a congestion control algorithm of the kernel, such as cubic", |s, v| {
-        s.stream.congestion = Some(some(v)?.to_owned());
-        Some(())
-    }),
+    key(
+        "congestion",
+        "",
+        "a congestion control algorithm of the kernel, such as cubic",
+        |s, v| {
+            s.stream.congestion = Some(some(v)?.to_owned());
+            Some(())
+        },
+    ),
     key("send-buffer", "", "a number of bytes", |s, v| {
-        put(&mut s.stream.send_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
+        put(
+            &mut s.stream.send_buffer_bytes,
+            number(v, 1, i32::MAX as u32).map(Some),
+        )
     }),
     key("receive-buffer", "", "a number of bytes", |s, v| {
-        put(&mut s.stream.receive_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
+        put(
+            &mut s.stream.receive_buffer_bytes,
+            number(v, 1, i32::MAX as u32).map(Some),
+        )
     }),
-    key("tcp-segment", "", "a number of bytes from 88 to 32767", |s, v| {
-        // The limits of Linux: TCP_MIN_MSS and MAX_TCP_WINDOW in net/tcp.h.
-        put(&mut s.stream.segment_bytes, number(v, 88, 32_767).map(Some))
-    }),
+    key(
+        "tcp-segment",
+        "",
+        "a number of bytes from 88 to 32767",
+        |s, v| {
+            // The limits of Linux: TCP_MIN_MSS and MAX_TCP_WINDOW in net/tcp.h.
+            put(&mut s.stream.segment_bytes, number(v, 88, 32_767).map(Some))
+        },
+    ),
     key(
         "source",
         "",
         "a local IP address (a link-local one with its interface, such as fe80::1%25eth0), up to 16 times",
         |s, v| {
-            let source = reactor::numeric_address(v, 0).ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
+            let source = reactor::numeric_address(v, 0)
+                .ok()
+                .filter(|_| s.paths.sources.len() < PATHS_MAX)?;
             s.paths.sources.push(source);
             s.stream.source = Some(source);
             Some(())
         },
     ),
-    key("address", "", "another portal of the target, HOST[:PORT], up to 16 times", |s, v| {
-        let portal = Portal::from_address(v).filter(|_| s.paths.addresses.len() < PATHS_MAX)?;
-        s.paths.addresses.push(portal);
-        Some(())
-    }),
+    key(
+        "address",
+        "",
+        "another portal of the target, HOST[:PORT], up to 16 times",
+        |s, v| {
+            let portal = Portal::from_address(v).filter(|_| s.paths.addresses.len() < PATHS_MAX)?;
+            s.paths.addresses.push(portal);
+            Some(())
+        },
+    ),
     key("sessions", "", "a number from 1 to 64", |s, v| {
         put(&mut s.paths.sessions, number(v, 1, 64).map(Some))
     }),
-    key("quarantine", "", "a time up to 24h, such as 10 or 500ms", |s, v| {
-        put(&mut s.paths.quarantine, time(v, 0, 86_400))
-    }),
+    key(
+        "quarantine",
+        "",
+        "a time up to 24h, such as 10 or 500ms",
+        |s, v| put(&mut s.paths.quarantine, time(v, 0, 86_400)),
+    ),
     key("journal", "", "a size up to 4GiB, such as 64MiB", |s, v| {
         let Bytes(bytes) = v.parse().ok()?;
-        s.paths.journal_bytes = usize::try_from(bytes).ok().filter(|_| bytes <= JOURNAL_BYTES_MAX)?;
+        s.paths.journal_bytes = usize::try_from(bytes)
+            .ok()
+            .filter(|_| bytes <= JOURNAL_BYTES_MAX)?;
         Some(())
     }),
     key("journal-file", "", "a path", |s, v| {
@@ -609,20 +782,38 @@ const KEYS: &[Key] = &[
     key("journal-replay", "", "auto, force or discard", |s, v| {
         put(&mut s.paths.journal_replay, ReplayRule::parse(v).map(Some))
     }),
-    key("writers", "", "one or several", |s, v| put(&mut s.paths.writers, Writers::parse(v))),
-    key("login-time", "", SECONDS, |s, v| put(&mut s.login_time, seconds(v))),
-    key("command-time", "scsi-timeout", SECONDS, |s, v| put(&mut s.command_time, seconds(v))),
+    key("writers", "", "one or several", |s, v| {
+        put(&mut s.paths.writers, Writers::parse(v))
+    }),
+    key("login-time", "", SECONDS, |s, v| {
+        put(&mut s.login_time, seconds(v))
+    }),
+    key("command-time", "scsi-timeout", SECONDS, |s, v| {
+        put(&mut s.command_time, seconds(v))
+    }),
     key("command-tries", "", "a number from 1 to 10", |s, v| {
         put(&mut s.command_tries, number(v, 1, 10).map(Some))
     }),
-    key("abort-time", "", SECONDS, |s, v| put(&mut s.abort_time, seconds(v))),
-    key("reset-time", "", SECONDS, |s, v| put(&mut s.reset_time, seconds(v))),
-    key("reconnect-time", "", "a time from 0 to 168h, such as 0, 90 or 10min", |s, v| {
-        put(&mut s.reconnect_time, time(v, 0, 604_800))
+    key("abort-time", "", SECONDS, |s, v| {
+        put(&mut s.abort_time, seconds(v))
     }),
-    key("nop-interval", "", SECONDS, |s, v| put(&mut s.nop_interval, seconds(v))),
+    key("reset-time", "", SECONDS, |s, v| {
+        put(&mut s.reset_time, seconds(v))
+    }),
+    key(
+        "reconnect-time",
+        "",
+        "a time from 0 to 168h, such as 0, 90 or 10min",
+        |s, v| put(&mut s.reconnect_time, time(v, 0, 604_800)),
+    ),
+    key("nop-interval", "", SECONDS, |s, v| {
+        put(&mut s.nop_interval, seconds(v))
+    }),
     key("record", "", "a number of PDUs from 0 to 65536", |s, v| {
-        put(&mut s.recorder, number(v, 0, FlightRecorder::PDUS_MAX as u32).map(FlightRecorder::new))
+        put(
+            &mut s.recorder,
+            number(v, 0, FlightRecorder::PDUS_MAX as u32).map(FlightRecorder::new),
+        )
     }),
 ];
 
@@ -635,9 +826,14 @@ impl Settings {
     /// Sets one setting by its name in URLs.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let wanted = name.replace('_', "-");
-        let key = KEYS.iter().find(|key| key.name == wanted || (!key.also.is_empty() && key.also == wanted));
+        let key = KEYS
+            .iter()
+            .find(|key| key.name == wanted || (!key.also.is_empty() && key.also == wanted));
         let key = key.ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
-        (key.set)(self, value).ok_or(SettingError::Value { key: key.name, takes: key.takes })
+        (key.set)(self, value).ok_or(SettingError::Value {
+            key: key.name,
+            takes: key.takes,
+        })
     }
 }
 
@@ -653,7 +849,9 @@ fn some(value: &str) -> Option<&str> {
 fn isid(value: &str) -> Option<Isid> {
     let is_hex = value.len() == 12 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digits = u64::from_str_radix(value, 16).ok().filter(|_| is_hex)?;
-    let [0, 0, bytes @ ..] = digits.to_be_bytes() else { return None };
+    let [0, 0, bytes @ ..] = digits.to_be_bytes() else {
+        return None;
+    };
     Some(Isid(bytes))
 }
 
@@ -684,7 +882,12 @@ fn digest(value: &str) -> Option<Vec<DigestKind>> {
 }
 
 fn number<T: TryFrom<u32>>(value: &str, least: u32, most: u32) -> Option<T> {
-    value.parse().ok().filter(|number| (least..=most).contains(number))?.try_into().ok()
+    value
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number))?
+        .try_into()
+        .ok()
 }
 
 fn bytes(value: &str) -> Option<u32> {
@@ -698,7 +901,9 @@ fn seconds(value: &str) -> Option<Duration> {
 /// Parses a time in this range of seconds, with or without a unit.
 fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
     let Time(time) = value.parse().ok()?;
-    (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&time).then_some(time)
+    (Duration::from_secs(least)..=Duration::from_secs(most))
+        .contains(&time)
+        .then_some(time)
 }
 
 // Timeouts, and the escalation when they expire.
@@ -760,8 +965,13 @@ impl Timeouts {
     /// all tries. The limit covers all waits of a request, so a session that is lost repeatedly cannot delay
     /// a request forever.
     pub fn request(&self) -> Duration {
-        let escalation = if self.tries > 1 { self.abort + self.reset * 3 } else { Duration::ZERO };
-        self.reconnect.saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
+        let escalation = if self.tries > 1 {
+            self.abort + self.reset * 3
+        } else {
+            Duration::ZERO
+        };
+        self.reconnect
+            .saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
     }
 
     /// Returns the timeout of a step.
@@ -769,9 +979,9 @@ impl Timeouts {
         match step {
             EscalationStep::Wait => self.command,
             EscalationStep::AbortTask => self.abort,
-            EscalationStep::LogicalUnitReset | EscalationStep::TargetReset | EscalationStep::LeaveSession => {
-                self.reset
-            }
+            EscalationStep::LogicalUnitReset
+            | EscalationStep::TargetReset
+            | EscalationStep::LeaveSession => self.reset,
         }
     }
 }
@@ -784,7 +994,9 @@ impl EscalationStep {
             EscalationStep::Wait => EscalationStep::AbortTask,
             EscalationStep::AbortTask => EscalationStep::LogicalUnitReset,
             EscalationStep::LogicalUnitReset => EscalationStep::TargetReset,
-            EscalationStep::TargetReset | EscalationStep::LeaveSession => EscalationStep::LeaveSession,
+            EscalationStep::TargetReset | EscalationStep::LeaveSession => {
+                EscalationStep::LeaveSession
+            }
         }
     }
 }
@@ -869,39 +1081,79 @@ mod tests {
         assert_eq!(problem("http://a/b/0"), (0, UrlProblem::Scheme));
         assert_eq!(problem("iscsi:///iqn.x/0"), (8, UrlProblem::NoHost));
         assert_eq!(problem("iscsi://:3260/iqn.x/0"), (8, UrlProblem::NoHost));
-        assert_eq!(problem("iscsi://joe%hu/sh@host/iqn.x/0"), (11, UrlProblem::Percent));
-        assert_eq!(problem("iscsi://joe%hu?sh@host/iqn.x/0"), (11, UrlProblem::Percent));
+        assert_eq!(
+            problem("iscsi://joe%hu/sh@host/iqn.x/0"),
+            (11, UrlProblem::Percent)
+        );
+        assert_eq!(
+            problem("iscsi://joe%hu?sh@host/iqn.x/0"),
+            (11, UrlProblem::Percent)
+        );
         assert_eq!(problem("iscsi://[::1/iqn.x/0"), (8, UrlProblem::Brackets));
-        assert_eq!(problem("iscsi://fe80::1:3260/iqn.x/0"), (8, UrlProblem::Brackets));
-        assert_eq!(problem("iscsi://host:99999/iqn.x/0"), (12, UrlProblem::Port));
+        assert_eq!(
+            problem("iscsi://fe80::1:3260/iqn.x/0"),
+            (8, UrlProblem::Brackets)
+        );
+        assert_eq!(
+            problem("iscsi://host:99999/iqn.x/0"),
+            (12, UrlProblem::Port)
+        );
         assert_eq!(problem("iscsi://host:0/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://@host/iqn.x/0"), (8, UrlProblem::NoUser));
-        assert_eq!(problem("iscsi://joe:hush@host/iqn.x/0"), (11, UrlProblem::Password));
-        assert_eq!(problem("iscsi://DOM%5Cuser@host/iqn.x/0"), (11, UrlProblem::EncodedUser));
-        assert_eq!(problem("iscsi://joe%40example.com@host/iqn.x/0"), (11, UrlProblem::EncodedUser));
+        assert_eq!(
+            problem("iscsi://joe:hush@host/iqn.x/0"),
+            (11, UrlProblem::Password)
+        );
+        assert_eq!(
+            problem("iscsi://DOM%5Cuser@host/iqn.x/0"),
+            (11, UrlProblem::EncodedUser)
+        );
+        assert_eq!(
+            problem("iscsi://joe%40example.com@host/iqn.x/0"),
+            (11, UrlProblem::EncodedUser)
+        );
         assert_eq!(problem("iscsi://host"), (12, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host//0"), (13, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host/iqn.x"), (18, UrlProblem::NoLun));
         assert_eq!(problem("iscsi://host/iqn.x/16384"), (19, UrlProblem::Lun));
         assert_eq!(problem("iscsi://host/iqn.x/lun"), (19, UrlProblem::Lun));
         assert_eq!(problem("iscsi://host/iqn%2/0"), (13, UrlProblem::Encoding));
-        assert!(matches!(problem("iscsi://host/iqn.x/0?speed=9"), (21, UrlProblem::Setting(_))));
+        assert!(matches!(
+            problem("iscsi://host/iqn.x/0?speed=9"),
+            (21, UrlProblem::Setting(_))
+        ));
     }
 
     #[test]
     fn a_plain_url_has_the_registered_port() {
         let url = Url::parse("iscsi://san1/iqn.2026-01.io.linerate:disk/7").unwrap();
-        assert_eq!(url.portal, Portal { host: "san1".to_owned(), port: 3260 });
-        assert_eq!((url.target.as_str(), url.lun), ("iqn.2026-01.io.linerate:disk", 7));
+        assert_eq!(
+            url.portal,
+            Portal {
+                host: "san1".to_owned(),
+                port: 3260
+            }
+        );
+        assert_eq!(
+            (url.target.as_str(), url.lun),
+            ("iqn.2026-01.io.linerate:disk", 7)
+        );
         assert!(url.settings.account.is_none());
     }
 
     #[test]
     fn several_sessions_have_their_own_keys() {
         let url =
-            Url::parse("iscsi://a/iqn.x/0?address=b:3261&address=[::1]&sessions=4&journal=1MiB").unwrap();
-        let portal = |host: &str, port| Portal { host: host.to_owned(), port };
-        assert_eq!(url.settings.paths.addresses, [portal("b", 3261), portal("::1", 3260)]);
+            Url::parse("iscsi://a/iqn.x/0?address=b:3261&address=[::1]&sessions=4&journal=1MiB")
+                .unwrap();
+        let portal = |host: &str, port| Portal {
+            host: host.to_owned(),
+            port,
+        };
+        assert_eq!(
+            url.settings.paths.addresses,
+            [portal("b", 3261), portal("::1", 3260)]
+        );
         assert!(url.settings.paths.are_several());
         for one in ["", "?sessions=1", "?source=10.0.0.1&quarantine=0"] {
             let url = Url::parse(&format!("iscsi://a/iqn.x/0{one}")).unwrap();
@@ -914,54 +1166,97 @@ mod tests {
     #[test]
     fn an_ipv6_address_stands_in_brackets() {
         let url = Url::parse("iscsi://[2001:db8::1]:3261/iqn.x:y/0").unwrap();
-        assert_eq!(url.portal, Portal { host: "2001:db8::1".to_owned(), port: 3261 });
+        assert_eq!(
+            url.portal,
+            Portal {
+                host: "2001:db8::1".to_owned(),
+                port: 3261
+            }
+        );
         assert_eq!(url.to_string(), "iscsi://[2001:db8::1]:3261/iqn.x:y/0");
     }
 
     #[test]
     fn a_link_local_address_names_its_interface() {
-        for text in
-            ["iscsi://[fe80::1%25eth0]:3261/iqn.x:y/0", "iscsi://joe%hush@[fe80::1%eth0]:3261/iqn.x:y/0"]
-        {
+        for text in [
+            "iscsi://[fe80::1%25eth0]:3261/iqn.x:y/0",
+            "iscsi://joe%hush@[fe80::1%eth0]:3261/iqn.x:y/0",
+        ] {
             let url = Url::parse(text).unwrap();
-            assert_eq!(url.portal, Portal { host: "fe80::1%eth0".to_owned(), port: 3261 });
+            assert_eq!(
+                url.portal,
+                Portal {
+                    host: "fe80::1%eth0".to_owned(),
+                    port: 3261
+                }
+            );
             assert_eq!(url.to_string(), "iscsi://[fe80::1%eth0]:3261/iqn.x:y/0");
         }
         // Interface 1 is the loopback interface.
         for zone in ["%1", "%251"] {
             let mut settings = Settings::default();
-            settings.set("source", &format!("fe80::1{zone}")).expect("an address");
+            settings
+                .set("source", &format!("fe80::1{zone}"))
+                .expect("an address");
             let source = settings.stream.source.map(|source| source.to_string());
             assert_eq!(source.as_deref(), Some("[fe80::1%1]:0"));
         }
         assert!(Settings::default().set("source", "fe80::1").is_err());
         let (at, problem) = problem("iscsi://[fe80::1]/iqn.x:y/0");
-        assert_eq!((at, problem.to_string().contains("fe80::1%eth0")), (9, true));
+        assert_eq!(
+            (at, problem.to_string().contains("fe80::1%eth0")),
+            (9, true)
+        );
     }
 
     #[test]
     fn a_link_local_address_from_a_peer_is_on_the_link_of_the_peer() {
         let asked = "[fe80::7%2]:3260".parse().unwrap();
         let portal = |text| Portal::from_peer(text, asked).map(|portal| portal.to_string());
-        assert_eq!(portal("[fe80::1]:3261,1").as_deref(), Ok("[fe80::1%2]:3261"));
-        assert_eq!(portal("[2001:db8::1],1").as_deref(), Ok("[2001:db8::1]:3260"));
+        assert_eq!(
+            portal("[fe80::1]:3261,1").as_deref(),
+            Ok("[fe80::1%2]:3261")
+        );
+        assert_eq!(
+            portal("[2001:db8::1],1").as_deref(),
+            Ok("[2001:db8::1]:3260")
+        );
         assert_eq!(portal("san1:3261").as_deref(), Ok("san1:3261"));
         let elsewhere = Portal::from_peer("[fe80::1],1", "10.0.0.1:3260".parse().unwrap());
-        assert!(matches!(elsewhere, Err(UrlError { problem: UrlProblem::Address(_), .. })));
+        assert!(matches!(
+            elsewhere,
+            Err(UrlError {
+                problem: UrlProblem::Address(_),
+                ..
+            })
+        ));
     }
 
     #[test]
     fn a_secret_may_hold_any_character_and_is_never_printed() {
         let url = Url::parse("iscsi://joe%p%40ss@w%25rd@host/iqn.x/0").unwrap();
         let account = url.settings.account.clone().unwrap();
-        assert_eq!((account.name.as_str(), account.secret), ("joe", Secret::new(b"p@ss@w%rd")));
+        assert_eq!(
+            (account.name.as_str(), account.secret),
+            ("joe", Secret::new(b"p@ss@w%rd"))
+        );
         assert!(!format!("{url} {url:?}").contains("ss@w"));
     }
 
     #[test]
     fn a_portal_needs_no_target() {
-        for text in ["iscsi://host:3261", "iscsi://host:3261/", "iscsi://host:3261/?header-digest=crc32c"] {
-            assert_eq!(Portal::parse(text).unwrap().0, Portal { host: "host".to_owned(), port: 3261 });
+        for text in [
+            "iscsi://host:3261",
+            "iscsi://host:3261/",
+            "iscsi://host:3261/?header-digest=crc32c",
+        ] {
+            assert_eq!(
+                Portal::parse(text).unwrap().0,
+                Portal {
+                    host: "host".to_owned(),
+                    port: 3261
+                }
+            );
         }
     }
 
@@ -1019,7 +1314,10 @@ mod tests {
             ("record", "65537"),
         ] {
             let error = Settings::default().set(name, value).unwrap_err();
-            assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");
+            assert!(
+                matches!(error, SettingError::Value { .. }),
+                "{name}={value}"
+            );
         }
     }
 
@@ -1039,7 +1337,11 @@ mod tests {
         settings.set("command-time", "2min").unwrap();
         settings.set("abort-time", "1500ms").unwrap();
         settings.set("reconnect-time", "90").unwrap();
-        let times = [settings.command_time, settings.abort_time, settings.reconnect_time];
+        let times = [
+            settings.command_time,
+            settings.abort_time,
+            settings.reconnect_time,
+        ];
         assert_eq!(times.map(|time| time.as_millis()), [120_000, 1500, 90_000]);
     }
 
@@ -1050,13 +1352,19 @@ mod tests {
         settings.set("target_user", "san").unwrap();
         settings.set("target_password", "twelve bytes").unwrap();
         assert_eq!(settings.offers.header_digest, [DigestKind::Crc32c]);
-        assert_eq!(settings.target_account.map(|account| account.secret), Some(Secret::new(b"twelve bytes")));
+        assert_eq!(
+            settings.target_account.map(|account| account.secret),
+            Some(Secret::new(b"twelve bytes"))
+        );
     }
 
     #[test]
     fn every_setting_has_its_own_name() {
-        let mut names: Vec<&str> =
-            KEYS.iter().flat_map(|key| [key.name, key.also]).filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<&str> = KEYS
+            .iter()
+            .flat_map(|key| [key.name, key.also])
+            .filter(|name| !name.is_empty())
+            .collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Pending};
 use iscsi_client::{
-    Answer, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Management, Nexus, RemoteLun,
-    RemoteTarget, Residual, Status, TaskManagementResult, Timeouts, Transfer,
+    Answer, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Management, Nexus,
+    RemoteLun, RemoteTarget, Residual, Status, TaskManagementResult, Timeouts, Transfer,
 };
 use reactor::{Alone, block_on};
 
@@ -45,7 +45,15 @@ impl Scripted {
         self.script.lock().expect("no panic")
     }
 
-    fn answer(&self, CommandSpec { cdb, transfer, epoch, .. }: CommandSpec) -> Option<CommandEnd> {
+    fn answer(
+        &self,
+        CommandSpec {
+            cdb,
+            transfer,
+            epoch,
+            ..
+        }: CommandSpec,
+    ) -> Option<CommandEnd> {
         let mut script = self.script();
         let bytes = cdb.as_ref();
         if epoch.is_some_and(|epoch| epoch != self.session.load(SeqCst)) {
@@ -83,7 +91,9 @@ impl Scripted {
                 Some(given(transfer, &capacity))
             }
             _ if is_write && script.holds => None,
-            _ if is_write && script.times_out => Some(CommandEnd::unfinished(CommandError::TimedOut)),
+            _ if is_write && script.times_out => {
+                Some(CommandEnd::unfinished(CommandError::TimedOut))
+            }
             0x1a | 0x5a => Some(refused(transfer, 0x5, (0x20, 0))),
             _ => Some(given(transfer, &[])),
         }
@@ -91,12 +101,21 @@ impl Scripted {
 }
 
 fn status(status: u8, sense: &[u8], in_bytes: usize) -> Status {
-    Status { status, sense: sense.into(), in_bytes, residual: Residual::None }
+    Status {
+        status,
+        sense: sense.into(),
+        in_bytes,
+        residual: Residual::None,
+    }
 }
 
 fn refused(transfer: Transfer, key: u8, (code, qualifier): (u8, u8)) -> CommandEnd {
     let sense = [0x72, key, code, qualifier, 0, 0, 0, 0];
-    CommandEnd { outcome: Ok(status(2, &sense, 0)), transfer, was_sent: true }
+    CommandEnd {
+        outcome: Ok(status(2, &sense, 0)),
+        transfer,
+        was_sent: true,
+    }
 }
 
 fn given(mut transfer: Transfer, data: &[u8]) -> CommandEnd {
@@ -105,7 +124,11 @@ fn given(mut transfer: Transfer, data: &[u8]) -> CommandEnd {
         in_bytes = data.len().min(range.len());
         buffer[range.start..][..in_bytes].copy_from_slice(&data[..in_bytes]);
     }
-    CommandEnd { outcome: Ok(status(0, &[], in_bytes)), transfer, was_sent: true }
+    CommandEnd {
+        outcome: Ok(status(0, &[], in_bytes)),
+        transfer,
+        was_sent: true,
+    }
 }
 
 /// The target's end of a session.
@@ -132,7 +155,11 @@ impl Carrier for Session {
             while self.0.is_busy.load(SeqCst) {
                 reactor::sleep(Duration::from_millis(1)).await;
             }
-            if self.0.is_unsettled.load(SeqCst) { Err(CommandError::ConnectionLost) } else { Ok(()) }
+            if self.0.is_unsettled.load(SeqCst) {
+                Err(CommandError::ConnectionLost)
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -171,7 +198,11 @@ fn with_lun(scene: impl AsyncFnOnce(RemoteLun, Arc<Scripted>)) {
 }
 
 fn write(lun: &RemoteLun) -> Pending<'_, ()> {
-    lun.write(Extent::new(8, 1), Buffer::zeroed(512).share(), Durability::Cached)
+    lun.write(
+        Extent::new(8, 1),
+        Buffer::zeroed(512).share(),
+        Durability::Cached,
+    )
 }
 
 async fn is_pending(pending: &mut Pending<'_, ()>) -> bool {
@@ -186,7 +217,11 @@ fn a_lun_that_is_exchanged_within_its_session_is_not_written_on() {
             target.script().name = 1;
             target.script().attention = Some(attention);
             for _ in 0..2 {
-                assert_eq!(write(&lun).await, Err(DeviceError::NotReady), "{attention:x?}");
+                assert_eq!(
+                    write(&lun).await,
+                    Err(DeviceError::NotReady),
+                    "{attention:x?}"
+                );
             }
             assert_eq!(target.script().writes, 1);
         });
@@ -203,7 +238,11 @@ fn a_lun_that_has_gone_is_looked_at_when_there_is_one_again() {
             assert_eq!(write(&lun).await, Err(DeviceError::NotReady));
             target.script().name = name;
             target.script().is_gone = false;
-            let expected = if name == 0 { Ok(()) } else { Err(DeviceError::NotReady) };
+            let expected = if name == 0 {
+                Ok(())
+            } else {
+                Err(DeviceError::NotReady)
+            };
             assert_eq!(write(&lun).await, expected);
             assert_eq!(target.script().writes - sent, u64::from(name == 0));
         });
@@ -229,7 +268,11 @@ fn a_write_waits_until_one_of_its_blocks_that_timed_out_has_ended() {
         target.script().times_out = false;
         let mut newer = write(&lun);
         assert!(is_pending(&mut newer).await);
-        let elsewhere = lun.write(Extent::new(9, 1), Buffer::zeroed(512).share(), Durability::Cached);
+        let elsewhere = lun.write(
+            Extent::new(9, 1),
+            Buffer::zeroed(512).share(),
+            Durability::Cached,
+        );
         assert_eq!(elsewhere.await, Ok(()));
         assert_eq!(target.script().writes, 2);
         target.is_busy.store(false, SeqCst);

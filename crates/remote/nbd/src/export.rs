@@ -19,13 +19,13 @@ use block::{
 };
 use derive_more::Display;
 use failover::{
-    Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Settings, Status, Transport,
-    Untold,
+    Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Settings, Status,
+    Transport, Untold,
 };
 use nbd::flags::{allocation, command, transmission};
 use nbd::{
-    BlockSizes, BlockStatus, ChannelName, ClientHandshake, ClientStep, Command, Errno, PAYLOAD_BYTES_MAX,
-    Refused, Session,
+    BlockSizes, BlockStatus, ChannelName, ClientHandshake, ClientStep, Command, Errno,
+    PAYLOAD_BYTES_MAX, Refused, Session,
 };
 use reactor::{Resident, Stream, StreamOptions};
 
@@ -70,11 +70,17 @@ impl RemoteExport {
         }
         if block_size.exact(bytes).is_none() {
             if block_size != BlockSize::B512 {
-                return Err(OpenError::Unreachable { bytes, minimum: block_size.bytes() });
+                return Err(OpenError::Unreachable {
+                    bytes,
+                    minimum: block_size.bytes(),
+                });
             }
             // A journal file requires whole blocks.
             if !options.by_bytes || options.journal_file.is_some() {
-                return Err(OpenError::Ragged { bytes, block_bytes: block_size.bytes() });
+                return Err(OpenError::Ragged {
+                    bytes,
+                    block_bytes: block_size.bytes(),
+                });
             }
         }
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
@@ -86,7 +92,10 @@ impl RemoteExport {
             geometry: Geometry {
                 block_size,
                 blocks: Blocks(blocks),
-                physical_exponent: (preferred.min(PHYSICAL_BYTES_MAX).ilog2().max(block_size.shift())
+                physical_exponent: (preferred
+                    .min(PHYSICAL_BYTES_MAX)
+                    .ilog2()
+                    .max(block_size.shift())
                     - block_size.shift()) as u8,
             },
             profile: Profile {
@@ -109,12 +118,23 @@ impl RemoteExport {
     /// Opens the journal file of the URL and processes its content. The device must not be in use yet.
     pub(crate) async fn recover(&self, url: &Url) -> Result<(), OpenError> {
         let options = &url.options;
-        let Some(path) = &options.journal_file else { return Ok(()) };
+        let Some(path) = &options.journal_file else {
+            return Ok(());
+        };
         let (identity, bytes) = (url.to_string(), self.geometry.bytes());
-        let owner = Owner { identity, bytes, writers: options.writers };
+        let owner = Owner {
+            identity,
+            bytes,
+            writers: options.writers,
+        };
         let (rule, capacity) = (options.journal_replay, options.journal_bytes as u64);
-        let Some(channels) = self.channels.here() else { return Ok(()) };
-        channels.keep_in(path, rule, capacity, &owner, self).await.map_err(OpenError::JournalFile)
+        let Some(channels) = self.channels.here() else {
+            return Ok(());
+        };
+        channels
+            .keep_in(path, rule, capacity, &owner, self)
+            .await
+            .map_err(OpenError::JournalFile)
     }
 
     /// The parameters agreed with the server.
@@ -124,14 +144,18 @@ impl RemoteExport {
 
     /// The status of the channels; `None` if their thread has ended.
     pub async fn status(&self) -> Option<Status> {
-        self.channels.with(async |channels: Rc<Channels<Export>>| channels.status()).await
+        self.channels
+            .with(async |channels: Rc<Channels<Export>>| channels.status())
+            .await
     }
 
     /// The live connections; empty if their thread has ended.
     pub async fn connections(&self) -> Vec<ConnectionState> {
         let now = async |channels: Rc<Channels<Export>>| {
             let links = channels.links().into_iter();
-            links.filter_map(|(number, link)| link.connection(number)).collect()
+            links
+                .filter_map(|(number, link)| link.connection(number))
+                .collect()
         };
         self.channels.with(now).await.unwrap_or_default()
     }
@@ -156,7 +180,9 @@ impl RemoteExport {
                 let work = async |channels: Rc<Channels<Export>>| channels.ask(asked).await;
                 // This future is boxed, so that requests on the channels' own thread do not need space for
                 // it.
-                Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
+                Box::pin(self.channels.ask(work))
+                    .await
+                    .unwrap_or(Err(Failed::Lost))
             }
         }
     }
@@ -164,9 +190,15 @@ impl RemoteExport {
     /// The offset and the length of the bytes of an extent that the export contains. The last block may be
     /// incomplete.
     fn place(&self, extent: Extent) -> (u64, u64) {
-        debug_assert!(self.geometry.contains(extent), "a request is within the export");
+        debug_assert!(
+            self.geometry.contains(extent),
+            "a request is within the export"
+        );
         let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
-        (offset, length.min(self.session.export.bytes.saturating_sub(offset)))
+        (
+            offset,
+            length.min(self.session.export.bytes.saturating_sub(offset)),
+        )
     }
 
     /// Sends a request without data.
@@ -176,7 +208,9 @@ impl RemoteExport {
         flags: u16,
         extent: Extent,
     ) -> Result<Vec<BlockStatus>, Failed<u32>> {
-        self.ask(Asked::order(kind, flags, self.place(extent))).await.map(|returned| returned.extents)
+        self.ask(Asked::order(kind, flags, self.place(extent)))
+            .await
+            .map(|returned| returned.extents)
     }
 
     /// Sends a request that changes blocks, in pieces if necessary.
@@ -207,25 +241,45 @@ impl RemoteExport {
             return Err(DeviceError::OutOfRange); // the export has no space for it
         }
         let is_stable = durability == Durability::Stable;
-        let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
+        let fua = if is_stable && self.has(transmission::SEND_FUA) {
+            command::FUA
+        } else {
+            0
+        };
         // Without FUA, a flush follows. An export without a flush has no cache.
         let flushes = is_stable && fua == 0 && self.has(transmission::SEND_FLUSH);
         let begin = async |channels: Rc<Channels<Export>>| channels.begin_stable_write();
         let stable_write = match flushes {
-            true => Some(self.channels.with(begin).await.ok_or(DeviceError::NotReady)?),
+            true => Some(
+                self.channels
+                    .with(begin)
+                    .await
+                    .ok_or(DeviceError::NotReady)?,
+            ),
             false => None,
         };
-        debug_assert!(self.payload_blocks > 0, "a request transfers a block or more");
+        debug_assert!(
+            self.payload_blocks > 0,
+            "a request transfers a block or more"
+        );
         for piece in extent.chunks(self.payload_blocks) {
             let (offset, length) = self.place(piece);
             debug_assert!(start <= offset && length <= self.geometry.length(piece));
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
-            let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
-            self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
+            let asked = Asked {
+                data,
+                ..Asked::order(Command::Write, fua, (offset, length))
+            };
+            self.ask(asked)
+                .await
+                .map_err(|failed| self.error(failed, Access::Write(piece)))?;
         }
-        let Some(write) = stable_write else { return Ok(()) };
-        let end = async move |channels: Rc<Channels<Export>>| channels.end_stable_write(write).await;
+        let Some(write) = stable_write else {
+            return Ok(());
+        };
+        let end =
+            async move |channels: Rc<Channels<Export>>| channels.end_stable_write(write).await;
         let ended = self.channels.with(end).await.ok_or(DeviceError::NotReady)?;
         ended.map_err(|failed| self.error(failed, Access::Flush))
     }
@@ -238,11 +292,18 @@ impl RemoteExport {
         }
         let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Export>>| {
-            let flushed = channels.ask(Asked::order(Command::Flush, 0, (0, 0))).await.map(drop);
+            let flushed = channels
+                .ask(Asked::order(Command::Flush, 0, (0, 0)))
+                .await
+                .map(drop);
             let untold = Untold::of::<Link, _>(&flushed, &losses);
             (flushed, untold)
         };
-        let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
+        let (flushed, untold) = self
+            .channels
+            .with(work)
+            .await
+            .ok_or(DeviceError::NotReady)?;
         untold.told();
         flushed.map_err(|failed| self.error(failed, Access::Flush))
     }
@@ -311,8 +372,14 @@ impl BlockDevice for RemoteExport {
                     Buffer::recycled(length as usize)
                 };
                 let order = Asked::order(Command::Read, 0, (offset, length));
-                let asked = Asked { buffer: RefCell::new(Some(own)), ..order };
-                let read = self.ask(asked).await.map_err(|failed| self.error(failed, Access::Read(piece)))?;
+                let asked = Asked {
+                    buffer: RefCell::new(Some(own)),
+                    ..order
+                };
+                let read = self
+                    .ask(asked)
+                    .await
+                    .map_err(|failed| self.error(failed, Access::Read(piece)))?;
                 let read = read.buffer.ok_or(DeviceError::Unreadable(piece.lba))?;
                 let whole = self.geometry.length(piece) as usize;
                 debug_assert!(read.len() as u64 == length && read.len() <= whole);
@@ -367,9 +434,10 @@ impl BlockDevice for RemoteExport {
                 let flags = if may_unmap { 0 } else { command::NO_HOLE };
                 return self.change(Command::WriteZeroes, flags, extent).await;
             }
-            for piece in
-                extent.chunks(self.payload_blocks.min(ZEROES_MAX >> self.geometry.block_size.shift()))
-            {
+            for piece in extent.chunks(
+                self.payload_blocks
+                    .min(ZEROES_MAX >> self.geometry.block_size.shift()),
+            ) {
                 let zeros = Buffer::zeroed(self.bytes(piece)?.1 as usize).share();
                 self.write_pieces(piece, zeros, Durability::Cached).await?;
             }
@@ -380,12 +448,17 @@ impl BlockDevice for RemoteExport {
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.bytes(extent)?;
-            let mapped = Run { extent, allocation: Allocation::Mapped };
+            let mapped = Run {
+                extent,
+                allocation: Allocation::Mapped,
+            };
             if self.session.allocation.is_none() || extent.is_empty() {
                 return Ok(vec![mapped]);
             }
-            let asked =
-                extent.chunks(LENGTH_MAX >> self.geometry.block_size.shift()).next().unwrap_or(extent);
+            let asked = extent
+                .chunks(LENGTH_MAX >> self.geometry.block_size.shift())
+                .next()
+                .unwrap_or(extent);
             let extents = self.order(Command::BlockStatus, 0, asked).await;
             let extents = extents.map_err(|failed| self.error(failed, Access::Read(asked)))?;
             Ok(self.runs(asked, &extents, runs_max))
@@ -395,7 +468,10 @@ impl BlockDevice for RemoteExport {
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let quiesced = async |channels: Rc<Channels<Export>>| channels.quiesced().await;
-            self.channels.with(quiesced).await.ok_or(DeviceError::NotReady)
+            self.channels
+                .with(quiesced)
+                .await
+                .ok_or(DeviceError::NotReady)
         })
     }
 }
@@ -410,7 +486,10 @@ impl Channelled for RemoteExport {
     /// of its server, but is empty.
     fn identity(&self) -> Option<String> {
         let channel = self.session.channel.as_ref()?;
-        Some(format!("NBD volume {:032x}, start {:032x}", channel.volume?, channel.start))
+        Some(format!(
+            "NBD volume {:032x}, start {:032x}",
+            channel.volume?, channel.start
+        ))
     }
 }
 
@@ -418,7 +497,10 @@ impl Channelled for RemoteExport {
 /// preferred block size that is larger than a disk's describes the storage behind the export.
 fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
     let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
-    (preferred_bytes > PHYSICAL_BYTES_MAX).then_some(OptimalTransfer { granularity: length, length })
+    (preferred_bytes > PHYSICAL_BYTES_MAX).then_some(OptimalTransfer {
+        granularity: length,
+        length,
+    })
 }
 
 /// Maximum length of zeros sent as data, in bytes.
@@ -436,16 +518,28 @@ impl RemoteExport {
             at = at.saturating_add(extent.bytes);
             let hole = is_hole(extent.state);
             // The block at the boundary counts as allocated.
-            let until = if hole { at >> shift } else { at.div_ceil(1 << shift) }.min(end);
+            let until = if hole {
+                at >> shift
+            } else {
+                at.div_ceil(1 << shift)
+            }
+            .min(end);
             if until <= done {
                 continue;
             }
-            let kind = if hole { Allocation::Deallocated } else { Allocation::Mapped };
+            let kind = if hole {
+                Allocation::Deallocated
+            } else {
+                Allocation::Mapped
+            };
             let is_full = runs.len() == runs_max.max(1);
             match runs.last_mut().filter(|last| last.allocation == kind) {
                 Some(last) => last.extent.blocks.0 += until - done,
                 None if is_full => break,
-                None => runs.push(Run { extent: Extent::new(done, until - done), allocation: kind }),
+                None => runs.push(Run {
+                    extent: Extent::new(done, until - done),
+                    allocation: kind,
+                }),
             }
             done = until;
         }
@@ -456,7 +550,10 @@ impl RemoteExport {
         );
         debug_assert!(done <= end, "the runs are within the request");
         if runs.is_empty() {
-            runs.push(Run { extent: asked, allocation: Allocation::Mapped });
+            runs.push(Run {
+                extent: asked,
+                allocation: Allocation::Mapped,
+            });
         }
         runs
     }
@@ -541,7 +638,8 @@ impl OpenError {
     /// Chooses the error to report: this error of the next address, unless a server at an earlier address has
     /// answered and no server has answered here.
     fn or_answer(self, earlier: Option<OpenError>) -> OpenError {
-        let is_answer = |error: &OpenError| matches!(error, OpenError::Refused(..) | OpenError::Tls(..));
+        let is_answer =
+            |error: &OpenError| matches!(error, OpenError::Refused(..) | OpenError::Tls(..));
         match earlier {
             Some(earlier) if is_answer(&earlier) && !is_answer(&self) => earlier,
             _ => self,
@@ -606,7 +704,13 @@ pub async fn open(
     let (mut session, mut seed) = ([0; 16], [0; 8]);
     random(&mut session);
     random(&mut seed);
-    let (seed, id) = (u64::from_le_bytes(seed), Name { session: u128::from_le_bytes(session), number: 0 });
+    let (seed, id) = (
+        u64::from_le_bytes(seed),
+        Name {
+            session: u128::from_le_bytes(session),
+            number: 0,
+        },
+    );
     let machine = || ClientHandshake::new(&url.export).named(channel(id, &[]));
     match first_of(&paths, url, machine).await? {
         (path, _, Reached::Export(stream, session)) => {
@@ -618,8 +722,17 @@ pub async fn open(
 
 /// Lists the names and descriptions of the exports of a URL's server. Tries the server's addresses as
 /// [`open`] does.
-pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
-    match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
+pub async fn list(
+    url: &Url,
+    credentials: Option<&tls::Client>,
+) -> Result<Vec<(String, String)>, OpenError> {
+    match first_of(
+        &paths(url, credentials).await?,
+        url,
+        ClientHandshake::lister,
+    )
+    .await?
+    {
         (.., Reached::List(list)) => Ok(list),
         (_, address, Reached::Export(..)) => Err(OpenError::Refused(address, UNASKED)),
     }
@@ -665,7 +778,11 @@ async fn join(
 ) -> Result<RemoteExport, OpenError> {
     let (options, flags) = (&url.options, session.export.flags);
     let has = |flag| flags & flag != 0;
-    let channels = if has(transmission::CAN_MULTI_CONN) { options.connections } else { 1 };
+    let channels = if has(transmission::CAN_MULTI_CONN) {
+        options.connections
+    } else {
+        1
+    };
     if channels < options.connections {
         tracing::warn!(export = %url, "the server does not advertise NBD_FLAG_CAN_MULTI_CONN; using one connection");
     }
@@ -683,10 +800,25 @@ async fn join(
     };
     let session = Arc::new(session);
     let losses = LossCounter::default();
-    let link = Link::begin(stream, Arc::clone(&session), options.stall(), losses.clone());
+    let link = Link::begin(
+        stream,
+        Arc::clone(&session),
+        options.stall(),
+        losses.clone(),
+    );
     let (fences, not_ended) = (session.channel.is_some(), Vec::new());
-    let first = Connected { link, fences, not_ended, start: start_of(&session) };
-    let export = Export { url: url.clone(), paths, session: Arc::clone(&session), losses };
+    let first = Connected {
+        link,
+        fences,
+        not_ended,
+        start: start_of(&session),
+    };
+    let export = Export {
+        url: url.clone(),
+        paths,
+        session: Arc::clone(&session),
+        losses,
+    };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
     let export = RemoteExport::new(channels, &session, options)?;
@@ -697,7 +829,13 @@ async fn join(
 /// The channel name for a handshake. With it, the server is asked to end the session's connections with the
 /// numbers in `ended`.
 fn channel(name: Name, ended: &[u64]) -> ChannelName {
-    ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0, volume: None }
+    ChannelName {
+        session: name.session,
+        number: name.number,
+        ended: ended.to_vec(),
+        start: 0,
+        volume: None,
+    }
 }
 
 /// Determines the paths: to the URL's host and its other addresses, each from its local address if the URL
@@ -715,10 +853,19 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
         credentials: credentials.cloned(),
     };
     if let Some(socket) = &url.socket {
-        return Ok(vec![path(socket.display().to_string(), vec![Address::Unix(socket.clone())], None)]);
+        return Ok(vec![path(
+            socket.display().to_string(),
+            vec![Address::Unix(socket.clone())],
+            None,
+        )]);
     }
     let mut hosts = vec![(url.host.as_str(), url.port)];
-    hosts.extend(options.addresses.iter().map(|(host, port)| (host.as_str(), *port)));
+    hosts.extend(
+        options
+            .addresses
+            .iter()
+            .map(|(host, port)| (host.as_str(), *port)),
+    );
     let mut paths = Vec::new();
     for number in 0..hosts.len().max(options.sources.len()) {
         let (host, port) = hosts[number % hosts.len()];
@@ -727,7 +874,11 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
         let source = options.sources.get(number % options.sources.len().max(1));
         let from = source.map_or_else(String::new, |source| format!(" from {}", source.ip()));
         let addresses = resolved.into_iter().map(Address::Tcp).collect();
-        paths.push(path(format!("{}:{port}{from}", reactor::bracketed(host)), addresses, source));
+        paths.push(path(
+            format!("{}:{port}{from}", reactor::bracketed(host)),
+            addresses,
+            source,
+        ));
     }
     Ok(paths)
 }
@@ -762,7 +913,12 @@ impl Path {
                 Address::Tcp(address) => reactor::world().connect(*address, &self.options),
                 Address::Unix(path) => reactor::world().connect_local(path),
             };
-            shake_hands(stream.map_err(Failure::Socket)?, machine, self.credentials.as_ref()).await
+            shake_hands(
+                stream.map_err(Failure::Socket)?,
+                machine,
+                self.credentials.as_ref(),
+            )
+            .await
         };
         match reactor::timeout(timeout, connected).await {
             Ok(Ok(connected)) => Ok(connected),
@@ -777,25 +933,46 @@ impl Path {
 impl Transport for Export {
     type Link = Link;
 
-    async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Link>, String> {
+    async fn connect(
+        &self,
+        path: usize,
+        name: Name,
+        ended: &[u64],
+    ) -> Result<Connected<Link>, String> {
         let stall = self.url.options.stall();
         let machine = || ClientHandshake::new(&self.url.export).named(channel(name, ended));
-        let connected = self.paths[path].connect(machine, stall).await.map_err(|error| error.to_string())?;
-        let (address, Reached::Export(stream, session)) = connected else { return Err(UNASKED.to_string()) };
+        let connected = self.paths[path]
+            .connect(machine, stall)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (address, Reached::Export(stream, session)) = connected else {
+            return Err(UNASKED.to_string());
+        };
         if let Some(why) = difference(&self.session, &session) {
             return Err(OpenError::Changed(address, why).to_string());
         }
         let (fences, start) = (session.channel.is_some(), start_of(&session));
         let link = Link::begin(stream, Arc::new(session), stall, self.losses.clone());
-        Ok(Connected { link, fences, not_ended: Vec::new(), start })
+        Ok(Connected {
+            link,
+            fences,
+            not_ended: Vec::new(),
+            start,
+        })
     }
 
     fn path_name(&self, path: usize) -> String {
-        self.paths.get(path).map_or_else(String::new, |path| path.name.clone())
+        self.paths
+            .get(path)
+            .map_or_else(String::new, |path| path.name.clone())
     }
 
     fn probe(&self) -> Asked {
-        Asked::order(Command::Read, 0, (0, self.session.export.block_sizes.minimum.max(512).into()))
+        Asked::order(
+            Command::Read,
+            0,
+            (0, self.session.export.block_sizes.minimum.max(512).into()),
+        )
     }
 
     fn read(&self, range: Range<u64>) -> Asked {
@@ -846,17 +1023,24 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     }
     let (old, new) = (&before.export, &now.export);
     if new.bytes < old.bytes {
-        return Some(format!("it has {} bytes instead of {}", new.bytes, old.bytes));
+        return Some(format!(
+            "it has {} bytes instead of {}",
+            new.bytes, old.bytes
+        ));
     }
     if new.flags & !transmission::SEND_DF != old.flags & !transmission::SEND_DF {
-        return Some(format!("its flags are 0x{:x} instead of 0x{:x}", new.flags, old.flags));
+        return Some(format!(
+            "its flags are 0x{:x} instead of 0x{:x}",
+            new.flags, old.flags
+        ));
     }
     // The preferred size may differ, because it is only a hint.
     let limits = |sizes: &BlockSizes| (sizes.minimum, sizes.maximum);
     if limits(&new.block_sizes) != limits(&old.block_sizes) {
         return Some("its block sizes differ".to_owned());
     }
-    (before.allocation.is_some() && now.allocation.is_none()).then(|| "it no longer reports holes".to_owned())
+    (before.allocation.is_some() && now.allocation.is_none())
+        .then(|| "it no longer reports holes".to_owned())
 }
 
 /// Adds possible causes if the server closed the connection during the handshake. A server of another
@@ -870,7 +1054,10 @@ fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
         false => "it is not an NBD server, or does not accept this host",
         true => "it may require a client certificate, or a different one",
     };
-    io::Error::new(error.kind(), format!("the server closed the connection during the handshake: {why}"))
+    io::Error::new(
+        error.kind(),
+        format!("the server closed the connection during the handshake: {why}"),
+    )
 }
 
 async fn shake_hands(
@@ -878,19 +1065,33 @@ async fn shake_hands(
     machine: ClientHandshake,
     credentials: Option<&tls::Client>,
 ) -> Result<Reached, Failure> {
-    let mut machine = if credentials.is_some() { machine.over_tls() } else { machine };
+    let mut machine = if credentials.is_some() {
+        machine.over_tls()
+    } else {
+        machine
+    };
     let (mut received, mut sent, mut is_encrypted) = (Vec::new(), Vec::new(), false);
     loop {
         received.resize(machine.wanted(), 0);
-        stream.read_exact(&mut received).await.map_err(|error| explained(error, is_encrypted))?;
-        match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
+        stream
+            .read_exact(&mut received)
+            .await
+            .map_err(|error| explained(error, is_encrypted))?;
+        match machine
+            .take(&received, &mut sent)
+            .map_err(Failure::Refused)?
+        {
             ClientStep::Continue => {}
             ClientStep::StartTls => {
                 // The handshake requests TLS only if the client was created for it.
                 let Some(credentials) = credentials else {
                     return Err(Failure::Refused(Refused::TlsRequired));
                 };
-                stream = Box::new(tls::connect(stream, credentials).await.map_err(Failure::Tls)?);
+                stream = Box::new(
+                    tls::connect(stream, credentials)
+                        .await
+                        .map_err(Failure::Tls)?,
+                );
                 is_encrypted = true;
                 machine.encrypted(&mut sent);
             }
@@ -919,10 +1120,15 @@ mod tests {
         let address = || Address::Unix("/run/nbd.sock".into());
         let refused = || OpenError::Refused(address(), UNASKED);
         let silent = || OpenError::TimedOut(address());
-        for (earlier, now, is_answer) in
-            [(None, silent(), false), (Some(refused()), silent(), true), (Some(silent()), refused(), true)]
-        {
-            assert_eq!(matches!(now.or_answer(earlier), OpenError::Refused(..)), is_answer);
+        for (earlier, now, is_answer) in [
+            (None, silent(), false),
+            (Some(refused()), silent(), true),
+            (Some(silent()), refused(), true),
+        ] {
+            assert_eq!(
+                matches!(now.or_answer(earlier), OpenError::Refused(..)),
+                is_answer
+            );
         }
     }
 
@@ -934,15 +1140,29 @@ mod tests {
                 description: String::new(),
                 bytes: 1 << 20,
                 flags: transmission::HAS_FLAGS,
-                block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+                block_sizes: BlockSizes {
+                    minimum: 1,
+                    preferred: 4096,
+                    maximum: 32 << 20,
+                },
             },
             form: ReplyForm::Extended,
             allocation: None,
-            channel: Some(ChannelName { session: 1, number: 0, ended: Vec::new(), start: 5, volume }),
+            channel: Some(ChannelName {
+                session: 1,
+                number: 0,
+                ended: Vec::new(),
+                start: 5,
+                volume,
+            }),
         };
         assert!(difference(&session(Some(1)), &session(Some(2))).is_some());
         for (before, now) in [(Some(1), Some(1)), (None, Some(2)), (Some(1), None)] {
-            assert_eq!(difference(&session(before), &session(now)), None, "{before:?} {now:?}");
+            assert_eq!(
+                difference(&session(before), &session(now)),
+                None,
+                "{before:?} {now:?}"
+            );
         }
     }
 }

@@ -103,7 +103,10 @@ pub(crate) struct Task {
 impl Task {
     /// Number of bytes received by a read.
     pub(crate) fn received_bytes(&self) -> u64 {
-        self.received.iter().map(|range| range.end - range.start).sum()
+        self.received
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum()
     }
 }
 
@@ -135,8 +138,12 @@ impl fmt::Display for Ending {
             Ending::Socket(error) => error.fmt(f),
             Ending::Closed => f.write_str("the server closed the connection"),
             Ending::Violation(bad) => write!(f, "the server violates the NBD protocol: {bad}"),
-            Ending::Unfit => f.write_str("the server violates the NBD protocol: a reply without a request"),
-            Ending::Endless => f.write_str("the server violates the NBD protocol: a reply has no end"),
+            Ending::Unfit => {
+                f.write_str("the server violates the NBD protocol: a reply without a request")
+            }
+            Ending::Endless => {
+                f.write_str("the server violates the NBD protocol: a reply has no end")
+            }
             Ending::Reset => f.write_str("abandoned"),
         }
     }
@@ -160,24 +167,47 @@ impl Link {
     ) -> Rc<Link> {
         let stream: Rc<dyn Stream> = Rc::from(stream);
         let inner = Inner::new(session.channel.is_none().then_some(losses));
-        let link = Rc::new(Link { session, inner: RefCell::new(inner), stream: Rc::downgrade(&stream) });
+        let link = Rc::new(Link {
+            session,
+            inner: RefCell::new(inner),
+            stream: Rc::downgrade(&stream),
+        });
         let served = Rc::clone(&link);
         drop(reactor::spawn(async move {
-            let mut connection = Connection { stream, receiver: Receiver::default(), stall, look: None };
+            let mut connection = Connection {
+                stream,
+                receiver: Receiver::default(),
+                stall,
+                look: None,
+            };
             let ending = poll_fn(|cx| connection.poll(&served, cx)).await;
             match &ending {
                 Some(_) => connection.stream.reset(),
                 None => connection.stream.shutdown(),
             }
-            served.inner.borrow_mut().end(ending.map_or("closed".to_owned(), |ending| ending.to_string()));
+            served
+                .inner
+                .borrow_mut()
+                .end(ending.map_or("closed".to_owned(), |ending| ending.to_string()));
         }));
         link
     }
 
     /// Sends a request, including the data of a write.
-    pub(crate) fn send(self: &Rc<Link>, asked: &Asked, claim: Option<Claim>, deadline: Instant) -> Exchange {
+    pub(crate) fn send(
+        self: &Rc<Link>,
+        asked: &Asked,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> Exchange {
         let inner = &mut *self.inner.borrow_mut();
-        let Asked { kind, flags, offset, length, .. } = *asked;
+        let Asked {
+            kind,
+            flags,
+            offset,
+            length,
+            ..
+        } = *asked;
         debug_assert_eq!(
             claim.is_some(),
             matches!(failover::Request::kind(asked), RequestKind::Change { .. }),
@@ -189,14 +219,26 @@ impl Link {
             "a write has data, and nothing else has"
         );
         debug_assert!(
-            asked.data.as_ref().is_none_or(|data| data.len() as u64 == length),
+            asked
+                .data
+                .as_ref()
+                .is_none_or(|data| data.len() as u64 == length),
             "the data of a write have its length"
         );
         let form = self.session.form;
         // With extended headers, a flag must announce a payload.
-        let announced =
-            if kind == Command::Write && form == ReplyForm::Extended { command::PAYLOAD_LEN } else { 0 };
-        let request = Request { flags: flags | announced, kind: kind as u16, cookie: 0, offset, length };
+        let announced = if kind == Command::Write && form == ReplyForm::Extended {
+            command::PAYLOAD_LEN
+        } else {
+            0
+        };
+        let request = Request {
+            flags: flags | announced,
+            kind: kind as u16,
+            cookie: 0,
+            offset,
+            length,
+        };
         if inner.tasks.count == 0 {
             inner.moved = reactor::now();
         }
@@ -209,10 +251,17 @@ impl Link {
                 inner.queue.push(end, Payload::Slice(data), all, None);
             }
             let (_, end) = inner.queue.position();
-            inner.tasks.get(request.cookie).into_iter().for_each(|task| task.sent_at = end);
+            inner
+                .tasks
+                .get(request.cookie)
+                .into_iter()
+                .for_each(|task| task.sent_at = end);
             inner.wake();
         }
-        Exchange { link: Rc::clone(self), cookie: request.cookie }
+        Exchange {
+            link: Rc::clone(self),
+            cookie: request.cookie,
+        }
     }
 }
 
@@ -231,14 +280,20 @@ impl failover::Link for Link {
         let exchange = self.send(request, claim, deadline);
         if late.is_some() {
             let mut inner = self.inner.borrow_mut();
-            inner.tasks.get(exchange.cookie).into_iter().for_each(|task| task.late.clone_from(&late));
+            inner
+                .tasks
+                .get(exchange.cookie)
+                .into_iter()
+                .for_each(|task| task.late.clone_from(&late));
         }
         exchange
     }
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
         let content = failover::Request::content(change);
-        content.zip(reply.buffer.as_deref()).is_some_and(|(content, read)| content.is_shown_by(read))
+        content
+            .zip(reply.buffer.as_deref())
+            .is_some_and(|(content, read)| content.is_shown_by(read))
     }
 
     /// A sync does not fail with these errors, so a server that returns one has rejected the request.
@@ -259,7 +314,8 @@ impl failover::Link for Link {
     }
 
     async fn settled(&self) {
-        self.watch(|inner| (inner.has_ended || !inner.tasks.have_claims()).then_some(())).await;
+        self.watch(|inner| (inner.has_ended || !inner.tasks.have_claims()).then_some(()))
+            .await;
     }
 
     fn take_unanswered(&self) -> Vec<Claim> {
@@ -287,7 +343,12 @@ impl Link {
     /// The current state of the connection, as channel `number`; `None` once it has ended.
     pub(crate) fn connection(&self, number: usize) -> Option<ConnectionState> {
         let stream = self.stream.upgrade()?;
-        Some(ConnectionState { number, local: stream.local(), peer: stream.peer(), path: stream.path() })
+        Some(ConnectionState {
+            number,
+            local: stream.local(),
+            peer: stream.peer(),
+            path: stream.path(),
+        })
     }
 
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
@@ -332,7 +393,13 @@ impl Inner {
     /// A connection with one outstanding request, and the request's cookie.
     #[cfg(test)]
     pub(crate) fn asking(kind: Command, length: u64) -> (Inner, u64) {
-        let request = Request { flags: 0, kind: kind as u16, cookie: 0, offset: 0, length };
+        let request = Request {
+            flags: 0,
+            kind: kind as u16,
+            cookie: 0,
+            offset: 0,
+            length,
+        };
         let mut inner = Inner::new(None);
         let cookie = inner.tasks.add(request, None, reactor::now()).cookie;
         (inner, cookie)
@@ -400,7 +467,11 @@ impl Tasks {
     }
 
     fn have_claims(&self) -> bool {
-        let unanswered = self.all.iter().flatten().filter(|task| !matches!(task.state, State::Answered));
+        let unanswered = self
+            .all
+            .iter()
+            .flatten()
+            .filter(|task| !matches!(task.state, State::Answered));
         unanswered.into_iter().any(|task| task.claim.is_some())
     }
 
@@ -418,7 +489,11 @@ impl Tasks {
     /// still missing.
     fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
-        let outstanding = self.all.iter_mut().flatten().filter(|task| !matches!(task.state, State::Answered));
+        let outstanding = self
+            .all
+            .iter_mut()
+            .flatten()
+            .filter(|task| !matches!(task.state, State::Answered));
         let mut outstanding: Vec<&mut Task> = outstanding.collect();
         // The numbers in cookies can wrap.
         outstanding.sort_unstable_by_key(|task| {
@@ -428,11 +503,19 @@ impl Tasks {
         for task in outstanding {
             let missing = open.filter(|(cookie, _)| *cookie == task.request.cookie);
             let missing = missing.map_or(0, |(_, bytes)| bytes as u64);
-            ahead.bytes = ahead.bytes.wrapping_add(task.received_bytes()).wrapping_sub(missing);
+            ahead.bytes = ahead
+                .bytes
+                .wrapping_add(task.received_bytes())
+                .wrapping_sub(missing);
             // Count the bytes sent up to the end of this request.
-            let so_far = Ahead { bytes: ahead.bytes.wrapping_add(sent.min(task.sent_at)), ..ahead };
+            let so_far = Ahead {
+                bytes: ahead.bytes.wrapping_add(sent.min(task.sent_at)),
+                ..ahead
+            };
             let limit = task.deadline.saturating_duration_since(now);
-            let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(now, limit)));
+            let patience = task
+                .patience
+                .get_or_insert_with(|| Box::new(Patience::new(now, limit)));
             patience.note(now, so_far);
             task.deadline = patience.until();
             ahead.requests += 1;
@@ -441,7 +524,12 @@ impl Tasks {
 
     /// Wakes requests whose deadline has passed.
     fn look_for_late_ones(&mut self, now: Instant) {
-        for task in self.all.iter_mut().flatten().filter(|task| task.deadline <= now) {
+        for task in self
+            .all
+            .iter_mut()
+            .flatten()
+            .filter(|task| task.deadline <= now)
+        {
             if let Some(late) = &task.late {
                 late.tell();
                 continue;
@@ -455,7 +543,10 @@ impl Tasks {
 
     /// Whether the reply to any request is outstanding.
     fn are_unanswered(&self) -> bool {
-        self.all.iter().flatten().any(|task| !matches!(task.state, State::Answered))
+        self.all
+            .iter()
+            .flatten()
+            .any(|task| !matches!(task.state, State::Answered))
     }
 }
 
@@ -465,7 +556,9 @@ impl Future for Exchange {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut inner = self.link.inner.borrow_mut();
         let is_lost = inner.loss.is_some();
-        let Some(task) = inner.tasks.get(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
+        let Some(task) = inner.tasks.get(self.cookie) else {
+            return Poll::Ready(Err(Failed::Lost));
+        };
         match &mut task.state {
             State::Answered => {}
             _ if is_lost => return Poll::Ready(Err(Failed::Lost)),
@@ -476,7 +569,9 @@ impl Future for Exchange {
             }
             State::Abandoned => return Poll::Pending,
         }
-        let Some(task) = inner.tasks.remove(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
+        let Some(task) = inner.tasks.remove(self.cookie) else {
+            return Poll::Ready(Err(Failed::Lost));
+        };
         if task.error == Some(Errno::Eshutdown as u32) {
             // The server has not executed the request and will close the connection, so the request waits for
             // the next connection.
@@ -485,7 +580,10 @@ impl Future for Exchange {
         }
         Poll::Ready(match task.error {
             Some(error) => Err(Failed::Server(error)),
-            None => Ok(Returned { buffer: task.buffer, extents: task.extents }),
+            None => Ok(Returned {
+                buffer: task.buffer,
+                extents: task.extents,
+            }),
         })
     }
 }
@@ -493,7 +591,9 @@ impl Future for Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let mut inner = self.link.inner.borrow_mut();
-        let Some(task) = inner.tasks.get(self.cookie) else { return };
+        let Some(task) = inner.tasks.get(self.cookie) else {
+            return;
+        };
         match task.state {
             // The request is kept until it is answered, or until the connection is abandoned with its claims.
             State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
@@ -525,7 +625,12 @@ impl Connection {
         if inner.has_ended {
             return Err(Ending::Reset);
         }
-        while self.stream.poll_readable(cx).map_err(Ending::Socket)?.is_ready() {
+        while self
+            .stream
+            .poll_readable(cx)
+            .map_err(Ending::Socket)?
+            .is_ready()
+        {
             inner.moved = reactor::now();
             if self.receiver.receive(&*self.stream, &link.session, inner)? {
                 cx.waker().wake_by_ref(); // other tasks must not wait for the remaining bytes
@@ -533,9 +638,16 @@ impl Connection {
             }
         }
         if inner.is_leaving && inner.tasks.count == 0 && inner.queue.is_empty() {
-            let request =
-                Request { flags: 0, kind: Command::Disconnect as u16, cookie: 0, offset: 0, length: 0 };
-            inner.queue.append(|out| request.write(link.session.form, out));
+            let request = Request {
+                flags: 0,
+                kind: Command::Disconnect as u16,
+                cookie: 0,
+                offset: 0,
+                length: 0,
+            };
+            inner
+                .queue
+                .append(|out| request.write(link.session.form, out));
             let _ = inner.queue.send(&*self.stream);
             return Ok(Poll::Ready(()));
         }
@@ -544,7 +656,13 @@ impl Connection {
                 inner.moved = reactor::now();
             }
             let is_full = !inner.queue.is_empty();
-            if is_full && self.stream.poll_writable(cx).map_err(Ending::Socket)?.is_pending() {
+            if is_full
+                && self
+                    .stream
+                    .poll_writable(cx)
+                    .map_err(Ending::Socket)?
+                    .is_pending()
+            {
                 break;
             }
         }
@@ -552,13 +670,20 @@ impl Connection {
         Ok(Poll::Pending)
     }
 
-    fn look_for_late_ones(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Result<(), Ending> {
+    fn look_for_late_ones(
+        &mut self,
+        inner: &mut Inner,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Ending> {
         if inner.tasks.count == 0 {
             self.look = None;
             return Ok(());
         }
         let pause = LOOK.min(self.stall / 4);
-        while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(pause))).poll(cx).is_ready() {
+        while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(pause)))
+            .poll(cx)
+            .is_ready()
+        {
             self.look = None;
             let now = reactor::now();
             let (sent, _) = inner.queue.position();
@@ -627,7 +752,12 @@ enum PayloadKind {
 
 impl Default for Receiver {
     fn default() -> Receiver {
-        Receiver { scratch: vec![0; SCRATCH_BYTES].into(), kept: 0, payload: None, is_long: false }
+        Receiver {
+            scratch: vec![0; SCRATCH_BYTES].into(),
+            kept: 0,
+            payload: None,
+            is_long: false,
+        }
     }
 }
 
@@ -653,12 +783,25 @@ impl Receiver {
         inner: &mut Inner,
     ) -> Result<bool, Ending> {
         let kept = self.kept;
-        debug_assert!(kept < scratch.len(), "an incomplete header leaves room for its rest");
+        debug_assert!(
+            kept < scratch.len(),
+            "an incomplete header leaves room for its rest"
+        );
         let least = if self.is_long { 1 } else { DIRECT_BYTES };
-        let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner, least)).unwrap_or_default();
-        let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+        let direct = self
+            .payload
+            .as_mut()
+            .and_then(|payload| payload.rest(inner, least))
+            .unwrap_or_default();
+        let end = if self.is_long {
+            scratch.len().min(kept + NEXT_BYTES)
+        } else {
+            scratch.len()
+        };
         let received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
-            Ok(Received { placed: 0, rest: 0, .. }) => return Err(Ending::Closed),
+            Ok(Received {
+                placed: 0, rest: 0, ..
+            }) => return Err(Ending::Closed),
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(Ending::Socket(error)),
@@ -676,11 +819,18 @@ impl Receiver {
 
     /// The cookie of the request whose reply data is being received, and the number of bytes still missing.
     pub(crate) fn open(&self) -> Option<(u64, usize)> {
-        self.payload.as_ref().map(|payload| (payload.cookie, payload.left))
+        self.payload
+            .as_ref()
+            .map(|payload| (payload.cookie, payload.left))
     }
 
     /// Consumes all complete headers and data. Returns the number of bytes consumed.
-    fn take(&mut self, bytes: &[u8], session: &Session, inner: &mut Inner) -> Result<usize, Ending> {
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        session: &Session,
+        inner: &mut Inner,
+    ) -> Result<usize, Ending> {
         let mut at = 0;
         loop {
             if let Some(payload) = &mut self.payload {
@@ -693,20 +843,32 @@ impl Receiver {
                 payload.end(session, inner)?;
             }
             let parsed = Reply::parse(session.form, &bytes[at..]).map_err(Ending::Violation)?;
-            let Some((reply, length)) = parsed else { return Ok(at) };
+            let Some((reply, length)) = parsed else {
+                return Ok(at);
+            };
             at += length;
             self.begin(reply, inner)?;
         }
     }
 
     fn begin(&mut self, reply: Reply, inner: &mut Inner) -> Result<(), Ending> {
-        debug_assert!(self.payload.is_none(), "no reply is within the payload of another one");
-        let Reply { cookie, is_last, chunk } = reply;
+        debug_assert!(
+            self.payload.is_none(),
+            "no reply is within the payload of another one"
+        );
+        let Reply {
+            cookie,
+            is_last,
+            chunk,
+        } = reply;
         let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
         let is_read = task.request.command() == Some(Command::Read);
         // Data and holes of at least one byte are not counted: each byte is received only once, so their
         // number is limited.
-        let brings_data = matches!(chunk, Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. });
+        let brings_data = matches!(
+            chunk,
+            Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. }
+        );
         task.empty_chunks += usize::from(!brings_data);
         if task.empty_chunks > EMPTY_CHUNKS_MAX {
             return Err(Ending::Endless);
@@ -718,22 +880,31 @@ impl Receiver {
                 (PayloadKind::Data { at: 0 }, task.request.length)
             }
             Chunk::Simple | Chunk::None => (PayloadKind::Dropped, 0),
-            Chunk::Data { offset, bytes } if is_read => {
-                (PayloadKind::Data { at: place(task, offset, bytes).ok_or(Ending::Unfit)? }, bytes)
-            }
+            Chunk::Data { offset, bytes } if is_read => (
+                PayloadKind::Data {
+                    at: place(task, offset, bytes).ok_or(Ending::Unfit)?,
+                },
+                bytes,
+            ),
             Chunk::Hole { offset, bytes } if is_read => {
                 let at = place(task, offset, bytes).ok_or(Ending::Unfit)?;
-                let hole = task.buffer.as_mut().and_then(|buffer| buffer.get_mut(at..at + bytes as usize));
+                let hole = task
+                    .buffer
+                    .as_mut()
+                    .and_then(|buffer| buffer.get_mut(at..at + bytes as usize));
                 hole.ok_or(Ending::Unfit)?.fill(0);
                 (PayloadKind::Dropped, 0)
             }
             // Only one chunk is valid, because only one context was requested.
             Chunk::BlockStatus { bytes }
-                if task.request.command() == Some(Command::BlockStatus) && task.extents.is_empty() =>
+                if task.request.command() == Some(Command::BlockStatus)
+                    && task.extents.is_empty() =>
             {
                 (PayloadKind::Extents(Vec::new()), bytes)
             }
-            Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
+            Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => {
+                return Err(Ending::Unfit);
+            }
             Chunk::Error { error, text_bytes } => {
                 if may_report_losses(&task.request, error) {
                     // Count the loss now, because the requester may have been dropped.
@@ -749,7 +920,12 @@ impl Receiver {
             PayloadKind::Dropped => {}
         }
         // Lengths are limited by the request or by `Reply::parse`.
-        self.payload = Some(ReplyPayload { cookie, is_last, left: left as usize, kind });
+        self.payload = Some(ReplyPayload {
+            cookie,
+            is_last,
+            left: left as usize,
+            kind,
+        });
         Ok(())
     }
 }
@@ -767,13 +943,21 @@ fn may_report_losses(request: &Request, error: u32) -> bool {
 /// when the first part arrives.
 fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     let at = offset.checked_sub(task.request.offset)?;
-    let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
+    let end = at
+        .checked_add(bytes)
+        .filter(|end| *end <= task.request.length)?;
     if !is_new(&mut task.received, at..end) {
         return None;
     }
-    let buffer = task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
+    let buffer = task
+        .buffer
+        .get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
     debug_assert!(end as usize <= buffer.len());
-    debug_assert_eq!(buffer.len() as u64, task.request.length, "a read has one buffer, of its length");
+    debug_assert_eq!(
+        buffer.len() as u64,
+        task.request.length,
+        "a read has one buffer, of its length"
+    );
     Some(at as usize)
 }
 
@@ -781,16 +965,26 @@ fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
 /// exactly once, because a gap would expose data of an earlier request.
 fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
     let before = received.partition_point(|known| known.end <= part.start);
-    if received.get(before).is_some_and(|next| next.start < part.end) {
+    if received
+        .get(before)
+        .is_some_and(|next| next.start < part.end)
+    {
         return false;
     }
     let parts = received.len();
-    match received[..before].last_mut().filter(|last| last.end == part.start) {
+    match received[..before]
+        .last_mut()
+        .filter(|last| last.end == part.start)
+    {
         Some(last) => last.end = part.end,
         None if parts == PARTS_MAX => return false,
         None => received.insert(before, part),
     }
-    debug_assert!(received.windows(2).all(|parts| parts[0].end <= parts[1].start));
+    debug_assert!(
+        received
+            .windows(2)
+            .all(|parts| parts[0].end <= parts[1].start)
+    );
     debug_assert!(received.len() <= PARTS_MAX, "a read has few parts");
     true
 }
@@ -798,9 +992,13 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
 impl ReplyPayload {
     /// The missing part of the buffer, if it has `least` bytes or more, so that it is received directly.
     fn rest<'a>(&self, inner: &'a mut Inner, least: usize) -> Option<&'a mut [u8]> {
-        let PayloadKind::Data { at } = self.kind else { return None };
+        let PayloadKind::Data { at } = self.kind else {
+            return None;
+        };
         let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
-        buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= least)
+        buffer
+            .get_mut(at..at + self.left)
+            .filter(|rest| rest.len() >= least)
     }
 
     /// Consumes the payload's bytes from the front of `bytes`, and returns their number.
@@ -808,7 +1006,10 @@ impl ReplyPayload {
         let taken = self.left.min(bytes.len());
         match &mut self.kind {
             PayloadKind::Data { at } => {
-                let buffer = inner.tasks.get(self.cookie).and_then(|task| task.buffer.as_mut());
+                let buffer = inner
+                    .tasks
+                    .get(self.cookie)
+                    .and_then(|task| task.buffer.as_mut());
                 if let Some(place) = buffer.and_then(|buffer| buffer.get_mut(*at..*at + taken)) {
                     place.copy_from_slice(&bytes[..taken]);
                 }
@@ -830,7 +1031,9 @@ impl ReplyPayload {
 
     fn end(self, session: &Session, inner: &mut Inner) -> Result<(), Ending> {
         debug_assert_eq!(self.left, 0, "a payload ends when all of it has arrived");
-        let Some(task) = inner.tasks.get(self.cookie) else { return Ok(()) };
+        let Some(task) = inner.tasks.get(self.cookie) else {
+            return Ok(());
+        };
         if let PayloadKind::Extents(payload) = &self.kind {
             let extents = session.extents(payload).ok_or(Ending::Unfit)?;
             task.extents.extend(extents.into_iter().take(EXTENTS_MAX));
@@ -870,14 +1073,35 @@ pub(crate) struct Returned {
 impl Asked {
     /// Creates a request without data.
     pub(crate) fn order(kind: Command, flags: u16, (offset, length): (u64, u64)) -> Asked {
-        Asked { kind, flags, offset, length, data: None, buffer: RefCell::default() }
+        Asked {
+            kind,
+            flags,
+            offset,
+            length,
+            data: None,
+            buffer: RefCell::default(),
+        }
     }
 }
 
 impl Clone for Asked {
     fn clone(&self) -> Asked {
-        let Asked { kind, flags, offset, length, ref data, .. } = *self;
-        Asked { kind, flags, offset, length, data: data.clone(), buffer: RefCell::default() }
+        let Asked {
+            kind,
+            flags,
+            offset,
+            length,
+            ref data,
+            ..
+        } = *self;
+        Asked {
+            kind,
+            flags,
+            offset,
+            length,
+            data: data.clone(),
+            buffer: RefCell::default(),
+        }
     }
 }
 
@@ -889,7 +1113,9 @@ impl failover::Request for Asked {
                 is_durable: self.flags & command::FUA != 0,
             },
             Command::Flush => RequestKind::Flush,
-            Command::Read | Command::Disconnect | Command::Cache | Command::BlockStatus => RequestKind::Read,
+            Command::Read | Command::Disconnect | Command::Cache | Command::BlockStatus => {
+                RequestKind::Read
+            }
         }
     }
 
@@ -903,24 +1129,41 @@ impl failover::Request for Asked {
     fn content(&self) -> Option<Content<&[u8]>> {
         match self.kind {
             Command::Write => self.data.as_deref().map(Content::Write),
-            Command::WriteZeroes => Some(Content::Zeroes { may_unmap: self.flags & command::NO_HOLE == 0 }),
+            Command::WriteZeroes => Some(Content::Zeroes {
+                may_unmap: self.flags & command::NO_HOLE == 0,
+            }),
             Command::Trim => Some(Content::Unmap),
-            Command::Read | Command::Disconnect | Command::Flush | Command::Cache | Command::BlockStatus => {
-                None
-            }
+            Command::Read
+            | Command::Disconnect
+            | Command::Flush
+            | Command::Cache
+            | Command::BlockStatus => None,
         }
     }
 }
 
 impl failover::Part for Asked {
     fn part(&self, range: Range<u64>) -> Asked {
-        let (from, length) = ((range.start - self.offset) as usize, range.end - range.start);
-        let data = self.data.as_ref().map(|data| Buffer::from(&data[from..from + length as usize]).share());
-        Asked { data, ..Asked::order(self.kind, self.flags, (range.start, length)) }
+        let (from, length) = (
+            (range.start - self.offset) as usize,
+            range.end - range.start,
+        );
+        let data = self
+            .data
+            .as_ref()
+            .map(|data| Buffer::from(&data[from..from + length as usize]).share());
+        Asked {
+            data,
+            ..Asked::order(self.kind, self.flags, (range.start, length))
+        }
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Asked>() + self.data.as_ref().map_or(0, |data| data.len().next_multiple_of(PAGE_BYTES))
+        size_of::<Asked>()
+            + self
+                .data
+                .as_ref()
+                .map_or(0, |data| data.len().next_multiple_of(PAGE_BYTES))
     }
 }
 
@@ -943,17 +1186,29 @@ mod tests {
     ) -> Vec<bool> {
         block_on(Alone::exact_virtual_time(), async {
             let begun = reactor::now();
-            let mut tasks = Tasks { next: u32::MAX - 1, ..Tasks::default() }; // so that the numbers wrap
-            let request =
-                Request { flags: 0, kind: Command::Read as u16, cookie: 0, offset: 0, length: 1 << 20 };
-            let sent: Vec<u64> = (0..count).map(|_| tasks.add(request, None, begun + LIMIT).cookie).collect();
+            let mut tasks = Tasks {
+                next: u32::MAX - 1,
+                ..Tasks::default()
+            }; // so that the numbers wrap
+            let request = Request {
+                flags: 0,
+                kind: Command::Read as u16,
+                cookie: 0,
+                offset: 0,
+                length: 1 << 20,
+            };
+            let sent: Vec<u64> = (0..count)
+                .map(|_| tasks.add(request, None, begun + LIMIT).cookie)
+                .collect();
             for second in 1..=seconds {
                 let open = step(second, &mut tasks, &sent);
                 tasks.note_progress(begun + Duration::from_secs(second), 0, open);
                 tasks.look_for_late_ones(begun + Duration::from_secs(second));
             }
             let is_late = |task: &Task| task.is_late && !matches!(task.state, State::Answered);
-            sent.iter().map(|cookie| tasks.get(*cookie).is_some_and(|task| is_late(task))).collect()
+            sent.iter()
+                .map(|cookie| tasks.get(*cookie).is_some_and(|task| is_late(task)))
+                .collect()
         })
     }
 
@@ -965,8 +1220,13 @@ mod tests {
             block_on(Alone::exact_virtual_time(), async {
                 let begun = reactor::now();
                 let mut tasks = Tasks::default();
-                let request =
-                    Request { flags: 0, kind: Command::Write as u16, cookie: 0, offset: 0, length: 4 << 20 };
+                let request = Request {
+                    flags: 0,
+                    kind: Command::Write as u16,
+                    cookie: 0,
+                    offset: 0,
+                    length: 4 << 20,
+                };
                 for number in 1..=2 {
                     let cookie = tasks.add(request, None, begun + LIMIT).cookie;
                     tasks.get(cookie).expect("added").sent_at = number * (4 << 20);
@@ -976,13 +1236,22 @@ mod tests {
                     tasks.note_progress(now, taken(second), None);
                     tasks.look_for_late_ones(now);
                 }
-                let [first, second] = [0, 1].map(|place| tasks.all[place].as_ref().expect("there").is_late);
+                let [first, second] =
+                    [0, 1].map(|place| tasks.all[place].as_ref().expect("there").is_late);
                 (first, second)
             })
         };
         assert_eq!(late(70, |second| second * 100_000), (false, false));
-        assert_eq!(late(80, |second| second * 100_000), (true, false), "the first is not answered");
-        assert_eq!(late(70, |second| second.min(20) * 100_000), (true, true), "nothing moves");
+        assert_eq!(
+            late(80, |second| second * 100_000),
+            (true, false),
+            "the first is not answered"
+        );
+        assert_eq!(
+            late(70, |second| second.min(20) * 100_000),
+            (true, true),
+            "nothing moves"
+        );
     }
 
     /// At 100 kB/s, each read takes more than 10 s.
@@ -991,7 +1260,9 @@ mod tests {
         let slow = |second: u64, tasks: &mut Tasks, sent: &[u64]| {
             let bytes = second * 100_000;
             let place = (bytes >> 20) as usize;
-            sent[..place].iter().for_each(|cookie| tasks.answered(*cookie));
+            sent[..place]
+                .iter()
+                .for_each(|cookie| tasks.answered(*cookie));
             Some((sent[place], (1 << 20) - (bytes as usize & 0xf_ffff)))
         };
         assert_eq!(late(16, 160, slow), [false; 16]);
@@ -1000,8 +1271,12 @@ mod tests {
     /// A request is not late while its own data arrives, up to a limit.
     #[test]
     fn the_data_of_a_request_are_waited_for_but_not_without_end() {
-        let slow = |second: u64, _: &mut Tasks, sent: &[u64]| Some((sent[0], (1 << 20) - second as usize));
-        assert_eq!((late(1, 290, slow), late(1, 310, slow)), (vec![false], vec![true]));
+        let slow =
+            |second: u64, _: &mut Tasks, sent: &[u64]| Some((sent[0], (1 << 20) - second as usize));
+        assert_eq!(
+            (late(1, 290, slow), late(1, 310, slow)),
+            (vec![false], vec![true])
+        );
     }
 
     #[test]
@@ -1019,16 +1294,34 @@ mod tests {
             description: String::new(),
             bytes: 1 << 40,
             flags: 0,
-            block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+            block_sizes: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: 32 << 20,
+            },
         };
-        Session { export, form: ReplyForm::Structured, allocation: Some(1), channel: None }
+        Session {
+            export,
+            form: ReplyForm::Structured,
+            allocation: Some(1),
+            channel: None,
+        }
     }
 
     /// A structured chunk that is not the last of its reply.
     fn chunk(cookie: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
-        let header =
-            [&0x668e_33ef_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes(), &cookie.to_be_bytes()];
-        [&header.concat()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
+        let header = [
+            &0x668e_33ef_u32.to_be_bytes()[..],
+            &[0, 0],
+            &kind.to_be_bytes(),
+            &cookie.to_be_bytes(),
+        ];
+        [
+            &header.concat()[..],
+            &(payload.len() as u32).to_be_bytes(),
+            payload,
+        ]
+        .concat()
     }
 
     /// Returns the number of such chunks that a request accepts before its connection ends, and the number of
@@ -1038,30 +1331,57 @@ mod tests {
             let (mut inner, cookie) = Inner::asking(kind, 1 << 20);
             let (mut receiver, session) = (Receiver::default(), session());
             let chunk = chunk(cookie, chunk_kind, payload);
-            let times =
-                (0..100_000).take_while(|_| receiver.take(&chunk, &session, &mut inner).is_ok()).count();
-            (times, inner.tasks.get(cookie).map_or(0, |task| task.extents.len()))
+            let times = (0..100_000)
+                .take_while(|_| receiver.take(&chunk, &session, &mut inner).is_ok())
+                .count();
+            (
+                times,
+                inner.tasks.get(cookie).map_or(0, |task| task.extents.len()),
+            )
         })
     }
 
     /// The server never sends the last chunk of a reply. Regression: one reply had 4.4 GiB in 47 s.
     #[test]
     fn a_reply_that_does_not_end_is_no_reply() {
-        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096)].concat();
+        let extents = [
+            &1_u32.to_be_bytes()[..],
+            &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096),
+        ]
+        .concat();
         assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, 4096));
         let of_another_context = [&9_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3]].concat();
-        assert_eq!(taken(Command::BlockStatus, 5, &of_another_context), (EMPTY_CHUNKS_MAX, 0));
+        assert_eq!(
+            taken(Command::BlockStatus, 5, &of_another_context),
+            (EMPTY_CHUNKS_MAX, 0)
+        );
         let error = [0, 0, 0, 5, 0, 0];
-        for kind in [Command::Read, Command::Write, Command::Flush, Command::BlockStatus] {
-            assert_eq!(taken(kind, 0x8001, &error), (EMPTY_CHUNKS_MAX, 0), "{kind:?}");
+        for kind in [
+            Command::Read,
+            Command::Write,
+            Command::Flush,
+            Command::BlockStatus,
+        ] {
+            assert_eq!(
+                taken(kind, 0x8001, &error),
+                (EMPTY_CHUNKS_MAX, 0),
+                "{kind:?}"
+            );
         }
         let hole_of_nothing = [0; 12];
-        assert_eq!(taken(Command::Read, 2, &hole_of_nothing), (EMPTY_CHUNKS_MAX, 0));
+        assert_eq!(
+            taken(Command::Read, 2, &hole_of_nothing),
+            (EMPTY_CHUNKS_MAX, 0)
+        );
     }
 
     #[test]
     fn extents_that_nobody_asked_for_so_many_of_are_dropped() {
-        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(100_000)].concat();
+        let extents = [
+            &1_u32.to_be_bytes()[..],
+            &[0, 0, 2, 0, 0, 0, 0, 3].repeat(100_000),
+        ]
+        .concat();
         assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, EXTENTS_MAX));
     }
 
@@ -1071,7 +1391,13 @@ mod tests {
         for part in [512..1024, 0..512, 2048..4096, 1024..2048] {
             assert!(is_new(&mut received, part));
         }
-        assert_eq!(received.iter().map(|part| part.end - part.start).sum::<u64>(), 4096);
+        assert_eq!(
+            received
+                .iter()
+                .map(|part| part.end - part.start)
+                .sum::<u64>(),
+            4096
+        );
         for part in [0..1, 511..513, 4095..4097, 0..4096] {
             assert!(!is_new(&mut received, part));
         }
@@ -1081,7 +1407,9 @@ mod tests {
     #[test]
     fn parts_that_do_not_touch_are_bounded() {
         let mut received = Vec::new();
-        let taken = (0..10_000).filter(|part| is_new(&mut received, 2 * part..2 * part + 1)).count();
+        let taken = (0..10_000)
+            .filter(|part| is_new(&mut received, 2 * part..2 * part + 1))
+            .count();
         assert_eq!((taken, received.len()), (PARTS_MAX, PARTS_MAX));
     }
 }

@@ -158,7 +158,9 @@ pub enum UrlError {
     #[display("`{_0}` applies only to {_1} URLs")]
     Stray(&'static str, &'static str),
     /// The URL uses TLS without a CA.
-    #[display("the server's CA is missing: add tls-ca=FILE, or tls-certificates=DIR with a ca-cert.pem")]
+    #[display(
+        "the server's CA is missing: add tls-ca=FILE, or tls-certificates=DIR with a ca-cert.pem"
+    )]
     NoCa,
     /// There is a certificate without a key, or a key without a certificate.
     #[display("tls-certificate=FILE and tls-key=FILE must be used together")]
@@ -230,7 +232,9 @@ impl Url {
         }
         match (is_local, &socket) {
             (true, None) => return Err(UrlError::Socket),
-            (false, Some(_)) => return Err(UrlError::Stray("socket", "nbd+unix:// and nbds+unix://")),
+            (false, Some(_)) => {
+                return Err(UrlError::Stray("socket", "nbd+unix:// and nbds+unix://"));
+            }
             (true, Some(_)) if !options.addresses.is_empty() => {
                 return Err(UrlError::Stray("address", "nbd:// and nbds://"));
             }
@@ -254,7 +258,14 @@ impl Url {
             (false, Some(key)) => return Err(UrlError::Stray(key, "nbds:// and nbds+unix://")),
             (false, None) => None,
         };
-        Ok(Url { host, port, socket, export, tls, options })
+        Ok(Url {
+            host,
+            port,
+            socket,
+            export,
+            tls,
+            options,
+        })
     }
 }
 
@@ -275,18 +286,25 @@ fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
 /// Removes the zone of a link-local address. Certificates contain such addresses without a zone, because a
 /// zone is local to a host.
 fn without_zone(host: &str) -> String {
-    host.parse::<Ipv6Host>().map_or_else(|_| host.to_owned(), |host| host.address().to_string())
+    host.parse::<Ipv6Host>()
+        .map_or_else(|_| host.to_owned(), |host| host.address().to_string())
 }
 
 impl TlsKeys {
     /// Sets a TLS key. Returns false for other keys.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, UrlError> {
-        let Some(name) = KEYS.into_iter().find(|name| *name == key && name.starts_with("tls-")) else {
+        let Some(name) = KEYS
+            .into_iter()
+            .find(|name| *name == key && name.starts_with("tls-"))
+        else {
             return Ok(false);
         };
         let value = decoded(value)?;
         if value.is_empty() {
-            return Err(UrlError::Value(key.to_owned(), "a value, for example tls-ca=ca.pem"));
+            return Err(UrlError::Value(
+                key.to_owned(),
+                "a value, for example tls-ca=ca.pem",
+            ));
         }
         self.any = Some(name);
         match name {
@@ -307,14 +325,23 @@ impl TlsKeys {
 
     fn files(self, host: &str) -> Result<TlsFiles, UrlError> {
         let in_folder = |name: &str| self.folder.as_ref().map(|folder| folder.join(name));
-        let ca = self.ca.clone().or_else(|| in_folder("ca-cert.pem")).ok_or(UrlError::NoCa)?;
+        let ca = self
+            .ca
+            .clone()
+            .or_else(|| in_folder("ca-cert.pem"))
+            .ok_or(UrlError::NoCa)?;
         let of_folder = in_folder("client-cert.pem").zip(in_folder("client-key.pem"));
         let (own, may_lack_own) = match (self.certificate, self.key) {
             (Some(certificate), Some(key)) => (Some((certificate, key)), false),
             (None, None) => (of_folder, true),
             _ => return Err(UrlError::HalfCertificate),
         };
-        Ok(TlsFiles { ca, own, may_lack_own, hostname: self.hostname.unwrap_or_else(|| without_zone(host)) })
+        Ok(TlsFiles {
+            ca,
+            own,
+            may_lack_own,
+            hostname: self.hostname.unwrap_or_else(|| without_zone(host)),
+        })
     }
 }
 
@@ -329,46 +356,65 @@ impl Options {
         let wrong = |example| UrlError::Value(option.to_owned(), example);
         match key {
             "connections" => {
-                let count = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
-                self.connections = count.ok_or(wrong("a number from 1 to 64, for example connections=4"))?;
+                let count = value
+                    .parse()
+                    .ok()
+                    .filter(|count| (1..=CONNECTIONS_MAX).contains(count));
+                self.connections =
+                    count.ok_or(wrong("a number from 1 to 64, for example connections=4"))?;
             }
             "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
             "congestion" => {
-                return Err(wrong("a congestion control algorithm, for example congestion=cubic"));
+                return Err(wrong(
+                    "a congestion control algorithm, for example congestion=cubic",
+                ));
             }
             "timeout" => {
-                self.timeout = seconds(value, 1)
-                    .ok_or(wrong("a time from 1s to 24h, for example timeout=30 or timeout=2min"))?
+                self.timeout = seconds(value, 1).ok_or(wrong(
+                    "a time from 1s to 24h, for example timeout=30 or timeout=2min",
+                ))?
             }
             "stall" => {
-                self.stall =
-                    Some(seconds(value, 1).ok_or(wrong("a time from 1s to 24h, for example stall=5"))?)
+                self.stall = Some(
+                    seconds(value, 1).ok_or(wrong("a time from 1s to 24h, for example stall=5"))?,
+                )
             }
             "quarantine" => {
-                self.quarantine =
-                    seconds(value, 0).ok_or(wrong("a time up to 24h, for example quarantine=500ms"))?;
+                self.quarantine = seconds(value, 0)
+                    .ok_or(wrong("a time up to 24h, for example quarantine=500ms"))?;
             }
             "journal" => {
                 let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
-                self.journal_bytes = bytes.ok_or(wrong("a size up to 4GiB, for example journal=64MiB"))?;
+                self.journal_bytes =
+                    bytes.ok_or(wrong("a size up to 4GiB, for example journal=64MiB"))?;
             }
-            "journal-file" if !value.is_empty() => self.journal_file = Some(PathBuf::from(decoded(value)?)),
-            "journal-file" => return Err(wrong("a path, for example journal-file=/var/lib/vm1.journal")),
+            "journal-file" if !value.is_empty() => {
+                self.journal_file = Some(PathBuf::from(decoded(value)?))
+            }
+            "journal-file" => {
+                return Err(wrong(
+                    "a path, for example journal-file=/var/lib/vm1.journal",
+                ));
+            }
             "journal-replay" => {
-                self.journal_replay = ReplayRule::parse(value)
-                    .ok_or(wrong("auto, force or discard, for example journal-replay=force"))?;
+                self.journal_replay = ReplayRule::parse(value).ok_or(wrong(
+                    "auto, force or discard, for example journal-replay=force",
+                ))?;
             }
             "writers" => {
-                self.writers =
-                    Writers::parse(value).ok_or(wrong("one or several, for example writers=one"))?;
+                self.writers = Writers::parse(value)
+                    .ok_or(wrong("one or several, for example writers=one"))?;
             }
             "address" if self.addresses.len() < PATHS_MAX => {
                 let address = host_and_port(&decoded(value)?);
-                self.addresses.push(address.map_err(|_| wrong("HOST[:PORT], for example address=10.0.1.2"))?);
+                self.addresses
+                    .push(address.map_err(|_| wrong("HOST[:PORT], for example address=10.0.1.2"))?);
             }
             "source" if self.sources.len() < PATHS_MAX => {
-                let address =
-                    reactor::numeric_address(value.trim_start_matches('[').trim_end_matches(']'), 0);
+                let address = reactor::numeric_address(
+                    value.trim_start_matches('[').trim_end_matches(']'),
+                    0,
+                );
                 self.sources.push(address.map_err(|why| match why {
                     BadAddress::Form(_) => wrong("a local IP address, for example source=10.0.1.1"),
                     why => UrlError::Address(why),
@@ -383,13 +429,17 @@ impl Options {
 
 fn seconds(text: &str, least: u64) -> Option<Duration> {
     let Time(time) = text.parse().ok()?;
-    (Duration::from_secs(least)..=Duration::from_secs(86_400)).contains(&time).then_some(time)
+    (Duration::from_secs(least)..=Duration::from_secs(86_400))
+        .contains(&time)
+        .then_some(time)
 }
 
 /// Parses a number of bytes, KiB, MiB or GiB.
 fn bytes(text: &str) -> Option<usize> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
-    let (number, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
@@ -399,7 +449,11 @@ impl fmt::Display for Url {
         let (host, port, export) = (&self.host, self.port, encoded(&self.export));
         let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.socket {
-            Some(path) => write!(f, "{scheme}+unix:///{export}?socket={}", encoded(&path.to_string_lossy())),
+            Some(path) => write!(
+                f,
+                "{scheme}+unix:///{export}?socket={}",
+                encoded(&path.to_string_lossy())
+            ),
             None => write!(f, "{scheme}://{}:{port}/{export}", reactor::bracketed(host)),
         }
     }
@@ -412,7 +466,9 @@ fn decoded(text: &str) -> Result<String, UrlError> {
         rest = after;
         bytes.push(match byte {
             b'%' => {
-                let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+                let digits = rest
+                    .get(..2)
+                    .and_then(|digits| std::str::from_utf8(digits).ok());
                 let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
                 let digits = digits.filter(is_hex).ok_or(UrlError::Encoding)?;
                 rest = &rest[2..];
@@ -447,13 +503,25 @@ mod tests {
             ("nbd://san1/", "nbd://san1:10809/"),
             ("nbd://san1:1/disk", "nbd://san1:1/disk"),
             ("nbd://[::1]/a/b", "nbd://[::1]:10809/a/b"),
-            ("nbd://[::1]:7/a%20b%25?connections=4&timeout=5s", "nbd://[::1]:7/a%20b%25"),
-            ("nbd+unix:///?socket=/run/nbd.sock", "nbd+unix:///?socket=/run/nbd.sock"),
-            ("nbd+unix:///a/b?socket=%2Frun%2Fa%20b", "nbd+unix:///a/b?socket=/run/a%20b"),
+            (
+                "nbd://[::1]:7/a%20b%25?connections=4&timeout=5s",
+                "nbd://[::1]:7/a%20b%25",
+            ),
+            (
+                "nbd+unix:///?socket=/run/nbd.sock",
+                "nbd+unix:///?socket=/run/nbd.sock",
+            ),
+            (
+                "nbd+unix:///a/b?socket=%2Frun%2Fa%20b",
+                "nbd+unix:///a/b?socket=/run/a%20b",
+            ),
         ] {
             let url = Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(url.to_string(), shown);
-            let again = Url { options: url.options.clone(), ..Url::parse(shown).expect("as it is shown") };
+            let again = Url {
+                options: url.options.clone(),
+                ..Url::parse(shown).expect("as it is shown")
+            };
             assert_eq!(again, url);
         }
     }
@@ -462,33 +530,73 @@ mod tests {
     fn paths_and_times_are_options() {
         let url = "nbd://san1/x?address=10.0.1.2&address=[::1]:7&source=10.0.0.1&source=::2&journal=1MiB&timeout=3&stall=2s&quarantine=500ms";
         let options = Url::parse(url).expect("a URL").options;
-        assert_eq!(options.addresses, [("10.0.1.2".to_owned(), PORT), ("::1".to_owned(), 7)]);
+        assert_eq!(
+            options.addresses,
+            [("10.0.1.2".to_owned(), PORT), ("::1".to_owned(), 7)]
+        );
         assert_eq!(options.sources.len(), 2);
-        assert_eq!((options.journal_bytes, options.stall()), (1 << 20, Duration::from_secs(2)));
+        assert_eq!(
+            (options.journal_bytes, options.stall()),
+            (1 << 20, Duration::from_secs(2))
+        );
         assert_eq!(options.quarantine, Duration::from_millis(500));
-        assert_eq!(Options { stall: None, ..options }.stall(), Duration::from_secs(1));
+        assert_eq!(
+            Options {
+                stall: None,
+                ..options
+            }
+            .stall(),
+            Duration::from_secs(1)
+        );
     }
 
     #[test]
     fn files_of_certificates_are_named_one_by_one_or_by_their_folder() {
-        let files =
-            |text| Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).tls.expect("TLS");
+        let files = |text| {
+            Url::parse(text)
+                .unwrap_or_else(|error| panic!("{text}: {error}"))
+                .tls
+                .expect("TLS")
+        };
         let own = |folder: &str| {
-            Some((format!("{folder}client-cert.pem").into(), format!("{folder}client-key.pem").into()))
+            Some((
+                format!("{folder}client-cert.pem").into(),
+                format!("{folder}client-key.pem").into(),
+            ))
         };
         let hostname = "san1".to_owned();
         let ca = "/pki/ca-cert.pem".into();
-        let wanted = TlsFiles { ca, own: own("/pki/"), may_lack_own: true, hostname };
+        let wanted = TlsFiles {
+            ca,
+            own: own("/pki/"),
+            may_lack_own: true,
+            hostname,
+        };
         assert_eq!(files("nbds://san1:7/x?tls-certificates=/pki"), wanted);
-        let ca_alone = TlsFiles { ca: "ca".into(), own: None, ..wanted.clone() };
+        let ca_alone = TlsFiles {
+            ca: "ca".into(),
+            own: None,
+            ..wanted.clone()
+        };
         assert_eq!(files("nbds://san1/x?tls-ca=ca"), ca_alone);
         let own = own("");
-        let wanted = TlsFiles { ca: "ca".into(), own, may_lack_own: false, hostname: "x.y".to_owned() };
+        let wanted = TlsFiles {
+            ca: "ca".into(),
+            own,
+            may_lack_own: false,
+            hostname: "x.y".to_owned(),
+        };
         let text = "nbds://[::1]/x?tls-ca=ca&tls-certificate=client-cert.pem&tls-key=client-key.pem&tls-hostname=x.y";
         assert_eq!(files(text), wanted);
         assert_eq!(files("nbds://[::1]/x?tls-ca=ca").hostname, "::1");
-        assert_eq!(files("nbds://[fe80::1%25eth0]/x?tls-ca=ca").hostname, "fe80::1");
-        assert_eq!(files("nbds+unix:///x?socket=/s&tls-ca=ca").hostname, "localhost");
+        assert_eq!(
+            files("nbds://[fe80::1%25eth0]/x?tls-ca=ca").hostname,
+            "fe80::1"
+        );
+        assert_eq!(
+            files("nbds+unix:///x?socket=/s&tls-ca=ca").hostname,
+            "localhost"
+        );
     }
 
     #[test]
@@ -515,21 +623,45 @@ mod tests {
             ("nbd://san1/x?journal=5GiB", "journal=64MiB"),
             ("nbd://san1/x?journal-file=", "journal-file=/var"),
             ("nbd://san1/x?journal-file=/j&journal=0", "64KiB or more"),
-            ("nbd://san1/x?journal-file=/j&journal-replay=yes", "journal-replay=force"),
-            ("nbd://san1/x?journal-replay=force", "needs a `journal-file`"),
+            (
+                "nbd://san1/x?journal-file=/j&journal-replay=yes",
+                "journal-replay=force",
+            ),
+            (
+                "nbd://san1/x?journal-replay=force",
+                "needs a `journal-file`",
+            ),
             ("nbd://san1/x?address=:5", "address=10.0.1.2"),
             ("nbd://san1/x?source=san2", "source=10.0.1.1"),
             ("nbd+unix:///x", "nbd+unix:///EXPORT?socket=PATH"),
             ("nbd+unix:///x?socket=", "nbd+unix:///EXPORT?socket=PATH"),
-            ("nbd+unix://san1/x?socket=/s", "nbd+unix:///EXPORT?socket=PATH"),
-            ("nbd://san1/x?socket=/s", "`socket` applies only to nbd+unix://"),
-            ("nbd+unix:///x?socket=/s&address=san1", "`address` applies only to nbd://"),
-            ("nbds+unix:///x?socket=/s&tls-ca=ca&source=::1", "`source` applies only to nbd://"),
-            ("nbd://san1/x?tls-ca=ca.pem", "`tls-ca` applies only to nbds://"),
+            (
+                "nbd+unix://san1/x?socket=/s",
+                "nbd+unix:///EXPORT?socket=PATH",
+            ),
+            (
+                "nbd://san1/x?socket=/s",
+                "`socket` applies only to nbd+unix://",
+            ),
+            (
+                "nbd+unix:///x?socket=/s&address=san1",
+                "`address` applies only to nbd://",
+            ),
+            (
+                "nbds+unix:///x?socket=/s&tls-ca=ca&source=::1",
+                "`source` applies only to nbd://",
+            ),
+            (
+                "nbd://san1/x?tls-ca=ca.pem",
+                "`tls-ca` applies only to nbds://",
+            ),
             ("nbds://san1/x", "tls-ca=FILE"),
             ("nbds://san1/x?tls-ca=", "tls-ca=ca.pem"),
             ("nbds://san1/x?tls-ca=a&tls-key=b", "must be used together"),
-            ("nbds://san1/x?tls-ca=a&tls-hostname=a/b", "tls-hostname=san1"),
+            (
+                "nbds://san1/x?tls-ca=a&tls-hostname=a/b",
+                "tls-hostname=san1",
+            ),
             ("nbdx://san1/x", "begins with nbd://"),
         ] {
             let error = Url::parse(text).expect_err(text).to_string();

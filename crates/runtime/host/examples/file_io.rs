@@ -13,7 +13,9 @@ const BLOCKS: u64 = 65_536;
 const READS: u64 = 40_000;
 
 fn main() {
-    let path = std::env::args().nth(1).map_or_else(|| "linerate-file-io".into(), PathBuf::from);
+    let path = std::env::args()
+        .nth(1)
+        .map_or_else(|| "linerate-file-io".into(), PathBuf::from);
     for round in 0..2 {
         for engine in [IoEngine::Uring, IoEngine::Threads] {
             for depth in [1, 32] {
@@ -29,8 +31,9 @@ fn measure(round: u32, engine: IoEngine, depth: u64, path: &std::path::Path) {
     block_on(Rc::new(world), async {
         let device = Rc::new(open(path).await);
         let (start, cpu) = (Instant::now(), cputime::process());
-        let readers: Vec<_> =
-            (0..depth).map(|reader| spawn(read(Rc::clone(&device), reader, READS / depth))).collect();
+        let readers: Vec<_> = (0..depth)
+            .map(|reader| spawn(read(Rc::clone(&device), reader, READS / depth)))
+            .collect();
         for reader in readers {
             reader.await;
         }
@@ -53,7 +56,10 @@ async fn open(path: &std::path::Path) -> FileDevice {
     let device = FileDevice::open(options).expect("a file for direct I/O");
     let data = Buffer::zeroed(1 << 20).share();
     for lba in (0..BLOCKS).step_by(256) {
-        device.write(Extent::new(lba, 256), data.clone(), Durability::Cached).await.expect("written");
+        device
+            .write(Extent::new(lba, 256), data.clone(), Durability::Cached)
+            .await
+            .expect("written");
     }
     device
 }
@@ -62,6 +68,9 @@ async fn read(device: Rc<FileDevice>, seed: u64, reads: u64) {
     let mut random = Random::new(seed);
     for _ in 0..reads {
         let extent = Extent::new(random.below(BLOCKS), 1);
-        device.read(extent, Buffer::recycled(4096)).await.expect("read");
+        device
+            .read(extent, Buffer::recycled(4096))
+            .await
+            .expect("read");
     }
 }

@@ -26,7 +26,10 @@ pub fn thread() -> Duration {
 /// time (without CONFIG_SCHED_INFO).
 pub fn thread_waited() -> io::Result<Duration> {
     let told = fs::read_to_string("/proc/thread-self/schedstat")?;
-    let waited = told.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+    let waited = told
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|ns| ns.parse().ok());
     waited
         .map(Duration::from_nanos)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "schedstat has another form"))
@@ -48,10 +51,16 @@ pub fn of_process(pid: u32) -> io::Result<Duration> {
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: writes one timespec, which `time` is. A clock whose process has ended is refused with EINVAL.
     match unsafe { libc::clock_gettime(clock, &mut time) } {
-        0 => Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)),
+        0 => Ok(Duration::new(
+            time.tv_sec.unsigned_abs(),
+            time.tv_nsec as u32,
+        )),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -66,9 +75,14 @@ impl Threads {
         let mut times = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let entry = entry?;
-            let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let thread = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
             // Skip a thread that has ended since the directory was read.
-            let time = fs::read_to_string(entry.path().join("stat")).ok().and_then(|stat| used(&stat));
+            let time = fs::read_to_string(entry.path().join("stat"))
+                .ok()
+                .and_then(|stat| used(&stat));
             times.extend(thread.zip(time));
         }
         Ok(Threads(times))
@@ -88,7 +102,10 @@ impl Threads {
 
     /// CPU time since `earlier` of the thread that was busiest in that period.
     pub fn busiest_since(&self, earlier: &Threads) -> Duration {
-        let used = self.0.iter().map(|(thread, time)| time.saturating_sub(earlier.of_thread(*thread)));
+        let used = self
+            .0
+            .iter()
+            .map(|(thread, time)| time.saturating_sub(earlier.of_thread(*thread)));
         used.max().unwrap_or_default()
     }
 }
@@ -97,7 +114,8 @@ impl Threads {
 /// gave to other guests.
 pub fn machine() -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
-    worked(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has another form"))
+    worked(&stat)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has another form"))
 }
 
 /// Returns user plus system time from `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second
@@ -105,7 +123,10 @@ pub fn machine() -> io::Result<Duration> {
 /// parenthesis.
 fn used(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_ascii_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
+    let mut fields = after_name
+        .split_ascii_whitespace()
+        .skip(11)
+        .map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks(fields.next()??.checked_add(fields.next()??)?))
 }
 
@@ -113,9 +134,18 @@ fn used(stat: &str) -> Option<Duration> {
 /// system, idle, iowait, irq, softirq and steal, followed by values that are already contained in user.
 fn worked(stat: &str) -> Option<Duration> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = numbers[..] else { return None };
-    Some(ticks([user, nice, system, irq, softirq].into_iter().fold(0, u64::saturating_add)))
+    let numbers: Vec<u64> = line
+        .split_ascii_whitespace()
+        .map_while(|number| number.parse().ok())
+        .collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = numbers[..] else {
+        return None;
+    };
+    Some(ticks(
+        [user, nice, system, irq, softirq]
+            .into_iter()
+            .fold(0, u64::saturating_add),
+    ))
 }
 
 fn ticks(ticks: u64) -> Duration {
@@ -147,7 +177,10 @@ mod tests {
 
     #[test]
     fn another_process_is_asked_by_its_number() {
-        let (before, other) = (process(), of_process(std::process::id()).expect("we are there"));
+        let (before, other) = (
+            process(),
+            of_process(std::process::id()).expect("we are there"),
+        );
         assert!(other >= before && other <= process());
     }
 
@@ -155,7 +188,10 @@ mod tests {
     fn a_process_that_is_not_there_has_no_time() {
         // Numbers above the largest process number on Linux (2^22).
         assert!(of_process(1 << 23).is_err() && of_process(u32::MAX).is_err());
-        assert!(Threads::of_process(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
+        assert!(
+            Threads::of_process(1 << 23).is_err()
+                && Threads::only(std::process::id(), 1 << 23).is_err()
+        );
     }
 
     #[test]
@@ -166,14 +202,22 @@ mod tests {
             std::hint::black_box(0);
         }
         let after = Threads::of_process(std::process::id()).expect("we are there");
-        assert!(after.busiest_since(&before) >= Duration::from_millis(20), "{before:?} {after:?}");
+        assert!(
+            after.busiest_since(&before) >= Duration::from_millis(20),
+            "{before:?} {after:?}"
+        );
     }
 
     #[test]
     fn a_name_may_hold_brackets_and_blanks() {
         let stat = "71 (a) b 1 2) S 1 71 71 0 -1 4194560 5 0 0 0 250 150 0 0 20 0 1 0 6 7 8";
         assert_eq!(used(stat), Some(ticks(400)));
-        for bad in ["", "71 (x", "71 (x) S", "71 (x) S 1 71 71 0 -1 4194560 5 0 0 0 -1 150"] {
+        for bad in [
+            "",
+            "71 (x",
+            "71 (x) S",
+            "71 (x) S 1 71 71 0 -1 4194560 5 0 0 0 -1 150",
+        ] {
             assert_eq!(used(bad), None, "{bad}");
         }
     }

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reactor::{
-    DatagramOptions, Datagrams, Detached, DetachedDatagrams, ListenOptions, Listener, Park, SharedWorld,
-    Spin, Stream, StreamOptions, Unpark, World,
+    DatagramOptions, Datagrams, Detached, DetachedDatagrams, ListenOptions, Listener, Park,
+    SharedWorld, Spin, Stream, StreamOptions, Unpark, World,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -49,7 +49,10 @@ impl Default for EpollOptions {
     /// Busy-polls for up to 50 µs: compared with longer waits, the cost of a wake-up does not matter
     /// (measured on a VM with 2 cores).
     fn default() -> EpollOptions {
-        EpollOptions { spin: Duration::from_micros(50), gather: Duration::ZERO }
+        EpollOptions {
+            spin: Duration::from_micros(50),
+            gather: Duration::ZERO,
+        }
     }
 }
 
@@ -102,9 +105,17 @@ impl Epoll {
     /// if the kernel refuses to create a ring.
     pub fn with_engine(options: EpollOptions, engine: IoEngine) -> io::Result<Epoll> {
         let poller = Poller::new()?;
-        let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let unpark = Arc::new(EventFd(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?));
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&poller.epoll, &unpark.0, epoll::EventData::new_u64(UNPARK), edges)?;
+        epoll::add(
+            &poller.epoll,
+            &unpark.0,
+            epoll::EventData::new_u64(UNPARK),
+            edges,
+        )?;
         let gathering = match options.gather {
             Duration::ZERO => None,
             span => Some(Gathering::new(span, &unpark.0)?),
@@ -166,7 +177,11 @@ impl Epoll {
 
     /// Busy-polls for as long as [`Spin`] allows, then sleeps. Returns whether there were events.
     fn look_and_sleep(&self, limit: Option<Duration>) -> bool {
-        let learnt = if self.files_are_busy() { &self.file_spin } else { &self.spin };
+        let learnt = if self.files_are_busy() {
+            &self.file_spin
+        } else {
+            &self.spin
+        };
         let mut spin = learnt.get();
         let start = Instant::now();
         let look = spin.allowance().min(limit.unwrap_or(Duration::MAX));
@@ -208,12 +223,15 @@ impl Epoll {
             found.map(|(key, _)| *key)
         });
         drop(rings);
-        found.inspect(|key| self.note_event(*key, epoll::EventFlags::IN)).is_some()
+        found
+            .inspect(|key| self.note_event(*key, epoll::EventFlags::IN))
+            .is_some()
     }
 
     /// Records an event of a socket.
     fn note_event(&self, key: u64, flags: epoll::EventFlags) {
-        self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
+        self.is_mixed
+            .set(self.is_mixed.get() | (self.latest.replace(key) != key));
         self.poller.set_ready(key, flags);
     }
 
@@ -226,14 +244,19 @@ impl Epoll {
     /// Waits for events for up to `limit`, with microsecond precision, and wakes the tasks that wait for
     /// them. Returns whether there were events.
     fn sleep(&self, limit: Option<Duration>) -> bool {
-        let Some(limit) = limit else { return self.take_events(None) };
+        let Some(limit) = limit else {
+            return self.take_events(None);
+        };
         let (start, milliseconds) = (Instant::now(), whole_milliseconds(limit));
         if milliseconds > 0 && self.take_events(Some(Duration::from_millis(milliseconds))) {
             return true;
         }
         let rest = timespec(limit.saturating_sub(start.elapsed()));
         // If the call is interrupted, timers have not expired yet, and the tasks continue to wait.
-        let _ = poll(&mut [PollFd::new(&self.poller.epoll, PollFlags::IN)], Some(&rest));
+        let _ = poll(
+            &mut [PollFd::new(&self.poller.epoll, PollFlags::IN)],
+            Some(&rest),
+        );
         self.take_events(Some(Duration::ZERO))
     }
 
@@ -270,8 +293,11 @@ impl Epoll {
         let mut events = self.events.borrow_mut();
         events.clear();
         let limit = limit.map(timespec);
-        let waited =
-            epoll::wait(&self.poller.epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref());
+        let waited = epoll::wait(
+            &self.poller.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            limit.as_ref(),
+        );
         match waited {
             Ok(_) => {}
             Err(Errno::INTR) => return false,
@@ -299,7 +325,11 @@ impl Gathering {
         let unparks = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&unparks, unpark, epoll::EventData::new_u64(UNPARK), edges)?;
-        Ok(Gathering { span, unparks, after_work: Cell::new(false) })
+        Ok(Gathering {
+            span,
+            unparks,
+            after_work: Cell::new(false),
+        })
     }
 
     /// Sleeps for `span`, but no longer than `limit`, or until the thread is unparked. Returns the actual
@@ -307,7 +337,10 @@ impl Gathering {
     fn sleep(&self, span: Duration, limit: Option<Duration>) -> Duration {
         let (start, span) = (Instant::now(), limit.map_or(span, |limit| limit.min(span)));
         // An interrupted sleep is shorter, which is harmless.
-        let told = poll(&mut [PollFd::new(&self.unparks, PollFlags::IN)], Some(&timespec(span)));
+        let told = poll(
+            &mut [PollFd::new(&self.unparks, PollFlags::IN)],
+            Some(&timespec(span)),
+        );
         if told == Ok(1) {
             // Consumes the edge. The main epoll reports the event separately.
             let mut edge = Vec::with_capacity(1);
@@ -328,7 +361,10 @@ fn whole_milliseconds(duration: Duration) -> u64 {
 fn timespec(duration: Duration) -> Timespec {
     // Limits the duration to a century, which fits the type.
     let seconds = duration.as_secs().min(100 * 365 * 86_400);
-    Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+    Timespec {
+        tv_sec: seconds as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
 }
 
 impl World for Epoll {
@@ -339,7 +375,12 @@ impl World for Epoll {
     fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>> {
         let (socket, local) = tcp::listen(at, &options.stream)?;
         let source = self.poller.register(socket, epoll::EventFlags::IN)?;
-        Ok(Box::new(tcp::TcpListener { source, local, options: options.stream.clone(), file: None }))
+        Ok(Box::new(tcp::TcpListener {
+            source,
+            local,
+            options: options.stream.clone(),
+            file: None,
+        }))
     }
 
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>> {
@@ -349,7 +390,9 @@ impl World for Epoll {
     }
 
     fn connect_local(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
-        let source = self.poller.register(local_socket::connect_local(path)?, BOTH)?;
+        let source = self
+            .poller
+            .register(local_socket::connect_local(path)?, BOTH)?;
         Ok(Box::new(tcp::TcpStream::new(source, tcp::LOCAL, false)?))
     }
 
@@ -358,7 +401,12 @@ impl World for Epoll {
         socket.set_nonblocking(true)?;
         let source = self.poller.register(socket.into(), epoll::EventFlags::IN)?;
         let options = StreamOptions::default();
-        Ok(Box::new(tcp::TcpListener { source, local: tcp::LOCAL, options, file: Some(file) }))
+        Ok(Box::new(tcp::TcpListener {
+            source,
+            local: tcp::LOCAL,
+            options,
+            file: Some(file),
+        }))
     }
 
     fn datagrams(&self, options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
@@ -378,9 +426,19 @@ impl World for Epoll {
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
-        let detached = stream.downcast::<tcp::DetachedTcp>().map_err(|_| io::ErrorKind::InvalidInput)?;
-        let tcp::DetachedTcp { socket, peer, connecting } = *detached;
-        Ok(Box::new(tcp::TcpStream::new(self.poller.register(socket, BOTH)?, peer, connecting)?))
+        let detached = stream
+            .downcast::<tcp::DetachedTcp>()
+            .map_err(|_| io::ErrorKind::InvalidInput)?;
+        let tcp::DetachedTcp {
+            socket,
+            peer,
+            connecting,
+        } = *detached;
+        Ok(Box::new(tcp::TcpStream::new(
+            self.poller.register(socket, BOTH)?,
+            peer,
+            connecting,
+        )?))
     }
 
     fn turn(&self, park: Park) {

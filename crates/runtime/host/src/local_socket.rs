@@ -42,8 +42,13 @@ pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 /// # Errors
 /// `AddrInUse`: another process holds the lock for longer than a server takes to start.
 fn turn(path: &Path) -> io::Result<Option<File>> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(folder) = File::open(folder) else { return Ok(None) };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let Ok(folder) = File::open(folder) else {
+        return Ok(None);
+    };
     for _ in 0..TURN_TRIES {
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(folder)),
@@ -51,7 +56,10 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
             Err(_) => return Ok(None), // the file system does not support locks
         }
     }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "another program has locked its directory"))
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        "another program has locked its directory",
+    ))
 }
 
 const TURN_TRIES: u32 = 200;
@@ -71,11 +79,14 @@ pub fn look(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == WouldBlock => None,
         Err(error) => Some(error),
     };
-    let Some(error) = error else { return Err(io::Error::new(AddrInUse, "another server is using it")) };
+    let Some(error) = error else {
+        return Err(io::Error::new(AddrInUse, "another server is using it"));
+    };
     match fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err(io::Error::new(AlreadyExists, "the path exists and is not a socket"))
-        }
+        Ok(metadata) if !metadata.file_type().is_socket() => Err(io::Error::new(
+            AlreadyExists,
+            "the path exists and is not a socket",
+        )),
         _ if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(()),
         _ => Err(unfit(error)),
     }
@@ -91,7 +102,10 @@ fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
         _ => socket.bind(&SockAddr::unix(path)?)?,
     }
     let metadata = fs::symlink_metadata(path)?;
-    let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: (metadata.dev(), metadata.ino()),
+    };
     socket.listen(BACKLOG)?;
     Ok((UnixListener::from(std::os::fd::OwnedFd::from(socket)), file))
 }
@@ -135,7 +149,10 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).expect("a socket to leave behind"));
         let (_listener, file) = bind(&path).expect("replaced");
-        let mode = fs::metadata(&path).expect("the socket").permissions().mode();
+        let mode = fs::metadata(&path)
+            .expect("the socket")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600, "whatever the umask is");
         assert_eq!(refused(&path), io::ErrorKind::AddrInUse);
         drop(file);
@@ -148,8 +165,15 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         let _other = UnixDatagram::bind(&path).expect("a socket of another type");
         assert_eq!(refused(&path), io::ErrorKind::InvalidInput);
-        assert_eq!(refused(&folder.path().join("missing/s")), io::ErrorKind::InvalidInput);
-        assert_eq!(refused(&folder.path().join("s".repeat(108))), io::ErrorKind::InvalidInput, "too long");
+        assert_eq!(
+            refused(&folder.path().join("missing/s")),
+            io::ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            refused(&folder.path().join("s".repeat(108))),
+            io::ErrorKind::InvalidInput,
+            "too long"
+        );
     }
 
     #[test]
@@ -167,9 +191,16 @@ mod tests {
                     })
                 };
                 let servers: Vec<_> = (0..4).map(|_| begin()).collect();
-                servers.into_iter().map(|server| server.join().expect("a server")).collect()
+                servers
+                    .into_iter()
+                    .map(|server| server.join().expect("a server"))
+                    .collect()
             });
-            assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
+            assert_eq!(
+                bound.iter().filter(|bound| bound.is_ok()).count(),
+                1,
+                "{bound:?}"
+            );
             std::os::unix::net::UnixStream::connect(&path).expect("the one that listens is there");
         }
     }

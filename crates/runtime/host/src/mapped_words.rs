@@ -29,9 +29,16 @@ impl MappedWords {
     /// immediately, so a full disk causes an error here instead of a signal later. Fails with
     /// [`io::ErrorKind::WouldBlock`] if another process has the file open.
     pub fn create(path: &Path, words: usize) -> io::Result<MappedWords> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let bytes = words.checked_mul(size_of::<AtomicU32>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = words
+            .checked_mul(size_of::<AtomicU32>())
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         file.set_len(0)?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         MappedWords::map(file, words)
@@ -43,7 +50,10 @@ impl MappedWords {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a file",
+            ));
         }
         let bytes = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
         MappedWords::map(file, bytes / size_of::<AtomicU32>())
@@ -51,13 +61,32 @@ impl MappedWords {
 
     fn map(file: File, words: usize) -> io::Result<MappedWords> {
         if words == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file is empty",
+            ));
         }
-        let (length, protection) = (words * size_of::<AtomicU32>(), ProtFlags::READ | ProtFlags::WRITE);
+        let (length, protection) = (
+            words * size_of::<AtomicU32>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+        );
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
-        let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file, 0) }?;
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(MappedWords { start, words, _file: file })
+        Ok(MappedWords {
+            start,
+            words,
+            _file: file,
+        })
     }
 }
 
@@ -90,10 +119,16 @@ mod tests {
         let path = directory.path().join("words");
         let words = MappedWords::create(&path, 1000).expect("room for them");
         words.as_ref()[999].store(7, Relaxed);
-        assert_eq!(MappedWords::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        assert_eq!(
+            MappedWords::open(&path).err().map(|error| error.kind()),
+            Some(io::ErrorKind::WouldBlock)
+        );
         drop(words);
         let again = MappedWords::open(&path).expect("they are there");
-        assert_eq!((again.as_ref().len(), again.as_ref()[999].load(Relaxed)), (1000, 7));
+        assert_eq!(
+            (again.as_ref().len(), again.as_ref()[999].load(Relaxed)),
+            (1000, 7)
+        );
         drop(again);
         let anew = MappedWords::create(&path, 2).expect("room for them");
         assert!(anew.as_ref().iter().all(|word| word.load(Relaxed) == 0));

@@ -36,7 +36,9 @@ impl Namespace {
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
             File::open("/proc/thread-self/ns/net")
         })??;
-        Ok(Namespace { network: Arc::new(network.into()) })
+        Ok(Namespace {
+            network: Arc::new(network.into()),
+        })
     }
 
     /// The namespace's descriptor, for system calls.
@@ -69,10 +71,16 @@ impl Namespace {
 /// privileges. Call it while the process has only one thread.
 pub fn become_root() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
-    if rustix::thread::capabilities(None)?.effective.contains(needed) {
+    if rustix::thread::capabilities(None)?
+        .effective
+        .contains(needed)
+    {
         return Ok(());
     }
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (user, group) = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
     // SAFETY: no CLONE_FILES.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
     // Supplementary groups can deny access to files, so a process that could drop them may not map groups
@@ -85,8 +93,12 @@ pub fn become_root() -> io::Result<()> {
 /// Runs `work` on a separate thread, because `work` changes its thread in a way that cannot be undone.
 pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, work)?;
-        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let thread = thread::Builder::new()
+            .name("namespace".to_owned())
+            .spawn_scoped(scope, work)?;
+        Ok(thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
@@ -105,8 +117,9 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     rustix::mount::mount_change(c"/", slave)?;
     // Keep /sys/fs/cgroup mounted: programs read the number of available CPUs from it. The machine may not
     // have it.
-    let keep =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let keep = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
     let groups = rustix::mount::open_tree(rustix::fs::CWD, c"/sys/fs/cgroup", keep);
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None)?;
@@ -130,7 +143,9 @@ mod tests {
     /// Whether a file system is mounted on `folder`, in the calling thread's mount namespace.
     fn is_mounted(folder: &Path) -> bool {
         let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc");
-        mounts.lines().any(|line| line.split(' ').nth(4) == folder.to_str())
+        mounts
+            .lines()
+            .any(|line| line.split(' ').nth(4) == folder.to_str())
     }
 
     #[test]
@@ -150,13 +165,22 @@ mod tests {
             let network = Namespace::new()?;
             // One process prints its mounts twice: when it starts, and when its input ends.
             let mut command = network.command("sh");
-            command.args(["-c", "cat /proc/self/mountinfo; echo; read line; cat /proc/self/mountinfo"]);
+            command.args([
+                "-c",
+                "cat /proc/self/mountinfo; echo; read line; cat /proc/self/mountinfo",
+            ]);
             // The process copies the mounts when it starts.
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?;
             rustix::mount::unmount(&mount_point, UnmountFlags::empty())?;
             child.stdin.take().expect("piped").write_all(b"\n")?;
             let output = child.wait_with_output()?;
-            Ok((is_mounted(&mount_point), String::from_utf8_lossy(&output.stdout).into_owned()))
+            Ok((
+                is_mounted(&mount_point),
+                String::from_utf8_lossy(&output.stdout).into_owned(),
+            ))
         });
         let (is_mounted_outside, lists) = match seen.expect("a thread") {
             Err(error) => return eprintln!("skipped: no namespaces here ({error})"),
@@ -165,6 +189,9 @@ mod tests {
         assert!(!is_mounted_outside);
         let (_, after) = lists.split_once("\n\n").expect("two lists");
         assert!(after.contains(" /sys "), "{after}");
-        assert!(!after.contains(mount_point.to_str().expect("text")), "{after}");
+        assert!(
+            !after.contains(mount_point.to_str().expect("text")),
+            "{after}"
+        );
     }
 }

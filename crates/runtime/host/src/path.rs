@@ -57,15 +57,24 @@ struct TcpInfo {
 
 /// `tcpi_delivery_rate_app_limited`, the first bit field in `flags`: a lack of data to send, not the path,
 /// limited the delivery rate.
-const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
+const APP_LIMITED: u8 = if cfg!(target_endian = "little") {
+    0x01
+} else {
+    0x80
+};
 
 /// Returns the statistics of a socket's path; `None` if the kernel returns none, for example because the
 /// socket is not TCP.
 pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     let (info, length) = read(socket)?;
     let congestion = SockRef::from(socket).tcp_congestion().unwrap_or_default();
-    let congestion = String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned();
-    Some(PathInfo { congestion, ..describe(&info, length) })
+    let congestion = String::from_utf8_lossy(&congestion)
+        .trim_end_matches('\0')
+        .to_owned();
+    Some(PathInfo {
+        congestion,
+        ..describe(&info, length)
+    })
 }
 
 /// Converts the structure, of which the kernel filled `length` bytes. Every supported kernel fills the fields
@@ -88,8 +97,10 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
         receive_space_bytes: info.rcv_space,
         own_window_bytes: returned.short(offset_of!(TcpInfo, rcv_wnd), info.rcv_wnd),
         data_segments_in: returned.short(offset_of!(TcpInfo, data_segs), info.data_segs[0]),
-        data_segments_out: returned
-            .short(offset_of!(TcpInfo, data_segs) + size_of::<u32>(), info.data_segs[1]),
+        data_segments_out: returned.short(
+            offset_of!(TcpInfo, data_segs) + size_of::<u32>(),
+            info.data_segs[1],
+        ),
         out_of_order_segments: returned.short(offset_of!(TcpInfo, rcv_ooopack), info.rcv_ooopack),
         unsent_bytes: returned.short(offset_of!(TcpInfo, notsent_bytes), info.notsent_bytes),
         retransmissions: info.total_retrans,
@@ -98,17 +109,23 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
         received_bytes: returned.long(offset_of!(TcpInfo, bytes_received), info.bytes_received),
         reorderings: returned.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
         duplicates: returned.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
-        delivery_bytes_per_second: returned.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
+        delivery_bytes_per_second: returned
+            .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
         // The kernel sets this flag only if it also returns the delivery rate.
         delivery_limited_by_sender: returned
             .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate)
             .map(|_| info.flags & APP_LIMITED != 0),
-        busy: returned.long(offset_of!(TcpInfo, busy_time_us), info.busy_time_us).map(us),
+        busy: returned
+            .long(offset_of!(TcpInfo, busy_time_us), info.busy_time_us)
+            .map(us),
         limited_by_receiver: returned
             .long(offset_of!(TcpInfo, rwnd_limited_us), info.rwnd_limited_us)
             .map(us),
         limited_by_send_buffer: returned
-            .long(offset_of!(TcpInfo, sndbuf_limited_us), info.sndbuf_limited_us)
+            .long(
+                offset_of!(TcpInfo, sndbuf_limited_us),
+                info.sndbuf_limited_us,
+            )
             .map(us),
     }
 }
@@ -179,14 +196,32 @@ mod tests {
     fn what_an_old_kernel_does_not_tell_is_not_there() {
         // SAFETY: a TcpInfo is integers only, for which zeros are values.
         let zeros: TcpInfo = unsafe { std::mem::zeroed() };
-        let info = TcpInfo { rtt_us: 7, delivery_rate: 8, flags: APP_LIMITED, bytes_sent: 9, ..zeros };
+        let info = TcpInfo {
+            rtt_us: 7,
+            delivery_rate: 8,
+            flags: APP_LIMITED,
+            bytes_sent: 9,
+            ..zeros
+        };
         let of_2008 = describe(&info, 104);
         assert_eq!(of_2008.data_segments_in, None);
-        assert_eq!((of_2008.round_trip, of_2008.round_trip_min), (Duration::from_micros(7), None));
+        assert_eq!(
+            (of_2008.round_trip, of_2008.round_trip_min),
+            (Duration::from_micros(7), None)
+        );
         let of_4_9 = describe(&info, 168);
-        assert_eq!((of_4_9.delivery_bytes_per_second, of_4_9.busy), (Some(8), None));
-        assert_eq!((of_4_9.delivery_limited_by_sender, of_4_9.sent_bytes), (Some(true), None));
+        assert_eq!(
+            (of_4_9.delivery_bytes_per_second, of_4_9.busy),
+            (Some(8), None)
+        );
+        assert_eq!(
+            (of_4_9.delivery_limited_by_sender, of_4_9.sent_bytes),
+            (Some(true), None)
+        );
         let of_5_4 = describe(&info, size_of::<TcpInfo>());
-        assert_eq!((of_5_4.sent_bytes, of_5_4.peer_window_bytes), (Some(9), Some(0)));
+        assert_eq!(
+            (of_5_4.sent_bytes, of_5_4.peer_window_bytes),
+            (Some(9), Some(0))
+        );
     }
 }

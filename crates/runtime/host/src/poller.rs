@@ -13,8 +13,9 @@ use rustix::event::epoll;
 use crate::datagrams::packet::ReceiveRing;
 
 /// Event flags for a stream.
-pub(crate) const BOTH: epoll::EventFlags =
-    epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP);
+pub(crate) const BOTH: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP);
 
 /// The epoll and the sockets registered with it.
 pub(crate) struct Poller {
@@ -41,7 +42,11 @@ struct Slot {
 impl Poller {
     pub(crate) fn new() -> io::Result<Rc<Poller>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Rc::new(Poller { epoll, sources: RefCell::default(), rings: RefCell::default() }))
+        Ok(Rc::new(Poller {
+            epoll,
+            sources: RefCell::default(),
+            rings: RefCell::default(),
+        }))
     }
 
     pub(crate) fn register(
@@ -52,14 +57,26 @@ impl Poller {
         let readiness = Rc::new(Readiness::default());
         let key = self.sources.borrow_mut().insert(&readiness);
         let data = epoll::EventData::new_u64(key);
-        let source = Source { socket: Some(socket), readiness, key, poller: Rc::clone(self) };
-        epoll::add(&self.epoll, source.socket(), data, interest | epoll::EventFlags::ET)?;
+        let source = Source {
+            socket: Some(socket),
+            readiness,
+            key,
+            poller: Rc::clone(self),
+        };
+        epoll::add(
+            &self.epoll,
+            source.socket(),
+            data,
+            interest | epoll::EventFlags::ET,
+        )?;
         Ok(source)
     }
 
     /// Adds a receive ring of a socket to the rings that are busy-polled.
     pub(crate) fn watch(&self, source: &Source, ring: &Rc<ReceiveRing>) {
-        self.rings.borrow_mut().push((source.key, Rc::downgrade(ring)));
+        self.rings
+            .borrow_mut()
+            .push((source.key, Rc::downgrade(ring)));
     }
 
     pub(crate) fn set_ready(&self, key: u64, flags: epoll::EventFlags) {
@@ -82,7 +99,9 @@ impl Sources {
 
     fn get(&self, key: u64) -> Option<Rc<Readiness>> {
         let slot = self.slots.get(key as u32 as usize)?;
-        (u64::from(slot.generation) == key >> 32).then(|| slot.source.upgrade()).flatten()
+        (u64::from(slot.generation) == key >> 32)
+            .then(|| slot.source.upgrade())
+            .flatten()
     }
 
     fn remove(&mut self, key: u64) {
@@ -107,7 +126,9 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn socket(&self) -> &OwnedFd {
-        self.socket.as_ref().expect("a source in use has its socket")
+        self.socket
+            .as_ref()
+            .expect("a source in use has its socket")
     }
 
     pub(crate) fn raw(&self) -> i32 {
@@ -132,7 +153,10 @@ impl Drop for Source {
     fn drop(&mut self) {
         // Closing the socket removes its registration from the kernel.
         self.poller.sources.borrow_mut().remove(self.key);
-        self.poller.rings.borrow_mut().retain(|(key, _)| *key != self.key);
+        self.poller
+            .rings
+            .borrow_mut()
+            .retain(|(key, _)| *key != self.key);
     }
 }
 
@@ -145,7 +169,10 @@ pub(crate) struct Readiness {
 
 impl Default for Readiness {
     fn default() -> Readiness {
-        Readiness { reading: Direction::ready(), writing: Direction::ready() }
+        Readiness {
+            reading: Direction::ready(),
+            writing: Direction::ready(),
+        }
     }
 }
 
@@ -175,7 +202,11 @@ pub(crate) struct Direction {
 
 impl Direction {
     fn ready() -> Direction {
-        Direction { ready: Cell::new(true), ended: Cell::new(false), waiter: RefCell::new(None) }
+        Direction {
+            ready: Cell::new(true),
+            ended: Cell::new(false),
+            waiter: RefCell::new(None),
+        }
     }
 
     fn becomes_ready(&self) {
@@ -210,7 +241,11 @@ impl Direction {
 
     /// Returns `WouldBlock` unless an attempt may succeed.
     pub(crate) fn check(&self) -> io::Result<()> {
-        if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        if self.ready.get() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -13,7 +13,12 @@ const MODE: u32 = 0o600;
 /// # Errors
 /// System errors.
 pub fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(MODE)
+        .open(path)
 }
 
 /// Creates a file that must not exist.
@@ -21,7 +26,11 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// System errors, or an error if the file already exists.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(path)
 }
 
 /// Opens a pipe, or a character device such as `/dev/null`, for writing. If the path is neither, creates a
@@ -31,7 +40,9 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// The same as for [`create_new`].
 pub fn create_new_or_open_pipe(path: &Path) -> io::Result<File> {
     match fs::metadata(path).map(|there| there.file_type()) {
-        Ok(kind) if kind.is_fifo() || kind.is_char_device() => OpenOptions::new().write(true).open(path),
+        Ok(kind) if kind.is_fifo() || kind.is_char_device() => {
+            OpenOptions::new().write(true).open(path)
+        }
         _ => create_new(path),
     }
 }
@@ -42,5 +53,9 @@ pub fn create_new_or_open_pipe(path: &Path) -> io::Result<File> {
 /// System errors.
 pub fn remove_if_empty(path: &Path) -> io::Result<()> {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
-    if is_empty { fs::remove_file(path) } else { Ok(()) }
+    if is_empty {
+        fs::remove_file(path)
+    } else {
+        Ok(())
+    }
 }

@@ -48,7 +48,11 @@ impl Processes {
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
             let first = fork_first(this.as_fd())?;
             let namespace = File::open("/proc/thread-self/ns/pid_for_children")?;
-            Ok(Processes { namespace, first, children: Mutex::default() })
+            Ok(Processes {
+                namespace,
+                first,
+                children: Mutex::default(),
+            })
         })?
     }
 
@@ -61,7 +65,9 @@ impl Processes {
         unsafe {
             command.pre_exec(|| {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-                Ok(rustix::mount::mount(c"proc", c"/proc", c"proc", flags, None)?)
+                Ok(rustix::mount::mount(
+                    c"proc", c"/proc", c"proc", flags, None,
+                )?)
             })
         };
         command
@@ -92,7 +98,11 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         self.first.kill();
-        let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let children = std::mem::take(
+            self.children
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         // Waiting fails with ECHILD for children that have already been waited for.
         children.iter().for_each(wait_for);
     }
@@ -163,7 +173,11 @@ unsafe fn wait_for_the_end(this: i32) -> ! {
         // Inherited descriptors would keep pipes and interfaces open after their owners close them.
         libc::dup2(this, 0);
         libc::close_range(1, u32::MAX, 0);
-        let mut ended = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+        let mut ended = libc::pollfd {
+            fd: 0,
+            events: libc::POLLIN,
+            revents: 0,
+        };
         while libc::poll(&raw mut ended, 1, -1) < 0 && *libc::__errno_location() == libc::EINTR {}
         libc::_exit(0)
     }
@@ -178,7 +192,9 @@ mod tests {
 
     /// Returns `None` if namespaces are not allowed.
     fn made() -> Option<Processes> {
-        Processes::new().inspect_err(|error| eprintln!("skipped: no PID namespace here: {error}")).ok()
+        Processes::new()
+            .inspect_err(|error| eprintln!("skipped: no PID namespace here: {error}"))
+            .ok()
     }
 
     fn shell(script: &str) -> Command {
@@ -197,20 +213,34 @@ mod tests {
     #[test]
     fn a_process_that_was_waited_for_keeps_no_descriptor() {
         let Some(processes) = made() else { return };
-        let mut running = processes.start(&mut shell("exec sleep 1000")).expect("a shell");
+        let mut running = processes
+            .start(&mut shell("exec sleep 1000"))
+            .expect("a shell");
         for _ in 0..3 {
-            assert!(processes.start(&mut shell("exit")).expect("a shell").wait().expect("an end").success());
+            assert!(
+                processes
+                    .start(&mut shell("exit"))
+                    .expect("a shell")
+                    .wait()
+                    .expect("an end")
+                    .success()
+            );
         }
         let descriptors = processes.children.lock().expect("no panic").len();
         assert_eq!(descriptors, 2, "of the one that runs, and of the last");
-        running.kill().and_then(|()| running.wait()).expect("its end");
+        running
+            .kill()
+            .and_then(|()| running.wait())
+            .expect("its end");
     }
 
     #[test]
     fn what_was_left_behind_is_gone_when_the_namespace_is() {
         let Some(processes) = made() else { return };
         let mut command = shell("setsid sleep 1000 & echo started");
-        let mut child = processes.start(command.stdout(Stdio::piped())).expect("a shell");
+        let mut child = processes
+            .start(command.stdout(Stdio::piped()))
+            .expect("a shell");
         let mut stdout = child.stdout.take().expect("a pipe");
         assert!(child.wait().expect("an end").success());
         drop(processes);
@@ -223,7 +253,9 @@ mod tests {
     #[test]
     fn a_child_that_nobody_waited_for_holds_nothing_up() {
         let Some(processes) = made() else { return };
-        let mut child = processes.start(&mut shell("exec sleep 1000")).expect("a shell");
+        let mut child = processes
+            .start(&mut shell("exec sleep 1000"))
+            .expect("a shell");
         drop(processes);
         assert!(child.wait().is_err(), "it has been waited for");
     }

@@ -75,7 +75,11 @@ impl Rtnetlink {
     /// Brings an interface down.
     pub fn set_down(&self, index: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
-        message.bytes(&[0; 4]).word(index).word(0).word(libc::IFF_UP as u32);
+        message
+            .bytes(&[0; 4])
+            .word(index)
+            .word(0)
+            .word(libc::IFF_UP as u32);
         self.ask(message)
     }
 
@@ -86,7 +90,9 @@ impl Rtnetlink {
         let (family, octets) = family_and_octets(address);
         // struct ifaddrmsg: family, prefix, flags, scope (0: universal), number.
         message.bytes(&[family, prefix, 0, 0]).word(index);
-        message.attribute(libc::IFA_LOCAL, &octets).attribute(libc::IFA_ADDRESS, &octets);
+        message
+            .attribute(libc::IFA_LOCAL, &octets)
+            .attribute(libc::IFA_ADDRESS, &octets);
         if address.is_ipv6() {
             // Skip duplicate address detection, so that the address can be used immediately: duplicates are
             // impossible here.
@@ -102,8 +108,12 @@ impl Rtnetlink {
         let (family, octets) = family_and_octets(address);
         // struct ndmsg: family, padding, number, state, flags, type.
         message.bytes(&[family, 0, 0, 0]).word(index);
-        message.bytes(&libc::NUD_PERMANENT.to_ne_bytes()).bytes(&[0, 0]);
-        message.attribute(libc::NDA_DST, &octets).attribute(libc::NDA_LLADDR, &ethernet);
+        message
+            .bytes(&libc::NUD_PERMANENT.to_ne_bytes())
+            .bytes(&[0, 0]);
+        message
+            .attribute(libc::NDA_DST, &octets)
+            .attribute(libc::NDA_LLADDR, &ethernet);
         self.ask(message)
     }
 
@@ -114,13 +124,19 @@ impl Rtnetlink {
         let zero_ended = |name: &str| [name.as_bytes(), &[0]].concat();
         let mut peer_link = Message(vec![0; IFINFOMSG_BYTES]);
         peer_link.attribute(libc::IFLA_IFNAME, &zero_ended(peer));
-        peer_link.attribute(libc::IFLA_NET_NS_FD, &peer_in.as_fd().as_raw_fd().to_ne_bytes());
+        peer_link.attribute(
+            libc::IFLA_NET_NS_FD,
+            &peer_in.as_fd().as_raw_fd().to_ne_bytes(),
+        );
         let mut data = Message(Vec::new());
         data.attribute(VETH_INFO_PEER, &peer_link.0);
         let mut info = Message(Vec::new());
-        info.attribute(libc::IFLA_INFO_KIND, &zero_ended("veth")).attribute(libc::IFLA_INFO_DATA, &data.0);
+        info.attribute(libc::IFLA_INFO_KIND, &zero_ended("veth"))
+            .attribute(libc::IFLA_INFO_DATA, &data.0);
         let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-        message.bytes(&[0; IFINFOMSG_BYTES]).attribute(libc::IFLA_IFNAME, &zero_ended(name));
+        message
+            .bytes(&[0; IFINFOMSG_BYTES])
+            .attribute(libc::IFLA_IFNAME, &zero_ended(name));
         message.attribute(libc::IFLA_LINKINFO, &info.0);
         self.ask(message)
     }
@@ -136,11 +152,19 @@ impl Rtnetlink {
 
 /// Decodes a reply: a struct nlmsghdr of type NLMSG_ERROR, followed by a negative error number or 0.
 fn outcome(answer: &[u8]) -> io::Result<()> {
-    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
-    let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    let kind = answer
+        .get(4..6)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u16::from_ne_bytes);
+    let error = answer
+        .get(16..20)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(i32::from_ne_bytes);
     match (kind.map(i32::from), error) {
         (Some(libc::NLMSG_ERROR), Some(0)) => Ok(()),
-        (Some(libc::NLMSG_ERROR), Some(error)) => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+        (Some(libc::NLMSG_ERROR), Some(error)) => {
+            Err(io::Error::from_raw_os_error(error.wrapping_neg()))
+        }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -169,7 +193,9 @@ impl Message {
     fn new(kind: u16, create: libc::c_int) -> Message {
         let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | create;
         let mut message = Message(vec![0; 4]); // the length, once it is known
-        message.bytes(&kind.to_ne_bytes()).bytes(&(flags as u16).to_ne_bytes());
+        message
+            .bytes(&kind.to_ne_bytes())
+            .bytes(&(flags as u16).to_ne_bytes());
         message.word(0).word(0); // sequence and port are not needed: one request at a time
         message
     }
@@ -185,7 +211,9 @@ impl Message {
 
     fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Message {
         let length = 4 + value.len() as u16;
-        self.bytes(&length.to_ne_bytes()).bytes(&kind.to_ne_bytes()).bytes(value);
+        self.bytes(&length.to_ne_bytes())
+            .bytes(&kind.to_ne_bytes())
+            .bytes(value);
         let padded = self.0.len().next_multiple_of(4);
         self.0.resize(padded, 0);
         self
@@ -233,7 +261,8 @@ fn address(node: &libc::ifaddrs) -> Option<IpAddr> {
         }
         libc::AF_INET6 => {
             // SAFETY: of this family, so that it is a sockaddr_in6; getifaddrs aligns it for all kinds.
-            let address = unsafe { ptr::read_unaligned(node.ifa_addr.cast::<libc::sockaddr_in6>()) };
+            let address =
+                unsafe { ptr::read_unaligned(node.ifa_addr.cast::<libc::sockaddr_in6>()) };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,
@@ -261,8 +290,14 @@ mod tests {
         answer[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
         assert!(outcome(&answer).is_ok());
         answer[16..20].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
-        assert_eq!(outcome(&answer).expect_err("refused").kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(outcome(&answer[..12]).expect_err("short").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            outcome(&answer).expect_err("refused").kind(),
+            io::ErrorKind::PermissionDenied
+        );
+        assert_eq!(
+            outcome(&answer[..12]).expect_err("short").kind(),
+            io::ErrorKind::InvalidData
+        );
     }
 
     #[test]
@@ -275,6 +310,9 @@ mod tests {
     #[test]
     fn the_loopback_has_its_address() {
         let all = addresses().expect("Linux tells");
-        assert!(all.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())), "{all:?}");
+        assert!(
+            all.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())),
+            "{all:?}"
+        );
     }
 }

@@ -36,9 +36,15 @@ impl StateDirectory {
         fs::create_dir_all(&path)?;
         let file = File::open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let directory = Directory { path: RwLock::new(path), file };
+        let directory = Directory {
+            path: RwLock::new(path),
+            file,
+        };
         directory.sweep()?;
-        Ok(StateDirectory { directory: Arc::new(directory), lane: Lane::new(1) })
+        Ok(StateDirectory {
+            directory: Arc::new(directory),
+            lane: Lane::new(1),
+        })
     }
 
     /// Returns the bytes last saved under `name`; `None` if there are none. Blocks the thread, so call it
@@ -55,7 +61,10 @@ impl StateDirectory {
 
     /// Returns a function that restores the bytes currently saved under `name`. The function blocks the
     /// thread; the directory stays locked while the function exists.
-    pub fn restore(&self, name: &str) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
+    pub fn restore(
+        &self,
+        name: &str,
+    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         let before = directory.load(&name)?;
         Ok(move || match before {
@@ -106,8 +115,11 @@ impl StateDirectory {
 fn checked(name: &str) -> io::Result<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     // File systems limit names to 255 bytes, and the temporary name is longer than `name`.
-    let legal = !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.bytes().all(plain);
-    legal.then(|| name.to_owned()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    let legal =
+        !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.bytes().all(plain);
+    legal
+        .then(|| name.to_owned())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Prefix of the temporary name of a new file. [`checked`] rejects names that start with it.
@@ -115,7 +127,10 @@ const UNFINISHED: &str = ".unfinished-";
 
 impl Directory {
     fn at(&self, name: &str) -> PathBuf {
-        self.path.read().unwrap_or_else(PoisonError::into_inner).join(name)
+        self.path
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join(name)
     }
 
     fn rename(&self, to: PathBuf) -> io::Result<()> {
@@ -125,7 +140,10 @@ impl Directory {
         }
         fs::rename(&*path, &to)?;
         *path = to;
-        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        match path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
             Some(parent) => File::open(parent)?.sync_all(),
             None => Ok(()),
         }
@@ -156,7 +174,13 @@ impl Directory {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.at(""))? {
-            names.extend(entry?.file_name().into_string().ok().filter(|name| checked(name).is_ok()));
+            names.extend(
+                entry?
+                    .file_name()
+                    .into_string()
+                    .ok()
+                    .filter(|name| checked(name).is_ok()),
+            );
         }
         names.sort_unstable();
         Ok(names)
@@ -166,7 +190,11 @@ impl Directory {
     fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.at(""))? {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(UNFINISHED.as_bytes())
+            {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -187,7 +215,10 @@ mod tests {
     use reactor::block_on;
 
     fn run<F: Future>(future: F) -> F::Output {
-        block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), future)
+        block_on(
+            Epoll::shared(EpollOptions::default()).expect("an epoll"),
+            future,
+        )
     }
 
     #[test]
@@ -204,7 +235,10 @@ mod tests {
         let again = StateDirectory::open(directory.path().join("state")).expect("opened");
         run(async {
             assert_eq!(again.names().await.expect("listed"), ["vm1", "vm2"]);
-            assert_eq!(again.load("vm1").await.expect("readable"), Some(b"new".to_vec()));
+            assert_eq!(
+                again.load("vm1").await.expect("readable"),
+                Some(b"new".to_vec())
+            );
             again.remove("vm1").await.expect("removed");
             again.remove("vm1").await.expect("removed already");
             assert_eq!(again.load("vm1").await.expect("readable"), None);
@@ -217,13 +251,25 @@ mod tests {
         let keep = StateDirectory::open(directory.path()).expect("opened");
         assert_eq!(keep.load_at_start("uuid").expect("readable"), None);
         keep.save_at_start("uuid", b"1").expect("saved");
-        assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
-        assert_eq!(run(keep.load("uuid")).expect("readable"), Some(b"1".to_vec()));
-        let (uuid, other) = (keep.restore("uuid").expect("known"), keep.restore("other").expect("new"));
+        assert_eq!(
+            keep.load_at_start("uuid").expect("readable"),
+            Some(b"1".to_vec())
+        );
+        assert_eq!(
+            run(keep.load("uuid")).expect("readable"),
+            Some(b"1".to_vec())
+        );
+        let (uuid, other) = (
+            keep.restore("uuid").expect("known"),
+            keep.restore("other").expect("new"),
+        );
         keep.save_at_start("uuid", b"2").expect("saved");
         keep.save_at_start("other", b"3").expect("saved");
         uuid().and_then(|()| other()).expect("restored");
-        assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
+        assert_eq!(
+            keep.load_at_start("uuid").expect("readable"),
+            Some(b"1".to_vec())
+        );
         assert_eq!(keep.load_at_start("other").expect("readable"), None);
         let refused = keep.save_at_start("../x", b"").expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
@@ -242,7 +288,9 @@ mod tests {
     fn a_second_user_is_refused() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let _first = StateDirectory::open(directory.path()).expect("opened");
-        let refused = StateDirectory::open(directory.path()).err().expect("locked");
+        let refused = StateDirectory::open(directory.path())
+            .err()
+            .expect("locked");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
@@ -250,7 +298,17 @@ mod tests {
     fn names_cannot_leave_the_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let keep = StateDirectory::open(directory.path()).expect("opened");
-        for name in ["", ".", "..", "../x", "a/b", ".hidden", "a\0b", "naïve", &"x".repeat(201)] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            ".hidden",
+            "a\0b",
+            "naïve",
+            &"x".repeat(201),
+        ] {
             let refused = run(keep.save(name, Vec::new())).expect_err("refused");
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{name:?}");
         }

@@ -34,13 +34,22 @@ impl Tap {
         let mut request = request(name)?;
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        let file =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
         // SAFETY: TUNSETIFF reads and writes one ifreq, which lives for the call.
         checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
         let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
         // SAFETY: TUNSETOFFLOAD takes its flags by value.
-        checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offload)) })?;
+        checked(unsafe {
+            libc::ioctl(
+                file.as_raw_fd(),
+                libc::TUNSETOFFLOAD,
+                libc::c_ulong::from(offload),
+            )
+        })?;
         Ok(Tap { file })
     }
 
@@ -81,7 +90,13 @@ pub fn report_speed(name: &str, megabits: u32) -> io::Result<()> {
     request.ifr_ifru.ifru_data = (&raw mut settings).cast();
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     // SAFETY: SIOCETHTOOL reads the ifreq and the ethtool_cmd that it points to; both live for the call.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) })
+    checked(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCETHTOOL as libc::Ioctl,
+            &raw mut request,
+        )
+    })
 }
 
 /// `struct ethtool_cmd` (linux/ethtool.h); missing from libc.
@@ -113,15 +128,24 @@ pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes are a legal ifreq: characters, and a union of numbers and pointers.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte must stay zero, because it terminates the name.
-    if name.is_empty() || name.len() >= request.ifr_name.len() || name.bytes().any(|byte| byte == 0) {
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.bytes().any(|byte| byte == 0)
+    {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
+    request
+        .ifr_name
+        .iter_mut()
+        .zip(name.bytes())
+        .for_each(|(to, byte)| *to = byte as libc::c_char);
     Ok(request)
 }
 
 fn checked(outcome: libc::c_int) -> io::Result<()> {
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if outcome < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -131,7 +155,10 @@ mod tests {
     #[test]
     fn a_name_too_long_for_an_interface_is_refused() {
         let refused = |name| Tap::new(name).expect_err("refused").kind();
-        assert_eq!(refused("an-interface-with-a-name"), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            refused("an-interface-with-a-name"),
+            io::ErrorKind::InvalidInput
+        );
         assert_eq!(refused(""), io::ErrorKind::InvalidInput);
     }
 

@@ -61,14 +61,20 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
 pub(crate) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
-    Socket::new(Domain::for_address(family_of), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+    Socket::new(
+        Domain::for_address(family_of),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )
 }
 
 pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
     // Disable Nagle's algorithm: a reply must not wait until the previous one is acknowledged.
     socket.set_tcp_nodelay(true)?;
     if let Some(name) = &options.congestion {
-        socket.set_tcp_congestion(name.as_bytes()).map_err(|error| no_congestion_control(name, error))?;
+        socket
+            .set_tcp_congestion(name.as_bytes())
+            .map_err(|error| no_congestion_control(name, error))?;
     }
     if let Some(bytes) = options.send_buffer_bytes {
         socket.set_send_buffer_size(bytes)?;
@@ -98,12 +104,18 @@ fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
 /// Returns the number of bytes that one call can receive from a socket. Both this count and a receive call
 /// stop at urgent data (SIOCINQ, tcp(7)).
 pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
-    ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+    ioctl_fionread(socket)
+        .ok()
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .unwrap_or(0)
 }
 
 pub(crate) fn address(address: &SockAddr) -> io::Result<SocketAddr> {
     let local = address.is_unix().then_some(LOCAL);
-    address.as_socket().or(local).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    address
+        .as_socket()
+        .or(local)
+        .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
 pub(crate) struct TcpStream {
@@ -129,7 +141,12 @@ impl TcpStream {
             source.readiness.writing.is_exhausted();
             source.readiness.reading.is_exhausted();
         }
-        Ok(TcpStream { source, peer, local: Cell::new(local), connecting: Cell::new(connecting) })
+        Ok(TcpStream {
+            source,
+            peer,
+            local: Cell::new(local),
+            connecting: Cell::new(connecting),
+        })
     }
 
     /// Returns the result of the connection attempt, once the socket has had its first event.
@@ -178,7 +195,10 @@ impl Stream for TcpStream {
         }
         let sent = offered.send(self.source.raw());
         // A short write does not mean that the buffer is full; only WouldBlock does.
-        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        if sent
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        {
             writing.is_exhausted();
         }
         sent
@@ -230,8 +250,17 @@ impl Stream for TcpStream {
     }
 
     fn detach(self: Box<Self>) -> Detached {
-        let TcpStream { source, peer, connecting, .. } = *self;
-        Box::new(DetachedTcp { socket: source.take(), peer, connecting: connecting.get() })
+        let TcpStream {
+            source,
+            peer,
+            connecting,
+            ..
+        } = *self;
+        Box::new(DetachedTcp {
+            socket: source.take(),
+            peer,
+            connecting: connecting.get(),
+        })
     }
 }
 
@@ -248,7 +277,8 @@ impl Listener for TcpListener {
     fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
         let arriving = &self.source.readiness.reading;
         arriving.check()?;
-        match SockRef::from(self.source.socket()).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        match SockRef::from(self.source.socket()).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+        {
             Ok((socket, peer)) => {
                 // These options do not exist on Unix sockets.
                 if self.file.is_none() {
@@ -289,10 +319,16 @@ impl<'a> InVector<'a> {
             match slice {
                 InSlice::Bytes(bytes) => vector.push(bytes.as_mut_ptr(), bytes.len()),
                 // Atomics may be written through a shared reference.
-                InSlice::Shared(bytes) => vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
+                InSlice::Shared(bytes) => {
+                    vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len())
+                }
             }
         }
-        InVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
+        InVector {
+            bytes: vector.bytes,
+            vector,
+            _borrowed: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn receive(&self, socket: i32) -> io::Result<usize> {
@@ -317,10 +353,16 @@ impl<'a> OutVector<'a> {
         for slice in slices.iter().take(SLICES) {
             match slice {
                 OutSlice::Bytes(bytes) => vector.push(bytes.as_ptr().cast_mut(), bytes.len()),
-                OutSlice::Shared(bytes) => vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
+                OutSlice::Shared(bytes) => {
+                    vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len())
+                }
             }
         }
-        OutVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
+        OutVector {
+            bytes: vector.bytes,
+            vector,
+            _borrowed: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn send(&self, socket: i32) -> io::Result<usize> {
@@ -342,12 +384,19 @@ struct Vector {
 
 impl Vector {
     fn empty() -> Vector {
-        Vector { pieces: [const { MaybeUninit::uninit() }; SLICES], count: 0, bytes: 0 }
+        Vector {
+            pieces: [const { MaybeUninit::uninit() }; SLICES],
+            count: 0,
+            bytes: 0,
+        }
     }
 
     fn push(&mut self, start: *mut u8, length: usize) {
         if length > 0 && self.count < SLICES {
-            self.pieces[self.count].write(libc::iovec { iov_base: start.cast(), iov_len: length });
+            self.pieces[self.count].write(libc::iovec {
+                iov_base: start.cast(),
+                iov_len: length,
+            });
             self.count += 1;
             self.bytes += length;
         }

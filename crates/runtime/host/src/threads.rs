@@ -28,7 +28,11 @@ pub struct Reactors<T> {
 /// Starts `count` reactor threads, named `reactor-0` and so on. Each thread creates its world, and runs the
 /// future that `main` returns for the thread's number. The future is created on that thread, so it need not
 /// be `Send`.
-pub fn start<T, F, M>(count: NonZeroUsize, options: EpollOptions, main: M) -> io::Result<Reactors<T>>
+pub fn start<T, F, M>(
+    count: NonZeroUsize,
+    options: EpollOptions,
+    main: M,
+) -> io::Result<Reactors<T>>
 where
     T: Send + 'static,
     F: Future<Output = T>,
@@ -36,14 +40,18 @@ where
 {
     let threads = (0..count.get()).map(|number| {
         let main = main.clone();
-        thread::Builder::new().name(format!("reactor-{number}")).spawn(move || {
-            // Create the future first, so that this thread releases its resources even if the world cannot be
-            // created.
-            let future = main(number);
-            Ok(reactor::block_on(Epoll::shared(options)?, future))
-        })
+        thread::Builder::new()
+            .name(format!("reactor-{number}"))
+            .spawn(move || {
+                // Create the future first, so that this thread releases its resources even if the world cannot be
+                // created.
+                let future = main(number);
+                Ok(reactor::block_on(Epoll::shared(options)?, future))
+            })
     });
-    Ok(Reactors { threads: threads.collect::<io::Result<_>>()? })
+    Ok(Reactors {
+        threads: threads.collect::<io::Result<_>>()?,
+    })
 }
 
 impl<T> Reactors<T> {
@@ -116,7 +124,9 @@ mod tests {
         })
         .expect("threads start");
         let ran = reactors.join().expect("worlds open");
-        let names: Vec<_> = (0..3).map(|number| (number, Some(format!("reactor-{number}")))).collect();
+        let names: Vec<_> = (0..3)
+            .map(|number| (number, Some(format!("reactor-{number}"))))
+            .collect();
         assert_eq!(ran, names);
     }
 }

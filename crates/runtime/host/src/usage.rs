@@ -24,7 +24,9 @@ pub fn of_this_process() -> io::Result<Usage> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "/proc/self has another form");
     let statm = fs::read_to_string("/proc/self/statm")?;
     let stat = fs::read_to_string("/proc/self/stat")?;
-    let mut pages = statm.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
+    let mut pages = statm
+        .split_ascii_whitespace()
+        .map_while(|number| number.parse::<u64>().ok());
     let (size, resident) = pages.next().zip(pages.next()).ok_or_else(invalid)?;
     Ok(Usage {
         resident_bytes: resident * page_size() as u64,
@@ -56,7 +58,10 @@ fn threads(stat: &str) -> Option<u64> {
 /// `None` means unlimited.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     // Raising the soft limit to the hard limit is always allowed. If it failed nevertheless, the old limit
     // would remain.
     let _ = setrlimit(Resource::Nofile, raised);
@@ -75,7 +80,10 @@ mod tests {
     #[test]
     fn a_process_holds_something() {
         let usage = of_this_process().expect("procfs");
-        assert!(usage.resident_bytes > 0 && usage.virtual_bytes >= usage.resident_bytes, "{usage:?}");
+        assert!(
+            usage.resident_bytes > 0 && usage.virtual_bytes >= usage.resident_bytes,
+            "{usage:?}"
+        );
         assert!(usage.open_files >= 3 && usage.threads >= 1, "{usage:?}");
     }
 

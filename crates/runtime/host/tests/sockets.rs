@@ -12,23 +12,30 @@ use std::time::Duration;
 use block::{BlockDevice as _, Extent};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use reactor::{
-    InSlice, ListenOptions, Listener, OutSlice, Stream, StreamOptions, block_on, mailbox, spawn, timeout,
-    world,
+    InSlice, ListenOptions, Listener, OutSlice, Stream, StreamOptions, block_on, mailbox, spawn,
+    timeout, world,
 };
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn run<F: Future>(future: F) -> F::Output {
-    block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), async {
-        timeout(Duration::from_secs(20), future).await.expect("in time")
-    })
+    block_on(
+        Epoll::shared(EpollOptions::default()).expect("an epoll"),
+        async {
+            timeout(Duration::from_secs(20), future)
+                .await
+                .expect("in time")
+        },
+    )
 }
 
 async fn accept(listener: &dyn Listener) -> Box<dyn Stream> {
     loop {
         match listener.try_accept() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| listener.poll_acceptable(cx)).await.expect("listening");
+                poll_fn(|cx| listener.poll_acceptable(cx))
+                    .await
+                    .expect("listening");
             }
             accepted => return accepted.expect("a connection"),
         }
@@ -59,7 +66,9 @@ async fn write(stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> 
 
 async fn write_all(stream: &dyn Stream, mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        let sent = write(stream, &[OutSlice::Bytes(bytes)]).await.expect("sent");
+        let sent = write(stream, &[OutSlice::Bytes(bytes)])
+            .await
+            .expect("sent");
         bytes = &bytes[sent..];
     }
 }
@@ -68,7 +77,9 @@ async fn read_exactly(stream: &dyn Stream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut have = 0;
     while have < length {
-        let read = read(stream, &mut [InSlice::Bytes(&mut bytes[have..])]).await.expect("received");
+        let read = read(stream, &mut [InSlice::Bytes(&mut bytes[have..])])
+            .await
+            .expect("received");
         assert!(read > 0, "the stream ended {have} bytes into {length}");
         have += read;
     }
@@ -76,12 +87,16 @@ async fn read_exactly(stream: &dyn Stream, length: usize) -> Vec<u8> {
 }
 
 fn listen(at: SocketAddr) -> Box<dyn Listener> {
-    world().listen(at, &ListenOptions::default()).expect("listening")
+    world()
+        .listen(at, &ListenOptions::default())
+        .expect("listening")
 }
 
 async fn pair() -> (Box<dyn Stream>, Box<dyn Stream>) {
     let listener = listen(LOOPBACK);
-    let client = world().connect(listener.local(), &StreamOptions::default()).expect("begun");
+    let client = world()
+        .connect(listener.local(), &StreamOptions::default())
+        .expect("begun");
     let server = accept(&*listener).await;
     (client, server)
 }
@@ -103,7 +118,9 @@ fn nothing_to_read_is_would_block() {
     run(async {
         let (_client, server) = pair().await;
         let mut byte = [0];
-        let error = server.try_read(&mut [InSlice::Bytes(&mut byte)]).expect_err("nothing sent");
+        let error = server
+            .try_read(&mut [InSlice::Bytes(&mut byte)])
+            .expect_err("nothing sent");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let waits = poll_fn(|cx| Poll::Ready(server.poll_readable(cx).is_pending())).await;
         assert!(waits);
@@ -118,8 +135,18 @@ fn the_end_of_a_stream_is_seen_even_right_behind_its_last_bytes() {
             write_all(&*client, b"last words").await;
             drop(client);
             let mut large = [0; 64];
-            assert_eq!(read(&*server, &mut [InSlice::Bytes(&mut large)]).await.expect("words"), 10);
-            assert_eq!(read(&*server, &mut [InSlice::Bytes(&mut large)]).await.expect("the end"), 0);
+            assert_eq!(
+                read(&*server, &mut [InSlice::Bytes(&mut large)])
+                    .await
+                    .expect("words"),
+                10
+            );
+            assert_eq!(
+                read(&*server, &mut [InSlice::Bytes(&mut large)])
+                    .await
+                    .expect("the end"),
+                0
+            );
         }
     });
 }
@@ -128,8 +155,12 @@ fn the_end_of_a_stream_is_seen_even_right_behind_its_last_bytes() {
 fn a_refused_connection_is_told_by_the_first_write() {
     run(async {
         let nobody = listen(LOOPBACK).local();
-        let stream = world().connect(nobody, &StreamOptions::default()).expect("begun");
-        let error = write(&*stream, &[OutSlice::Bytes(b"x")]).await.expect_err("refused");
+        let stream = world()
+            .connect(nobody, &StreamOptions::default())
+            .expect("begun");
+        let error = write(&*stream, &[OutSlice::Bytes(b"x")])
+            .await
+            .expect_err("refused");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     });
 }
@@ -139,7 +170,10 @@ fn writing_to_a_peer_that_is_gone_is_an_error_and_not_a_signal() {
     run(async {
         let (client, server) = pair().await;
         drop(server);
-        while write(&*client, &[OutSlice::Bytes(&[0; 4096])]).await.is_ok() {}
+        while write(&*client, &[OutSlice::Bytes(&[0; 4096])])
+            .await
+            .is_ok()
+        {}
     });
 }
 
@@ -147,9 +181,15 @@ fn writing_to_a_peer_that_is_gone_is_an_error_and_not_a_signal() {
 fn both_wildcards_can_be_listened_on_with_one_port() {
     run(async {
         let four = listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        let six = listen(SocketAddr::from((Ipv6Addr::UNSPECIFIED, four.local().port())));
+        let six = listen(SocketAddr::from((
+            Ipv6Addr::UNSPECIFIED,
+            four.local().port(),
+        )));
         let client = world()
-            .connect(SocketAddr::from((Ipv6Addr::LOCALHOST, six.local().port())), &StreamOptions::default())
+            .connect(
+                SocketAddr::from((Ipv6Addr::LOCALHOST, six.local().port())),
+                &StreamOptions::default(),
+            )
             .expect("begun");
         assert_eq!(accept(&*six).await.peer().ip(), Ipv6Addr::LOCALHOST);
         drop(client);
@@ -160,7 +200,10 @@ fn both_wildcards_can_be_listened_on_with_one_port() {
 fn a_port_in_use_is_refused() {
     run(async {
         let taken = listen(LOOPBACK);
-        let refused = world().listen(taken.local(), &ListenOptions::default()).err().expect("refused");
+        let refused = world()
+            .listen(taken.local(), &ListenOptions::default())
+            .err()
+            .expect("refused");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
     });
 }
@@ -169,7 +212,10 @@ fn a_port_in_use_is_refused() {
 fn an_unknown_congestion_control_is_refused_and_cubic_is_not() {
     run(async {
         let options = |name: &str| ListenOptions {
-            stream: StreamOptions { congestion: Some(name.into()), ..StreamOptions::default() },
+            stream: StreamOptions {
+                congestion: Some(name.into()),
+                ..StreamOptions::default()
+            },
         };
         assert!(world().listen(LOOPBACK, &options("no-such-thing")).is_err());
         assert!(world().listen(LOOPBACK, &options("cubic")).is_ok());
@@ -180,14 +226,25 @@ fn an_unknown_congestion_control_is_refused_and_cubic_is_not() {
 fn slices_of_both_kinds_travel_in_one_call() {
     run(async {
         let device = RamDevice::new(RamOptions::new(1 << 20)).expect("memory");
-        device.memory_to_write(Extent::new(0, 8)).expect("memory").put(0, &[7; 4096]);
+        device
+            .memory_to_write(Extent::new(0, 8))
+            .expect("memory")
+            .put(0, &[7; 4096]);
         let source = device.memory(Extent::new(0, 8)).expect("memory");
         let (client, server) = pair().await;
-        let parts = [OutSlice::Bytes(b"head"), OutSlice::Shared(source.bytes()), OutSlice::Bytes(b"tail")];
+        let parts = [
+            OutSlice::Bytes(b"head"),
+            OutSlice::Shared(source.bytes()),
+            OutSlice::Bytes(b"tail"),
+        ];
         assert_eq!(write(&*client, &parts).await.expect("sent"), 4104);
         let place = device.memory(Extent::new(64, 8)).expect("memory");
         let (mut head, mut tail) = ([0; 4], [0; 4]);
-        let mut into = [InSlice::Bytes(&mut head), InSlice::Shared(place.bytes()), InSlice::Bytes(&mut tail)];
+        let mut into = [
+            InSlice::Bytes(&mut head),
+            InSlice::Shared(place.bytes()),
+            InSlice::Bytes(&mut tail),
+        ];
         assert_eq!(read(&*server, &mut into).await.expect("received"), 4104);
         let mut stored = [0; 4096];
         place.load(0, &mut stored);
@@ -212,7 +269,9 @@ fn a_stream_detached_with_bytes_waiting_is_adopted_with_them() {
     let (unread, receive) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         run(async move {
-            let stream = world().adopt(receive.recv().expect("a stream")).expect("adopted");
+            let stream = world()
+                .adopt(receive.recv().expect("a stream"))
+                .expect("adopted");
             let words = read_exactly(&*stream, 5).await;
             write_all(&*stream, b"reply").await;
             to_other.send((words, stream.peer())).expect("heard");
@@ -239,7 +298,9 @@ fn events_of_a_closed_stream_do_not_reach_its_successor() {
             drop(server);
             let (_client, fresh) = pair().await;
             let mut byte = [0];
-            let error = fresh.try_read(&mut [InSlice::Bytes(&mut byte)]).expect_err("nothing sent here");
+            let error = fresh
+                .try_read(&mut [InSlice::Bytes(&mut byte)])
+                .expect_err("nothing sent here");
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         }
     });
@@ -251,7 +312,12 @@ fn shutdown_ends_both_directions() {
         let (client, server) = pair().await;
         server.shutdown();
         let mut byte = [0];
-        assert_eq!(read(&*client, &mut [InSlice::Bytes(&mut byte)]).await.expect("the end"), 0);
+        assert_eq!(
+            read(&*client, &mut [InSlice::Bytes(&mut byte)])
+                .await
+                .expect("the end"),
+            0
+        );
         assert!(write(&*server, &[OutSlice::Bytes(b"x")]).await.is_err());
     });
 }
@@ -262,7 +328,11 @@ fn a_hundred_connections_are_served_by_one_thread() {
         let listener = listen(LOOPBACK);
         let served = Rc::new(Cell::new(0));
         let clients: Vec<_> = (0..100)
-            .map(|_| world().connect(listener.local(), &StreamOptions::default()).expect("begun"))
+            .map(|_| {
+                world()
+                    .connect(listener.local(), &StreamOptions::default())
+                    .expect("begun")
+            })
             .collect();
         let mut tasks = Vec::new();
         for _ in &clients {
@@ -296,7 +366,10 @@ fn an_unpark_from_another_thread_ends_the_sleep() {
 fn a_stream_tells_of_its_path() {
     run(async {
         let listener = listen(LOOPBACK);
-        let options = StreamOptions { congestion: Some("cubic".into()), ..StreamOptions::default() };
+        let options = StreamOptions {
+            congestion: Some("cubic".into()),
+            ..StreamOptions::default()
+        };
         let client = world().connect(listener.local(), &options).expect("begun");
         let server = accept(&*listener).await;
         write_all(&*client, &[0; 1000]).await;
@@ -305,7 +378,10 @@ fn a_stream_tells_of_its_path() {
         assert_eq!(path.congestion, "cubic");
         assert!(path.round_trip > Duration::ZERO && path.segment_bytes > 500);
         assert!(path.congestion_window_segments > 0);
-        assert!(path.round_trip_min.is_some(), "every kernel since 4.6 tells");
+        assert!(
+            path.round_trip_min.is_some(),
+            "every kernel since 4.6 tells"
+        );
         assert!(path.path_mtu_bytes > path.segment_bytes);
         let received = server.path().expect("told").received_bytes;
         assert_eq!(received, Some(1000), "every kernel since 4.1 tells");
@@ -319,7 +395,10 @@ fn a_stream_tells_of_its_path() {
 fn segments_are_as_short_as_is_wanted_in_both_directions() {
     run(async {
         let listener = listen(LOOPBACK);
-        let options = StreamOptions { segment_bytes: Some(1000), ..StreamOptions::default() };
+        let options = StreamOptions {
+            segment_bytes: Some(1000),
+            ..StreamOptions::default()
+        };
         let client = world().connect(listener.local(), &options).expect("begun");
         let server = accept(&*listener).await;
         write_all(&*server, &[0; 5000]).await;
@@ -329,7 +408,10 @@ fn segments_are_as_short_as_is_wanted_in_both_directions() {
             assert!(segment <= 1000, "{segment}");
         }
         let told = client.path().expect("told").data_segments_in;
-        assert!(told.is_none_or(|segments| segments >= 1), "every kernel since 4.6 tells: {told:?}");
+        assert!(
+            told.is_none_or(|segments| segments >= 1),
+            "every kernel since 4.6 tells: {told:?}"
+        );
     });
 }
 
@@ -345,7 +427,10 @@ fn a_short_sleep_is_not_rounded_to_milliseconds() {
         shortest
     });
     // On a busy machine, some sleeps may end late, but not all.
-    assert!(shortest >= Duration::from_micros(100) && shortest < Duration::from_micros(900), "{shortest:?}");
+    assert!(
+        shortest >= Duration::from_micros(100) && shortest < Duration::from_micros(900),
+        "{shortest:?}"
+    );
 }
 
 #[test]
@@ -360,14 +445,22 @@ fn a_sleep_of_milliseconds_and_a_bit_ends_after_the_bit() {
         }
         shortest
     });
-    assert!(shortest >= time && shortest < Duration::from_micros(2_900), "{shortest:?}");
+    assert!(
+        shortest >= time && shortest < Duration::from_micros(2_900),
+        "{shortest:?}"
+    );
 }
 
 /// Runs `future` in a world that gathers events for the time `gather`.
 fn run_gathering<F: Future>(gather: Duration, future: F) -> F::Output {
-    let options = EpollOptions { gather, ..EpollOptions::default() };
+    let options = EpollOptions {
+        gather,
+        ..EpollOptions::default()
+    };
     block_on(Epoll::shared(options).expect("an epoll"), async {
-        timeout(Duration::from_secs(20), future).await.expect("in time")
+        timeout(Duration::from_secs(20), future)
+            .await
+            .expect("in time")
     })
 }
 
@@ -391,7 +484,11 @@ fn what_comes_soon_after_work_is_found_together() {
         let mut bytes = [0; 8];
         let mut reads = Vec::new();
         while reads.iter().sum::<usize>() < 3 {
-            reads.push(read(&*stream, &mut [InSlice::Bytes(&mut bytes)]).await.expect("received"));
+            reads.push(
+                read(&*stream, &mut [InSlice::Bytes(&mut bytes)])
+                    .await
+                    .expect("received"),
+            );
         }
         assert!(reads.len() < 3, "{reads:?}");
         drop(sender.join());

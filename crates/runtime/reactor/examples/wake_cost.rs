@@ -40,5 +40,8 @@ fn main() {
 }
 
 fn report(what: &str, start: Instant) {
-    println!("{what}: {:.1} ns", start.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+    println!(
+        "{what}: {:.1} ns",
+        start.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
+    );
 }

@@ -35,13 +35,19 @@ impl Alone {
     /// Creates a world with virtual time. A turn that does not wait takes a microsecond, so that even tasks
     /// that never wait reach their deadlines.
     pub fn virtual_time() -> SharedWorld {
-        Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
+        Alone::with(Clock::Virtual {
+            now: Cell::new(Instant::now()),
+            turn: Duration::from_micros(1),
+        })
     }
 
     /// Creates a world with virtual time that advances only while all tasks wait, so measured durations are
     /// exactly those of the timers. A task that never waits does not reach its deadline.
     pub fn exact_virtual_time() -> SharedWorld {
-        Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
+        Alone::with(Clock::Virtual {
+            now: Cell::new(Instant::now()),
+            turn: Duration::ZERO,
+        })
     }
 
     /// Creates a world with the system's monotonic clock.

@@ -233,7 +233,11 @@ impl DatagramBatch {
     pub fn new(places: usize, place_bytes: usize) -> DatagramBatch {
         assert!(places > 0 && place_bytes > 0, "a batch has room");
         let memory = vec![0; places * place_bytes].into_boxed_slice();
-        DatagramBatch { memory, place_bytes, received: Vec::with_capacity(places) }
+        DatagramBatch {
+            memory,
+            place_bytes,
+            received: Vec::with_capacity(places),
+        }
     }
 
     /// The received datagrams in order: sender and payload of each.
@@ -248,14 +252,20 @@ impl DatagramBatch {
     pub fn get_mut(&mut self, index: usize) -> Option<(DatagramAddress, &mut [u8])> {
         let datagram = self.received.get(index)?;
         let start = datagram.place * self.place_bytes;
-        Some((datagram.from, &mut self.memory[start..start + datagram.bytes]))
+        Some((
+            datagram.from,
+            &mut self.memory[start..start + datagram.bytes],
+        ))
     }
 
     /// Passes each received datagram to `take`, which may change it in place.
     pub fn each_mut(&mut self, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) {
         for datagram in &self.received {
             let start = datagram.place * self.place_bytes;
-            take(datagram.from, &mut self.memory[start..start + datagram.bytes]);
+            take(
+                datagram.from,
+                &mut self.memory[start..start + datagram.bytes],
+            );
         }
     }
 
@@ -263,9 +273,15 @@ impl DatagramBatch {
     /// is too long or the slot does not exist.
     pub fn put(&mut self, place: usize, from: DatagramAddress, payload: &[u8]) -> bool {
         let at = self.memory.chunks_exact_mut(self.place_bytes).nth(place);
-        let Some(at) = at.and_then(|at| at.get_mut(..payload.len())) else { return false };
+        let Some(at) = at.and_then(|at| at.get_mut(..payload.len())) else {
+            return false;
+        };
         at.copy_from_slice(payload);
-        self.received.push(Placed { place, from, bytes: payload.len() });
+        self.received.push(Placed {
+            place,
+            from,
+            bytes: payload.len(),
+        });
         true
     }
 
@@ -315,7 +331,11 @@ mod tests {
         let mut batch = DatagramBatch::new(2, 4);
         let from = DatagramAddress::Ethernet(MacAddress([1; 6]));
         assert_eq!(batch.clear().len(), 2);
-        batch.clear().nth(1).expect("a place").copy_from_slice(b"abcd");
+        batch
+            .clear()
+            .nth(1)
+            .expect("a place")
+            .copy_from_slice(b"abcd");
         batch.note(1, from, 3);
         assert_eq!(batch.iter().collect::<Vec<_>>(), [(from, &b"abc"[..])]);
         batch.get_mut(0).expect("one").1[0] = b'x';

@@ -53,7 +53,8 @@ pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
                 core.run(&task);
             } else {
                 main.leave_queue();
-                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+                {
                     return output;
                 }
             }
@@ -88,7 +89,9 @@ pub fn world() -> SharedWorld {
 /// # Panics
 /// Outside of [`block_on`].
 pub fn now() -> Instant {
-    CURRENT.with_borrow(|core| core.as_ref().map(|core| core.world.now())).expect(OUTSIDE)
+    CURRENT
+        .with_borrow(|core| core.as_ref().map(|core| core.world.now()))
+        .expect(OUTSIDE)
 }
 
 /// Yields to the other ready tasks.
@@ -118,7 +121,11 @@ pub(crate) async fn proceed() {
 pub(crate) fn spend(bytes: usize) {
     CURRENT.with_borrow(|core| {
         let Some(core) = core else { return }; // a future polled without an executor
-        core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));
+        core.budget.set(
+            core.budget
+                .get()
+                .saturating_sub(CALL_BYTES.saturating_add(bytes)),
+        );
     });
 }
 
@@ -174,7 +181,10 @@ impl Suspended {
 
 /// Returns the identifier of this thread's executor, if any. Identifiers of live executors are unique.
 pub fn executor() -> Option<ExecutorId> {
-    CURRENT.with_borrow(|core| core.as_ref().map(|core| ExecutorId(Rc::as_ptr(core).addr())))
+    CURRENT.with_borrow(|core| {
+        core.as_ref()
+            .map(|core| ExecutorId(Rc::as_ptr(core).addr()))
+    })
 }
 
 /// Identifies an executor during its lifetime.
@@ -190,7 +200,9 @@ pub(crate) fn current() -> Rc<Core> {
 pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool {
     let here = |core: &Rc<Core>| Arc::ptr_eq(&core.executor_handle, executor_handle);
     // The thread-local variable may no longer exist while the thread ends.
-    CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
+    CURRENT
+        .try_with(|current| current.borrow().as_ref().is_some_and(here))
+        .unwrap_or(false)
 }
 
 /// Puts a woken task on this thread's ready queue, or returns it if it belongs to another thread.
@@ -201,7 +213,8 @@ pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
         let here = |core: &&Rc<Core>| {
-            task.as_ref().is_some_and(|task| Arc::ptr_eq(&core.executor_handle, &task.executor_handle))
+            task.as_ref()
+                .is_some_and(|task| Arc::ptr_eq(&core.executor_handle, &task.executor_handle))
         };
         if let Some(core) = current.as_ref().filter(here)
             && let Some(task) = task.take()
@@ -215,7 +228,9 @@ pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
 /// Removes a task from its executor, so that it never runs again, and drops it.
 pub(crate) fn abort(task: &Arc<Handle>) {
     let core = CURRENT.with_borrow(|core| core.clone());
-    if let Some(core) = core.filter(|core| Arc::ptr_eq(&core.executor_handle, &task.executor_handle)) {
+    if let Some(core) =
+        core.filter(|core| Arc::ptr_eq(&core.executor_handle, &task.executor_handle))
+    {
         let removed = core.tasks.borrow_mut().remove(task);
         drop(removed); // after the borrow: its destructor may spawn or wake tasks
     }
@@ -254,7 +269,10 @@ impl Core {
     }
 
     fn start(&self, future: LocalFuture) -> Arc<Handle> {
-        let handle = self.tasks.borrow_mut().insert(&self.executor_handle, future);
+        let handle = self
+            .tasks
+            .borrow_mut()
+            .insert(&self.executor_handle, future);
         Waker::from(Arc::clone(&handle)).wake();
         handle
     }
@@ -265,8 +283,14 @@ impl Core {
 
     fn run(&self, task: &Arc<Handle>) {
         task.leave_queue();
-        let Some(mut body) = self.tasks.borrow_mut().begin(task) else { return };
-        let finished = body.future.as_mut().poll(&mut Context::from_waker(&body.waker)).is_ready();
+        let Some(mut body) = self.tasks.borrow_mut().begin(task) else {
+            return;
+        };
+        let finished = body
+            .future
+            .as_mut()
+            .poll(&mut Context::from_waker(&body.waker))
+            .is_ready();
         let over = match finished {
             true => self.tasks.borrow_mut().remove(task).or(Some(body)),
             false => self.tasks.borrow_mut().end(task, body),
@@ -276,7 +300,8 @@ impl Core {
 
     /// Moves tasks woken by other threads to the ready queue.
     pub(crate) fn take_woken(&self) {
-        self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
+        self.executor_handle
+            .drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
     }
 
     fn turn(&self) {
@@ -367,11 +392,21 @@ struct Task {
 }
 
 impl Tasks {
-    fn insert(&mut self, executor_handle: &Arc<ExecutorHandle>, future: LocalFuture) -> Arc<Handle> {
+    fn insert(
+        &mut self,
+        executor_handle: &Arc<ExecutorHandle>,
+        future: LocalFuture,
+    ) -> Arc<Handle> {
         let place = self.vacant.pop().unwrap_or(self.places.len());
         let handle = Handle::new(place, executor_handle);
-        let body = Some(Body { future, waker: Waker::from(Arc::clone(&handle)) });
-        let task = Some(Task { handle: Arc::clone(&handle), body });
+        let body = Some(Body {
+            future,
+            waker: Waker::from(Arc::clone(&handle)),
+        });
+        let task = Some(Task {
+            handle: Arc::clone(&handle),
+            body,
+        });
         match self.places.get_mut(place) {
             Some(vacant) => *vacant = task,
             None => self.places.push(task),
@@ -464,7 +499,8 @@ impl Wake for Handle {
     fn wake_by_ref(self: &Arc<Self>) {
         // Many tasks wake a connection's task to send, and only the first wake must queue it. A queued task
         // of this thread stays queued until this thread runs it, so a load is enough for this check.
-        let is_queued = self.queued.load(Ordering::Relaxed) && is_current_executor(&self.executor_handle);
+        let is_queued =
+            self.queued.load(Ordering::Relaxed) && is_current_executor(&self.executor_handle);
         if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
         }
@@ -561,10 +597,18 @@ pub(crate) struct Outcome<T> {
 }
 
 /// Wraps `future` as a task. Returns the task and the slot for its output.
-pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
-    let outcome =
-        Rc::new(Outcome { output: Cell::new(None), ended: Cell::new(false), waiter: RefCell::new(None) });
-    let task = Joined { future: Some(Box::pin(future)), place: Rc::clone(&outcome) };
+pub(crate) fn joined<F: Future>(
+    future: F,
+) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
+    let outcome = Rc::new(Outcome {
+        output: Cell::new(None),
+        ended: Cell::new(false),
+        waiter: RefCell::new(None),
+    });
+    let task = Joined {
+        future: Some(Box::pin(future)),
+        place: Rc::clone(&outcome),
+    };
     (task, outcome)
 }
 
@@ -579,8 +623,12 @@ impl<F: Future> Future for Joined<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(future) = &mut self.future else { return Poll::Ready(()) };
-        let Poll::Ready(output) = future.as_mut().poll(cx) else { return Poll::Pending };
+        let Some(future) = &mut self.future else {
+            return Poll::Ready(());
+        };
+        let Poll::Ready(output) = future.as_mut().poll(cx) else {
+            return Poll::Pending;
+        };
         self.future = None;
         self.place.output.set(Some(output));
         self.place.ended.set(true);
@@ -623,7 +671,9 @@ impl<T> Future for JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+        f.debug_struct("JoinHandle")
+            .field("finished", &self.is_finished())
+            .finish()
     }
 }
 
@@ -779,21 +829,30 @@ mod tests {
 
     #[test]
     fn a_wake_after_the_end_is_harmless() {
-        let waker = block_on(Alone::virtual_time(), poll_fn(|cx| Poll::Ready(cx.waker().clone())));
+        let waker = block_on(
+            Alone::virtual_time(),
+            poll_fn(|cx| Poll::Ready(cx.waker().clone())),
+        );
         waker.wake_by_ref();
-        std::thread::spawn(move || waker.wake()).join().expect("a late waker ends");
+        std::thread::spawn(move || waker.wake())
+            .join()
+            .expect("a late waker ends");
     }
 
     #[test]
     fn one_executor_may_follow_another() {
         for _ in 0..2 {
-            block_on(Alone::virtual_time(), async { sleep(Duration::from_secs(1)).await });
+            block_on(Alone::virtual_time(), async {
+                sleep(Duration::from_secs(1)).await
+            });
         }
     }
 
     #[test]
     #[should_panic(expected = "one executor at a time")]
     fn one_executor_inside_another_is_refused() {
-        block_on(Alone::virtual_time(), async { block_on(Alone::virtual_time(), async {}) });
+        block_on(Alone::virtual_time(), async {
+            block_on(Alone::virtual_time(), async {})
+        });
     }
 }

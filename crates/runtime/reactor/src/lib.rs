@@ -27,12 +27,13 @@ pub use datagrams::{
     DatagramShare, Datagrams, DetachedDatagrams, MacAddress, NotAMacAddress, OutDatagram,
 };
 pub use executor::{
-    ExecutorId, JoinHandle, Suspended, block_on, catch_up, consume_budget, executor, now, spawn, suspend,
-    world, yield_now,
+    ExecutorId, JoinHandle, Suspended, block_on, catch_up, consume_budget, executor, now, spawn,
+    suspend, world, yield_now,
 };
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use names::{
-    BadAddress, BadHost, Ipv6Host, bracketed, host_and_port, listen_address, numeric_address, resolve,
+    BadAddress, BadHost, Ipv6Host, bracketed, host_and_port, listen_address, numeric_address,
+    resolve,
 };
 pub use resident::Resident;
 pub use send_queue::{Payload, Segment, SendQueue};

@@ -16,9 +16,22 @@ pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
 /// Creates a mailbox in which [`Sender::try_send`] queues up to `limit` values. [`Sender::send`] ignores the
 /// limit.
 pub fn bounded_mailbox<T: Send>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = MailboxState { values: VecDeque::new(), receiver: None, senders: 1, open: true };
-    let shared = Arc::new(Shared { state: Lock::new(state), limit });
-    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
+    let state = MailboxState {
+        values: VecDeque::new(),
+        receiver: None,
+        senders: 1,
+        open: true,
+    };
+    let shared = Arc::new(Shared {
+        state: Lock::new(state),
+        limit,
+    });
+    (
+        Sender {
+            shared: Arc::clone(&shared),
+        },
+        Receiver { shared },
+    )
 }
 
 struct Shared<T> {
@@ -91,7 +104,9 @@ fn wake_receiver<T>(mut state: LockGuard<'_, MailboxState<T>>) {
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.shared.state.lock().senders += 1;
-        Sender { shared: Arc::clone(&self.shared) }
+        Sender {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
@@ -185,7 +200,11 @@ mod tests {
         sender.clone().send(2).expect("open");
         drop(sender);
         let heard = block_on(Alone::virtual_time(), async {
-            (receiver.recv().await, receiver.recv().await, receiver.recv().await)
+            (
+                receiver.recv().await,
+                receiver.recv().await,
+                receiver.recv().await,
+            )
         });
         assert_eq!(heard, (Some(1), Some(2), None));
     }

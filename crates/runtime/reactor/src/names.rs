@@ -30,7 +30,9 @@ pub enum BadAddress {
     #[display("{_0} is not a link-local address (fe80::/10); omit %{_1}")]
     StrayZone(Ipv6Addr, String),
     /// A zone that cannot be an interface name.
-    #[display("`{_0}` is not an interface name; a link-local address needs one, as in fe80::1%eth0")]
+    #[display(
+        "`{_0}` is not an interface name; a link-local address needs one, as in fe80::1%eth0"
+    )]
     Zone(#[error(not(source))] String),
     /// This machine has no such interface.
     #[display("this machine has no interface `{_0}`")]
@@ -62,17 +64,27 @@ impl FromStr for Ipv6Host {
     fn from_str(text: &str) -> Result<Ipv6Host, BadAddress> {
         let (address, zone) = match text.split_once('%') {
             // `%25` is an escaped `%` from a URL. If nothing follows it, it is interface number 25 instead.
-            Some((address, zone)) => {
-                (address, Some(zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone)))
-            }
+            Some((address, zone)) => (
+                address,
+                Some(
+                    zone.strip_prefix("25")
+                        .filter(|zone| !zone.is_empty())
+                        .unwrap_or(zone),
+                ),
+            ),
             None => (text, None),
         };
-        let address: Ipv6Addr = address.parse().map_err(|_| BadAddress::Form(text.to_owned()))?;
+        let address: Ipv6Addr = address
+            .parse()
+            .map_err(|_| BadAddress::Form(text.to_owned()))?;
         match (address.is_unicast_link_local(), zone) {
             (true, None) => Err(BadAddress::NoZone(address)),
             (false, Some(zone)) => Err(BadAddress::StrayZone(address, zone.to_owned())),
             (true, Some(zone)) if !is_zone(zone) => Err(BadAddress::Zone(zone.to_owned())),
-            (_, zone) => Ok(Ipv6Host { address, zone: zone.map(str::to_owned) }),
+            (_, zone) => Ok(Ipv6Host {
+                address,
+                zone: zone.map(str::to_owned),
+            }),
         }
     }
 }
@@ -81,7 +93,9 @@ impl FromStr for Ipv6Host {
 impl fmt::Display for Ipv6Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;
-        self.zone.as_ref().map_or(Ok(()), |zone| write!(f, "%{zone}"))
+        self.zone
+            .as_ref()
+            .map_or(Ok(()), |zone| write!(f, "%{zone}"))
     }
 }
 
@@ -90,9 +104,10 @@ impl Ipv6Host {
     /// interface on which a peer announced the address.
     pub fn on_link(text: &str, zone: Option<&str>) -> Result<Ipv6Host, BadAddress> {
         match (text.parse(), zone) {
-            (Err(BadAddress::NoZone(address)), Some(zone)) => {
-                Ok(Ipv6Host { address, zone: Some(zone.to_owned()) })
-            }
+            (Err(BadAddress::NoZone(address)), Some(zone)) => Ok(Ipv6Host {
+                address,
+                zone: Some(zone.to_owned()),
+            }),
             (read, _) => read,
         }
     }
@@ -110,7 +125,9 @@ impl Ipv6Host {
 
 fn is_zone(zone: &str) -> bool {
     (1..=INTERFACE_NAME_MAX).contains(&zone.len())
-        && zone.bytes().all(|byte| byte.is_ascii_graphic() && !b"%/:[]".contains(&byte))
+        && zone
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"%/:[]".contains(&byte))
 }
 
 /// Splits `HOST`, `HOST:PORT`, `[IPv6]` or `[IPv6]:PORT` into the host and the port, if there is one. The
@@ -138,7 +155,12 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
     if host.is_empty() {
         return Err(BadHost::Missing);
     }
-    let number = |port: &str| port.parse().ok().filter(|port| *port > 0).ok_or(BadHost::Port);
+    let number = |port: &str| {
+        port.parse()
+            .ok()
+            .filter(|port| *port > 0)
+            .ok_or(BadHost::Port)
+    };
     Ok((host, port.map(number).transpose()?))
 }
 
@@ -161,9 +183,16 @@ pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> 
         return Ok(SocketAddr::from((address, port)));
     }
     let host: Ipv6Host = text.parse()?;
-    let Some(zone) = host.zone() else { return Ok(SocketAddr::from((host.address, port))) };
-    let mut found = (host.to_string(), port).to_socket_addrs().into_iter().flatten();
-    found.next().ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
+    let Some(zone) = host.zone() else {
+        return Ok(SocketAddr::from((host.address, port)));
+    };
+    let mut found = (host.to_string(), port)
+        .to_socket_addrs()
+        .into_iter()
+        .flatten();
+    found
+        .next()
+        .ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
 }
 
 /// Parses an address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`. The port can be omitted if `usual`
@@ -202,12 +231,19 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
     let (answer, mut answered) = mailbox();
     let host = host.to_owned();
-    thread::Builder::new().name("resolver".to_owned()).spawn(move || {
-        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // If the caller no longer waits for the result, sending it fails.
-        let _ = answer.send(found);
-    })?;
-    answered.recv().await.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
+    thread::Builder::new()
+        .name("resolver".to_owned())
+        .spawn(move || {
+            let found = (host.as_str(), port)
+                .to_socket_addrs()
+                .map(Iterator::collect);
+            // If the caller no longer waits for the result, sending it fails.
+            let _ = answer.send(found);
+        })?;
+    answered
+        .recv()
+        .await
+        .unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
 }
 
 #[cfg(test)]
@@ -220,10 +256,19 @@ mod tests {
     fn addresses_are_taken_as_they_are_and_names_are_looked_up() {
         block_on(Alone::real_time(), async {
             let of = async |host: &str| resolve(host, 7).await.expect("addresses");
-            assert_eq!(of("::1").await, [SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 7))]);
-            assert_eq!(of("192.0.2.1").await, [SocketAddr::from(([192, 0, 2, 1], 7))]);
+            assert_eq!(
+                of("::1").await,
+                [SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 7))]
+            );
+            assert_eq!(
+                of("192.0.2.1").await,
+                [SocketAddr::from(([192, 0, 2, 1], 7))]
+            );
             assert!(
-                of("localhost").await.iter().all(|address| address.ip().is_loopback() && address.port() == 7)
+                of("localhost")
+                    .await
+                    .iter()
+                    .all(|address| address.ip().is_loopback() && address.port() == 7)
             );
         });
     }
@@ -236,8 +281,14 @@ mod tests {
         // The loopback interface is the first in every network namespace.
         assert_eq!((at.scope_id(), at.port()), (1, 7));
         let why = |text| numeric_address(text, 7).expect_err(text).to_string();
-        assert_eq!(why("fe80::1"), "fe80::1 is a link-local address; add the interface, as in fe80::1%eth0");
-        assert_eq!(why("fe80::1%nosuch0"), "this machine has no interface `nosuch0`");
+        assert_eq!(
+            why("fe80::1"),
+            "fe80::1 is a link-local address; add the interface, as in fe80::1%eth0"
+        );
+        assert_eq!(
+            why("fe80::1%nosuch0"),
+            "this machine has no interface `nosuch0`"
+        );
         block_on(Alone::real_time(), async {
             let error = resolve("fe80::1", 7).await.expect_err("no zone");
             assert!(error.to_string().contains("add the interface"), "{error}");
@@ -257,13 +308,27 @@ mod tests {
         ] {
             assert_eq!(at(text, Some(3260)).as_deref(), Ok(expected), "{text}");
         }
-        for text in
-            ["", ":860", "san1:860", "::1", "[10.0.0.7]:860", "10.0.0.7:", "10.0.0.7:70000", "[::1]860"]
-        {
-            assert_eq!(at(text, Some(3260)), Err(BadAddress::Form(text.to_owned())), "{text}");
+        for text in [
+            "",
+            ":860",
+            "san1:860",
+            "::1",
+            "[10.0.0.7]:860",
+            "10.0.0.7:",
+            "10.0.0.7:70000",
+            "[::1]860",
+        ] {
+            assert_eq!(
+                at(text, Some(3260)),
+                Err(BadAddress::Form(text.to_owned())),
+                "{text}"
+            );
         }
         assert!(matches!(at("[::1]", None), Err(BadAddress::Form(_))));
-        assert!(matches!(at("[fe80::1]:860", None), Err(BadAddress::NoZone(_))));
+        assert!(matches!(
+            at("[fe80::1]:860", None),
+            Err(BadAddress::NoZone(_))
+        ));
     }
 
     #[test]
@@ -282,8 +347,14 @@ mod tests {
         let wrong = |text: &str| text.parse::<Ipv6Host>().expect_err(text);
         assert_eq!(wrong("fe80::1%"), BadAddress::Zone(String::new()));
         assert_eq!(wrong("fe80::1%a b"), BadAddress::Zone("a b".to_owned()));
-        assert_eq!(wrong("fe80::1%sixteen-letters-"), BadAddress::Zone("sixteen-letters-".to_owned()));
-        assert!(matches!(wrong("2001:db8::7%eth0"), BadAddress::StrayZone(..)));
+        assert_eq!(
+            wrong("fe80::1%sixteen-letters-"),
+            BadAddress::Zone("sixteen-letters-".to_owned())
+        );
+        assert!(matches!(
+            wrong("2001:db8::7%eth0"),
+            BadAddress::StrayZone(..)
+        ));
         assert!(matches!(wrong("eth0"), BadAddress::Form(_)));
         assert!(matches!(wrong("10.0.0.1%eth0"), BadAddress::Form(_)));
     }
@@ -296,8 +367,16 @@ mod tests {
             ("10.0.0.7:860", Ok(("10.0.0.7", Some(860)))),
             ("[::1]", Ok(("::1", None))),
             ("[fe80::1%25eth0]:860", Ok(("fe80::1%eth0", Some(860)))),
-            ("[fe80::1]:860", Err(BadHost::Address(BadAddress::NoZone("fe80::1".parse().expect("IPv6"))))),
-            ("[san1]:860", Err(BadHost::Address(BadAddress::Form("san1".to_owned())))),
+            (
+                "[fe80::1]:860",
+                Err(BadHost::Address(BadAddress::NoZone(
+                    "fe80::1".parse().expect("IPv6"),
+                ))),
+            ),
+            (
+                "[san1]:860",
+                Err(BadHost::Address(BadAddress::Form("san1".to_owned()))),
+            ),
             ("[::1", Err(BadHost::Brackets)),
             ("::1", Err(BadHost::Brackets)),
             ("[::1]860", Err(BadHost::Port)),
@@ -320,8 +399,14 @@ mod tests {
     fn an_address_that_came_over_a_link_is_on_that_link() {
         let at = |text, zone| Ipv6Host::on_link(text, zone).map(|host| host.to_string());
         assert_eq!(at("fe80::1", Some("eth0")), Ok("fe80::1%eth0".to_owned()));
-        assert_eq!(at("fe80::1%eth1", Some("eth0")), Ok("fe80::1%eth1".to_owned()));
-        assert_eq!(at("2001:db8::7", Some("eth0")), Ok("2001:db8::7".to_owned()));
+        assert_eq!(
+            at("fe80::1%eth1", Some("eth0")),
+            Ok("fe80::1%eth1".to_owned())
+        );
+        assert_eq!(
+            at("2001:db8::7", Some("eth0")),
+            Ok("2001:db8::7".to_owned())
+        );
         assert!(matches!(at("fe80::1", None), Err(BadAddress::NoZone(_))));
     }
 }

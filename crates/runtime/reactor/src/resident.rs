@@ -53,7 +53,9 @@ impl<T: 'static> Resident<T> {
     #[inline]
     pub fn here(&self) -> Option<Rc<T>> {
         HERE.with_borrow(|here| {
-            let entry = here.iter().find(|entry| entry.key == self.key && entry.executor == executor())?;
+            let entry = here
+                .iter()
+                .find(|entry| entry.key == self.key && entry.executor == executor())?;
             Rc::clone(&entry.value).downcast().ok()
         })
     }
@@ -97,7 +99,12 @@ impl<T: 'static> Resident<T> {
     }
 }
 
-async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end: impl AsyncFnOnce(Rc<T>)) {
+async fn attend<T>(
+    value: Rc<T>,
+    listed: Listed,
+    mut jobs: Receiver<Job<T>>,
+    end: impl AsyncFnOnce(Rc<T>),
+) {
     while let Some(job) = jobs.recv().await {
         drop(spawn(job(Rc::clone(&value))));
     }
@@ -111,7 +118,13 @@ struct Listed(u64);
 
 impl Listed {
     fn new(key: u64, value: Rc<dyn Any>) -> Listed {
-        HERE.with_borrow_mut(|here| here.push(Entry { key, executor: executor(), value }));
+        HERE.with_borrow_mut(|here| {
+            here.push(Entry {
+                key,
+                executor: executor(),
+                value,
+            })
+        });
         Listed(key)
     }
 }
@@ -192,7 +205,8 @@ mod tests {
             let value: Rc<Request> = Rc::default();
             let (ended, mut has_ended) = mailbox::<()>();
             let end = async move |_| drop(ended);
-            give.send(Resident::new(Rc::clone(&value), end)).expect("a thread");
+            give.send(Resident::new(Rc::clone(&value), end))
+                .expect("a thread");
             is_asked.recv().expect("asked");
             while !value.has_begun.get() {
                 yield_now().await;

@@ -116,9 +116,20 @@ impl<K> SendQueue<K> {
     /// Queues the part `rest` of a payload, to be sent after the arena's first `arena_end` bytes and before
     /// the bytes that follow them. `arena_end` is a result of [`SendQueue::arena_end`]. `keep` is held until
     /// this part has been sent.
-    pub fn push(&mut self, arena_end: usize, payload: Payload, rest: Range<usize>, keep: Option<K>) {
+    pub fn push(
+        &mut self,
+        arena_end: usize,
+        payload: Payload,
+        rest: Range<usize>,
+        keep: Option<K>,
+    ) {
         self.queued_bytes += rest.len();
-        self.segments.push_back(Segment { arena_end, payload, rest, keep });
+        self.segments.push_back(Segment {
+            arena_end,
+            payload,
+            rest,
+            keep,
+        });
     }
 
     /// The current length of the arena.

@@ -44,7 +44,12 @@ impl Spin {
 
     /// Busy-polls for at most `limit`; zero disables it.
     pub fn new(limit: Duration) -> Spin {
-        Spin { limit, allowance: Duration::ZERO, crowded: 0, crowded_next: CROWDED_WAITS_FIRST }
+        Spin {
+            limit,
+            allowance: Duration::ZERO,
+            crowded: 0,
+            crowded_next: CROWDED_WAITS_FIRST,
+        }
     }
 
     /// The busy-poll time before the next sleep.
@@ -52,7 +57,11 @@ impl Spin {
         if self.limit == Spin::ALWAYS {
             return Spin::ALWAYS;
         }
-        if self.crowded > 0 { Duration::ZERO } else { self.allowance }
+        if self.crowded > 0 {
+            Duration::ZERO
+        } else {
+            self.allowance
+        }
     }
 
     /// Reports that busy-polling found an event.
@@ -167,7 +176,11 @@ mod tests {
         for _ in 0..10 {
             waits_without_looking(&mut spin);
         }
-        assert_eq!(waits_without_looking(&mut spin), CROWDED_WAITS_MAX, "and later it is tried again");
+        assert_eq!(
+            waits_without_looking(&mut spin),
+            CROWDED_WAITS_MAX,
+            "and later it is tried again"
+        );
     }
 
     #[test]

@@ -96,16 +96,29 @@ impl dyn Stream + '_ {
     /// Reads the next bytes to their destination, first `bytes` in private memory and then `blocks` in a
     /// volume's memory. Bytes that follow them are stored in `rest`. At the end of the stream, nothing is
     /// filled.
-    pub fn receive(&self, bytes: &mut [u8], blocks: &[AtomicU8], rest: &mut [u8]) -> io::Result<Received> {
+    pub fn receive(
+        &self,
+        bytes: &mut [u8],
+        blocks: &[AtomicU8],
+        rest: &mut [u8],
+    ) -> io::Result<Received> {
         let direct = bytes.len() + blocks.len();
         let room = direct + rest.len();
-        let mut places = [InSlice::Bytes(bytes), InSlice::Shared(blocks), InSlice::Bytes(rest)];
+        let mut places = [
+            InSlice::Bytes(bytes),
+            InSlice::Shared(blocks),
+            InSlice::Bytes(rest),
+        ];
         let read = match direct {
             0 => self.try_read(&mut places[2..])?,
             _ => self.try_read(&mut places)?,
         };
         let placed = read.min(direct);
-        Ok(Received { placed, rest: read - placed, is_full: read == room })
+        Ok(Received {
+            placed,
+            rest: read - placed,
+            is_full: read == room,
+        })
     }
 }
 

@@ -16,12 +16,18 @@ use crate::timers::Key;
 pub fn sleep(duration: Duration) -> Sleep {
     // If the deadline is beyond the range of the clock, wait for a year.
     let now = executor::now();
-    sleep_until(now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)))
+    sleep_until(
+        now.checked_add(duration)
+            .unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)),
+    )
 }
 
 /// Returns a future that resolves at `deadline`, or immediately if the deadline has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, timer: None }
+    Sleep {
+        deadline,
+        timer: None,
+    }
 }
 
 /// A wait for a point in time. It sets a timer only when it is polled, and cancels the timer when it is
@@ -48,13 +54,20 @@ impl Future for Sleep {
                 let core = executor::current();
                 let pending = core.now() < self.deadline;
                 if pending {
-                    let key = core.timers.borrow_mut().set(self.deadline, cx.waker().clone());
+                    let key = core
+                        .timers
+                        .borrow_mut()
+                        .set(self.deadline, cx.waker().clone());
                     self.timer = Some((core, key));
                 }
                 pending
             }
         };
-        if pending { Poll::Pending } else { Poll::Ready(()) }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     }
 }
 
@@ -69,7 +82,9 @@ impl Drop for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).finish()
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline)
+            .finish()
     }
 }
 
@@ -81,7 +96,10 @@ pub struct Elapsed;
 /// Waits for `future`, but not longer than `duration`; then the future is dropped. A future that is ready at
 /// its first poll costs neither a timer nor a clock reading. If the future is ready in the same poll in which
 /// the time expires, its output is returned.
-pub fn timeout<F: Future>(duration: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
+pub fn timeout<F: Future>(
+    duration: Duration,
+    future: F,
+) -> impl Future<Output = Result<F::Output, Elapsed>> {
     limited(future, move || sleep(duration))
 }
 
@@ -93,7 +111,10 @@ pub fn timeout_at<F: Future>(
     limited(future, move || sleep_until(deadline))
 }
 
-async fn limited<F: Future>(future: F, limit: impl FnOnce() -> Sleep) -> Result<F::Output, Elapsed> {
+async fn limited<F: Future>(
+    future: F,
+    limit: impl FnOnce() -> Sleep,
+) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
     let (mut limit, mut sleep) = (Some(limit), None);
     poll_fn(|cx| {
@@ -164,7 +185,10 @@ mod tests {
     fn a_timeout_that_is_not_needed_leaves_no_timer() {
         block_on(Alone::virtual_time(), async {
             assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7));
-            assert_eq!(timeout(Duration::from_secs(9), sleep(Duration::from_secs(1))).await, Ok(()));
+            assert_eq!(
+                timeout(Duration::from_secs(9), sleep(Duration::from_secs(1))).await,
+                Ok(())
+            );
             assert!(executor::current().timers.borrow().next().is_none());
         });
     }
@@ -172,7 +196,10 @@ mod tests {
     #[test]
     fn the_longest_sleep_does_not_overflow() {
         block_on(Alone::virtual_time(), async {
-            assert_eq!(timeout(Duration::from_secs(1), sleep(Duration::MAX)).await, Err(Elapsed));
+            assert_eq!(
+                timeout(Duration::from_secs(1), sleep(Duration::MAX)).await,
+                Err(Elapsed)
+            );
         });
     }
 }

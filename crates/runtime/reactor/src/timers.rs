@@ -47,21 +47,30 @@ impl Timers {
         let slot = match self.vacant.pop() {
             Some(slot) => slot,
             None => {
-                self.slots.push(Slot { generation: 0, place, waker: None });
+                self.slots.push(Slot {
+                    generation: 0,
+                    place,
+                    waker: None,
+                });
                 self.slots.len() - 1
             }
         };
         self.slots[slot].waker = Some(waker);
         self.heap.push(Entry { at, slot });
         self.sift_up(place);
-        Key { slot, generation: self.slots[slot].generation }
+        Key {
+            slot,
+            generation: self.slots[slot].generation,
+        }
     }
 
     /// Changes the waker of a timer. Returns false if the timer has already expired.
     pub(crate) fn renew(&mut self, key: Key, waker: &Waker) -> bool {
         match self.slots.get_mut(key.slot) {
             Some(slot) if slot.generation == key.generation => {
-                slot.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+                slot.waker
+                    .get_or_insert_with(|| waker.clone())
+                    .clone_from(waker);
                 true
             }
             _ => false,
@@ -108,7 +117,8 @@ impl Timers {
         loop {
             let children = 2 * place + 1..(2 * place + 3).min(self.heap.len());
             let earliest = children.min_by_key(|&child| self.heap[child].at);
-            let Some(child) = earliest.filter(|&child| self.heap[child].at < self.heap[place].at) else {
+            let Some(child) = earliest.filter(|&child| self.heap[child].at < self.heap[place].at)
+            else {
                 break;
             };
             self.heap.swap(place, child);

@@ -125,7 +125,10 @@ mod tests {
     impl Endless {
         fn count(&self, bytes: usize) -> io::Result<usize> {
             self.calls.set(self.calls.get() + 1);
-            assert!(self.calls.get() < STARVED, "a peer kept the core from its other tasks and its timers");
+            assert!(
+                self.calls.get() < STARVED,
+                "a peer kept the core from its other tasks and its timers"
+            );
             Ok(bytes)
         }
     }

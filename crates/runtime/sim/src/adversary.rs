@@ -24,12 +24,23 @@ pub(crate) const LUN: u16 = 15;
 /// Returns the adversary's volume, which no other initiator uses.
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
-    let options = LogicalUnitOptions { identity, removable: false, thin: None };
+    let options = LogicalUnitOptions {
+        identity,
+        removable: false,
+        thin: None,
+    };
     let volume = Volume::new(ram(512 * BLOCK as u64), VolumeOptions::default());
-    let unit =
-        volume.and_then(|volume| LogicalUnit::new(volume, options)).expect("a unit that keeps nothing");
+    let unit = volume
+        .and_then(|volume| LogicalUnit::new(volume, options))
+        .expect("a unit that keeps nothing");
     let deadline = Duration::from_secs(30);
-    Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
+    Export {
+        lun: LUN,
+        volume: "adversary".to_owned(),
+        unit,
+        initiators: None,
+        deadline,
+    }
 }
 
 /// Starts an adversary that runs until the simulation ends.
@@ -42,16 +53,30 @@ async fn live(simulation: Rc<Simulation>) {
         let wait = draw(|random| random.mostly_small(100_000, 5_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-        let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
-        let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
+        let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else {
+            continue;
+        };
+        let attack = Attack {
+            stream,
+            cmd_sn: 1,
+            exp_stat_sn: 1,
+        };
         // In a simulation with faults, the adversary's effect on other initiators could not be detected.
         let holds = simulation.is_calm && draw(|random| random.once_in(2));
-        let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
-        note(&[60, kind], || format!("the adversary starts with behaviour {kind}"));
+        let kind = if holds {
+            HOLDS
+        } else {
+            draw(|random| random.below(7))
+        };
+        note(&[60, kind], || {
+            format!("the adversary starts with behaviour {kind}")
+        });
         // The maximum duration depends on the behaviour.
         let time = match kind {
             HOLDS => HOLD,
-            _ => Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000))),
+            _ => Duration::from_nanos(draw(|random| {
+                random.mostly_small(100_000_000, 60_000_000_000)
+            })),
         };
         let _ = reactor::timeout(time, attack.go_on(&simulation, kind)).await;
     }
@@ -119,7 +144,13 @@ impl Attack {
     /// Sends read requests for whole volumes, then for smaller and smaller parts, until the server has no
     /// memory left, but does not receive the data. Occasionally sends a NOP-Out to stay connected.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
-        for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
+        for (number, volume) in simulation
+            .volumes
+            .iter()
+            .cycle()
+            .take(READS_HELD)
+            .enumerate()
+        {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
             let mut header = [0; 48];
             header[0] = 0x01;
@@ -198,9 +229,17 @@ impl Attack {
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x05;
                 header[1] = draw(|random| *random.pick(&[0x80, 0]));
-                set_32(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 0, 1, 2, 3])));
+                set_32(
+                    &mut header,
+                    20,
+                    draw(|random| *random.pick(&[u32::MAX, 0, 1, 2, 3])),
+                );
                 set_32(&mut header, 36, draw(|random| random.below(4)) as u32);
-                set_32(&mut header, 40, draw(|random| random.below(64)) as u32 * 512);
+                set_32(
+                    &mut header,
+                    40,
+                    draw(|random| random.below(64)) as u32 * 512,
+                );
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
@@ -212,7 +251,8 @@ impl Attack {
                 set_32(&mut header, 24, self.cmd_sn);
             }
             _ => {
-                header[0] = draw(|random| *random.pick(&[0x00, 0x40, 0x04, 0x44, 0x06, 0x10, 0x3f, 0x1c]));
+                header[0] =
+                    draw(|random| *random.pick(&[0x00, 0x40, 0x04, 0x44, 0x06, 0x10, 0x3f, 0x1c]));
                 header[1] = 0x80;
                 set_32(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 7])));
                 data = vec![b'A'; draw(|random| random.below(600)) as usize];

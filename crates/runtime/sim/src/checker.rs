@@ -64,9 +64,20 @@ pub(crate) struct Checker {
 impl OpenWrite {
     /// Returns the write's entry in the history of its blocks, if it starts at `begun`.
     fn entry(&self, id: WriteId, begun: Moment) -> Entry {
-        let WriteKind { zeros, repeats, copied_from } = self.kind;
+        let WriteKind {
+            zeros,
+            repeats,
+            copied_from,
+        } = self.kind;
         let value = if zeros { 0 } else { id.0 };
-        Entry { id, value, writer: self.writer, repeats, copied_from, ..Entry::begun(begun) }
+        Entry {
+            id,
+            value,
+            writer: self.writer,
+            repeats,
+            copied_from,
+            ..Entry::begun(begun)
+        }
     }
 }
 
@@ -78,7 +89,10 @@ impl Reads {
     /// Returns the moment of the earliest request among the outstanding reads of this block, or `now` if
     /// there are none.
     fn horizon(&self, block: u64, now: Moment) -> Moment {
-        let first = self.0.iter().find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
+        let first = self
+            .0
+            .iter()
+            .find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
         first.map_or(now, |(begun, _)| *begun)
     }
 }
@@ -131,7 +145,13 @@ impl Checker {
     /// return a mixture of the old and the new block. Without `keeps`, a flush guarantees nothing.
     ///
     /// `number` identifies the volume, so that copies from one volume to another are recognised.
-    pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool, keeps: bool) -> Checker {
+    pub(crate) fn new(
+        number: u64,
+        block_bytes: usize,
+        blocks: u64,
+        tears: bool,
+        keeps: bool,
+    ) -> Checker {
         let mut checker = Checker {
             block_bytes,
             tears,
@@ -170,10 +190,23 @@ impl Checker {
 
     /// Called before a write of `blocks` blocks is requested. The write's data must come from
     /// [`Checker::fill`], unless the write writes zeros.
-    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, kind: WriteKind) -> WriteId {
+    pub(crate) fn begin_write(
+        &mut self,
+        writer: Writer,
+        lba: u64,
+        blocks: u64,
+        kind: WriteKind,
+    ) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
-        let open = OpenWrite { writer, lba, blocks, begun, kind, suspended: false };
+        let open = OpenWrite {
+            writer,
+            lba,
+            blocks,
+            begun,
+            kind,
+            suspended: false,
+        };
         let entry = open.entry(id, begun);
         self.open.insert(id, open);
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
@@ -185,7 +218,10 @@ impl Checker {
 
     pub(crate) fn fill(&self, id: WriteId, lba: u64, data: &mut [u8]) {
         for (block, lba) in data.chunks_mut(self.block_bytes).zip(lba..) {
-            for (word, value) in block.chunks_exact_mut(8).zip([MAGIC, id.0, lba].into_iter().cycle()) {
+            for (word, value) in block
+                .chunks_exact_mut(8)
+                .zip([MAGIC, id.0, lba].into_iter().cycle())
+            {
                 word.copy_from_slice(&value.to_be_bytes());
             }
         }
@@ -212,12 +248,25 @@ impl Checker {
     /// started since `opened`, because that write waits for duplicates.
     pub(crate) fn wrote_perhaps_again(&mut self, id: WriteId, opened: Now) {
         let now = self.tick();
-        let Some(OpenWrite { writer, lba, blocks, .. }) = self.open.get(&id) else { return };
+        let Some(OpenWrite {
+            writer,
+            lba,
+            blocks,
+            ..
+        }) = self.open.get(&id)
+        else {
+            return;
+        };
         for block in &mut self.blocks[*lba as usize..(lba + blocks) as usize] {
             (block.changed, block.shown) = (now, None);
-            for entry in block.writes.iter_mut().filter(|entry| entry.writer == *writer) {
+            for entry in block
+                .writes
+                .iter_mut()
+                .filter(|entry| entry.writer == *writer)
+            {
                 if entry.id != id {
-                    let may_repeat = entry.answered && entry.ended.is_none() && entry.begun > opened.0;
+                    let may_repeat =
+                        entry.answered && entry.ended.is_none() && entry.begun > opened.0;
                     entry.superseded = entry.superseded.or(may_repeat.then_some(now));
                     continue;
                 }
@@ -263,15 +312,24 @@ impl Checker {
     /// Returns the unanswered writes of `writer` requested since `moment`.
     pub(crate) fn open_since(&self, moment: Now, writer: Writer) -> Vec<WriteId> {
         let is_meant = |open: &OpenWrite| open.writer == writer && open.begun > moment.0;
-        self.open.iter().filter(|(_, open)| is_meant(open)).map(|(id, _)| *id).collect()
+        self.open
+            .iter()
+            .filter(|(_, open)| is_meant(open))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Suspends unanswered writes requested before `moment`. Because a reservation excludes their writers,
     /// they do not take effect unless they are resumed.
     pub(crate) fn suspend(&mut self, moment: Now, is_meant: impl Fn(WriteId, Writer) -> bool) {
         let now = self.tick();
-        let is_meant = |id: WriteId, open: &OpenWrite| open.begun < moment.0 && is_meant(id, open.writer);
-        for (id, open) in self.open.iter_mut().filter(|(id, open)| is_meant(**id, open)) {
+        let is_meant =
+            |id: WriteId, open: &OpenWrite| open.begun < moment.0 && is_meant(id, open.writer);
+        for (id, open) in self
+            .open
+            .iter_mut()
+            .filter(|(id, open)| is_meant(**id, open))
+        {
             open.suspended = true;
             for block in &mut self.blocks[open.lba as usize..(open.lba + open.blocks) as usize] {
                 for entry in block.writes.iter_mut().filter(|entry| entry.id == *id) {
@@ -299,8 +357,12 @@ impl Checker {
     /// Records that the server was killed. All writes are over, except those that are retried on the next
     /// server.
     pub(crate) fn all_are_over(&mut self) {
-        let all: Vec<WriteId> =
-            self.open.iter().filter(|(_, open)| !open.kind.repeats).map(|(id, _)| *id).collect();
+        let all: Vec<WriteId> = self
+            .open
+            .iter()
+            .filter(|(_, open)| !open.kind.repeats)
+            .map(|(id, _)| *id)
+            .collect();
         all.into_iter().for_each(|id| self.is_over(id));
     }
 
@@ -312,7 +374,10 @@ impl Checker {
             Some(open) => (open.lba, open.blocks),
             None => (0, self.blocks.len() as u64),
         };
-        for (block, lba) in self.blocks[lba as usize..(lba + blocks) as usize].iter_mut().zip(lba..) {
+        for (block, lba) in self.blocks[lba as usize..(lba + blocks) as usize]
+            .iter_mut()
+            .zip(lba..)
+        {
             // Search from the end, because writes that end are mostly recent.
             if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
                 (block.changed, block.shown) = (now, None);
@@ -353,9 +418,14 @@ impl Checker {
                 Err(_) if self.tears && self.blocks[lba as usize].changes_since(begun.0) => {
                     continue;
                 }
-                value => value.map_err(|what| BlockFault { lba, what: what.to_string() })?,
+                value => value.map_err(|what| BlockFault {
+                    lba,
+                    what: what.to_string(),
+                })?,
             };
-            self.blocks[lba as usize].shows(value, begun.0, now).map_err(|what| BlockFault { lba, what })?;
+            self.blocks[lba as usize]
+                .shows(value, begun.0, now)
+                .map_err(|what| BlockFault { lba, what })?;
             self.blocks[lba as usize].forget(|| self.reads.horizon(lba, now), self.keeps);
         }
         Ok(())
@@ -365,21 +435,40 @@ impl Checker {
     /// ended before `later` started. Returns false for writes that a failed sync may have lost, because only
     /// a flush reports such a loss.
     pub(crate) fn lacks(&self, lba: u64, block: &[u8], later: WriteId) -> bool {
-        let Ok(shown) = value(block, lba) else { return false };
+        let Ok(shown) = value(block, lba) else {
+            return false;
+        };
         let writes = &self.blocks[lba as usize].writes;
-        let later = writes.iter().find(|entry| entry.id == later && entry.loss == Loss::None);
+        let later = writes
+            .iter()
+            .find(|entry| entry.id == later && entry.loss == Loss::None);
         // Zeros are not unique.
-        let shown = writes.iter().find(|entry| shown != 0 && entry.id.0 == shown);
-        later.zip(shown).is_some_and(|(later, shown)| shown.is_before(later.begun))
+        let shown = writes
+            .iter()
+            .find(|entry| shown != 0 && entry.id.0 == shown);
+        later
+            .zip(shown)
+            .is_some_and(|(later, shown)| shown.is_before(later.begun))
     }
 
     /// Records that a command requested at `begun` found `found` in a block and replaced it. Fails if another
     /// command has found and replaced the same content.
-    pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), BlockFault> {
-        let Ok(found) = value(found, lba) else { return Ok(()) }; // a read reports this
+    pub(crate) fn exchanged(
+        &mut self,
+        begun: Now,
+        lba: u64,
+        found: &[u8],
+    ) -> Result<(), BlockFault> {
+        let Ok(found) = value(found, lba) else {
+            return Ok(());
+        }; // a read reports this
         let block = &mut self.blocks[lba as usize];
         // Zeros can appear several times, and so can the content of retried or copied writes.
-        let is_unique = found != 0 && block.writes.iter().any(|entry| entry.id.0 == found && !entry.repeats);
+        let is_unique = found != 0
+            && block
+                .writes
+                .iter()
+                .any(|entry| entry.id.0 == found && !entry.repeats);
         if begun.0 < self.epoch || !is_unique {
             return Ok(());
         }
@@ -400,7 +489,12 @@ impl Checker {
         if begun.0 < self.epoch {
             return Ok(());
         }
-        for (block, lba) in self.blocks.iter_mut().zip(0..).filter(|(block, _)| !block.settled) {
+        for (block, lba) in self
+            .blocks
+            .iter_mut()
+            .zip(0..)
+            .filter(|(block, _)| !block.settled)
+        {
             (block.settled, block.shown) = (true, None);
             for entry in &mut block.writes {
                 if entry.effective.is_none_or(|at| at >= begun.0) {
@@ -418,11 +512,17 @@ impl Checker {
                 let (restart, looks_closer) = self.restarted;
                 // A writer that checks more than unit attentions relies on its answered writes. Its
                 // unanswered writes from before the restart are uncertain.
-                entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
+                entry.told |= self
+                    .told
+                    .get(&entry.writer)
+                    .is_some_and(|at| entry.begun < *at)
                     || entry.begun < restart && !(looks_closer(entry.writer) && entry.answered);
                 block.settled &= entry.told;
                 if entry.writer == writer && !entry.told {
-                    let what = format!("write {} was lost, but its writer's flush succeeded", entry.id.0);
+                    let what = format!(
+                        "write {} was lost, but its writer's flush succeeded",
+                        entry.id.0
+                    );
                     return Err(BlockFault { lba, what });
                 }
             }
@@ -446,7 +546,9 @@ impl Checker {
     /// whether they were.
     pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
         self.restarted = (self.tick(), looks_closer);
-        self.blocks.iter_mut().for_each(|block| block.exchanged.clear());
+        self.blocks
+            .iter_mut()
+            .for_each(|block| block.exchanged.clear());
     }
 
     /// Records a failed sync: the disk has lost `lost`, which is still in its cache for block `lba`, and has
@@ -463,16 +565,22 @@ impl Checker {
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
             let those = writes.iter().filter(|entry| is_it(entry));
             // An outstanding write may take effect after any other.
-            those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
+            those
+                .map(|entry| entry.latest().unwrap_or(Moment::MAX))
+                .max()
         };
         // Zeros, and values that a copy has shown, may come from a write or from a later copy.
         let written = |entry: &Entry| kept.is_some_and(|kept| entry.value == kept);
-        let copied =
-            |entry: &Entry| kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept));
+        let copied = |entry: &Entry| {
+            kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept))
+        };
         let kept_at = latest(&written).max(latest(&copied));
         // If several writes or copies may have written `kept`, all but one of them may have been lost.
-        let kept_since =
-            writes.iter().filter(|entry| written(entry) || copied(entry)).filter_map(Entry::latest).min();
+        let kept_since = writes
+            .iter()
+            .filter(|entry| written(entry) || copied(entry))
+            .filter_map(Entry::latest)
+            .min();
         let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
             let is_newer = kept_at.is_none_or(|at| entry.begun > at);
@@ -485,7 +593,11 @@ impl Checker {
             };
             // A write that is retried may take effect again.
             let lands_again = entry.repeats && entry.ended.is_none();
-            let loss = if is_newer && has_landed && !lands_again { Loss::Certain } else { Loss::Possible };
+            let loss = if is_newer && has_landed && !lands_again {
+                Loss::Certain
+            } else {
+                Loss::Possible
+            };
             if !entry.lasts && may_be_newer {
                 entry.loss = entry.loss.max(loss);
             }
@@ -501,7 +613,10 @@ impl Checker {
         for block in &mut self.blocks {
             match self.keeps {
                 true => block.cut_power(now),
-                false => block.forget_all(Entry { copied_from: Some(self.number), ..Entry::zeros(now) }),
+                false => block.forget_all(Entry {
+                    copied_from: Some(self.number),
+                    ..Entry::zeros(now)
+                }),
             }
         }
     }
@@ -523,7 +638,11 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(0);
     }
-    let word = |at: usize| bytes[at * 8..][..8].try_into().map_or(0, u64::from_be_bytes);
+    let word = |at: usize| {
+        bytes[at * 8..][..8]
+            .try_into()
+            .map_or(0, u64::from_be_bytes)
+    };
     let (magic, value, place) = (word(0), word(1), word(2));
     if magic != MAGIC {
         return Err(Unread::Foreign);
@@ -604,7 +723,12 @@ enum Loss {
 impl Entry {
     /// Creates an entry for durable zeros at this moment.
     fn zeros(now: Moment) -> Entry {
-        Entry { ended: Some(now), effective: Some(now), lasts: true, ..Entry::begun(0) }
+        Entry {
+            ended: Some(now),
+            effective: Some(now),
+            lasts: true,
+            ..Entry::begun(0)
+        }
     }
 
     /// Creates an entry for a write of zeros that started at `begun`.
@@ -657,7 +781,10 @@ impl Entry {
 
 impl BlockHistory {
     fn shows(&mut self, value: u64, begun: Moment, now: Moment) -> Result<(), String> {
-        if let Some(shown) = self.shown.filter(|shown| shown.value == value && shown.begun < begun) {
+        if let Some(shown) = self
+            .shown
+            .filter(|shown| shown.value == value && shown.begun < begun)
+        {
             self.settled &= shown.lasts;
             return Ok(());
         }
@@ -676,7 +803,11 @@ impl BlockHistory {
             (entry.value, entry.copied_from) = (value, None);
             entry.effective = Some(entry.effective.map_or(now, |at| at.min(now)));
             self.settled &= entry.lasts;
-            self.shown = (self.changed < begun).then_some(Shown { value, begun, lasts: entry.lasts });
+            self.shown = (self.changed < begun).then_some(Shown {
+                value,
+                begun,
+                lasts: entry.lasts,
+            });
             for other in self.writes.iter_mut().filter(|other| other.id != id) {
                 if other.latest().is_some_and(|latest| latest < begun) {
                     other.superseded.get_or_insert(now);
@@ -693,12 +824,19 @@ impl BlockHistory {
     /// Returns the moment at which the last of these writes started, or 0 if there is none. Once that write
     /// has taken effect, no read can show a write that took effect before this moment.
     fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
-        self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
+        self.writes
+            .iter()
+            .filter(|entry| is_meant(entry))
+            .map(|entry| entry.begun)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Whether a write was outstanding at this moment, or has started since.
     fn changes_since(&self, moment: Moment) -> bool {
-        self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
+        self.writes
+            .iter()
+            .any(|entry| entry.ended.is_none_or(|ended| ended > moment))
     }
 
     fn explain(&self, value: u64, begun: Moment) -> String {
@@ -710,7 +848,9 @@ impl BlockHistory {
             .map(|entry| entry.value)
             .collect();
         let what = self.writes.iter().find(|entry| entry.value == value);
-        format!("shows write {value}, which can no longer be visible ({what:?}); permitted are {legal:?}")
+        format!(
+            "shows write {value}, which can no longer be visible ({what:?}); permitted are {legal:?}"
+        )
     }
 
     /// Drops writes that no read can show any more, even after a power cut. Requires that the volume keeps
@@ -721,7 +861,8 @@ impl BlockHistory {
         }
         let horizon = horizon();
         let counts = |entry: &Entry| entry.lasts || !keeps;
-        let newest = self.newest(|entry| counts(entry) && entry.effective.is_some_and(|at| at < horizon));
+        let newest =
+            self.newest(|entry| counts(entry) && entry.effective.is_some_and(|at| at < horizon));
         self.writes.retain(|entry| !entry.is_before(newest));
         self.tidy_at = 2 * self.writes.len();
     }
@@ -730,8 +871,11 @@ impl BlockHistory {
     fn forget_all(&mut self, now: Entry) {
         self.changes(now.effective.unwrap_or_default());
         self.exchanged.clear();
-        self.writes.retain(|entry| entry.repeats && entry.ended.is_none());
-        self.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
+        self.writes
+            .retain(|entry| entry.repeats && entry.ended.is_none());
+        self.writes
+            .iter_mut()
+            .for_each(|entry| (entry.effective, entry.cut) = (None, true));
         self.writes.push(now);
     }
 

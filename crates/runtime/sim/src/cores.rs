@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use generator::{Generator, Gn};
-use reactor::{Detached, ListenOptions, Listener, Park, Stream, StreamOptions, Suspended, Unpark, World};
+use reactor::{
+    Detached, ListenOptions, Listener, Park, Stream, StreamOptions, Suspended, Unpark, World,
+};
 
 use crate::network::{self, Machine};
 use crate::universe::{self, Universe};
@@ -101,7 +103,11 @@ impl Machine {
     pub(crate) fn new(name: impl Into<String>) -> Machine {
         with(|cores, _| {
             let machines = &mut cores.machines;
-            machines.push(MachineState { name: name.into(), alive: true, is_fair: false });
+            machines.push(MachineState {
+                name: name.into(),
+                alive: true,
+                is_fair: false,
+            });
             Machine(machines.len() - 1)
         })
     }
@@ -129,7 +135,10 @@ impl Machine {
         let number = with(|cores, _| cores.all.len());
         let core = Core(number);
         let main = Box::new(move || {
-            let world = Rc::new(SimWorld { machine: self, core });
+            let world = Rc::new(SimWorld {
+                machine: self,
+                core,
+            });
             reactor::block_on(world, main());
         });
         let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
@@ -140,7 +149,10 @@ impl Machine {
             }
         });
         with(|cores, _| {
-            let body = Some(Body { coroutine, executor: Suspended::default() });
+            let body = Some(Body {
+                coroutine,
+                executor: Suspended::default(),
+            });
             let (main, state) = (Some(main as Box<dyn FnOnce()>), RunState::Ready);
             cores.all.push(CoreState {
                 machine: self,
@@ -179,7 +191,12 @@ impl Machine {
 
     /// Whether anything still runs on the machine.
     pub(crate) fn is_busy(self) -> bool {
-        with(|cores, _| cores.all.iter().any(|core| core.machine == self && core.state != RunState::Ended))
+        with(|cores, _| {
+            cores
+                .all
+                .iter()
+                .any(|core| core.machine == self && core.state != RunState::Ended)
+        })
     }
 }
 
@@ -266,14 +283,21 @@ fn step(core: Core) {
 fn drop_core(core: Core) {
     let (body, main) = with(|cores, _| {
         let place = &mut cores.all[core.0];
-        assert!(place.state != RunState::Running, "a core is ended where it has stopped");
+        assert!(
+            place.state != RunState::Running,
+            "a core is ended where it has stopped"
+        );
         place.state = RunState::Ended;
         let taken = (place.body.take(), place.main.take());
         cores.ready.retain(|ready| *ready != core);
         taken
     });
     drop(main); // for a core that has not started
-    if let Some(Body { coroutine, executor }) = body {
+    if let Some(Body {
+        coroutine,
+        executor,
+    }) = body
+    {
         executor.resume(); // destructors of tasks may use the executor
         UNWINDING.set(true);
         drop(coroutine);
@@ -316,8 +340,12 @@ fn turn(core: Core, park: Park) {
     let (transfers, machine) = with(|cores, universe| {
         let Cores { all, machines, .. } = cores;
         let place = &mut all[core.0];
-        let transfers = std::mem::take(&mut place.transfers) + std::mem::take(&mut universe.transfers);
-        (transfers, Some(place.machine).filter(|machine| machines[machine.0].is_fair))
+        let transfers =
+            std::mem::take(&mut place.transfers) + std::mem::take(&mut universe.transfers);
+        (
+            transfers,
+            Some(place.machine).filter(|machine| machines[machine.0].is_fair),
+        )
     });
     if let Some(machine) = machine.filter(|_| transfers > TRANSFERS_MAX) {
         universe::fault(format!(
@@ -356,7 +384,11 @@ pub(crate) fn come_to_a_lock() {
     if UNWINDING.get() {
         return;
     }
-    let drawn = try_with(|cores, universe| cores.running.filter(|_| universe.random.once_in(STOPS_ONCE_IN)));
+    let drawn = try_with(|cores, universe| {
+        cores
+            .running
+            .filter(|_| universe.random.once_in(STOPS_ONCE_IN))
+    });
     if let Some(core) = drawn.flatten() {
         stop(core, Park::No);
     }

@@ -40,7 +40,11 @@ const NEVER: [Never; 14] = [
     Never {
         side: "target",
         states: &["waits for its turn"],
-        events: &["the driver takes data", "the driver answers", "the driver gives it up"],
+        events: &[
+            "the driver takes data",
+            "the driver answers",
+            "the driver gives it up",
+        ],
         why: "the driver has not received it yet",
     },
     Never {
@@ -49,7 +53,12 @@ const NEVER: [Never; 14] = [
         events: &["the driver takes data"],
         why: "the driver reports once, before its response, how much data it accepts",
     },
-    Never { side: "target", states: &["answered"], events: &["the driver answers"], why: "it responds once" },
+    Never {
+        side: "target",
+        states: &["answered"],
+        events: &["the driver answers"],
+        why: "it responds once",
+    },
     Never {
         side: "target",
         states: &["with the driver"],
@@ -77,7 +86,11 @@ const NEVER: [Never; 14] = [
     Never {
         side: "initiator",
         states: &["not there"],
-        events: &["ABORT TASK is asked for", "its connection is lost", "it was aborted"],
+        events: &[
+            "ABORT TASK is asked for",
+            "its connection is lost",
+            "it was aborted",
+        ],
         why: "only existing tasks are aborted or lose their connection",
     },
     Never {
@@ -104,7 +117,12 @@ const NEVER: [Never; 14] = [
         events: &["SCSI Response"],
         why: "our target sends data only for successful reads, and the status with the last data",
     },
-    Never { side: "initiator", states: &["awaits its status"], events: &[], why: "the same" },
+    Never {
+        side: "initiator",
+        states: &["awaits its status"],
+        events: &[],
+        why: "the same",
+    },
 ];
 
 impl Never {
@@ -129,8 +147,9 @@ impl Coverage {
 
     /// Returns the unexpected pairs that occurred: pairs in no table, and pairs listed as impossible.
     fn strange(&self) -> impl Iterator<Item = &Observation> {
-        let can_be =
-            |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
+        let can_be = |met: &Observation| {
+            all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met))
+        };
         self.met.keys().filter(move |met| !can_be(met))
     }
 }
@@ -138,7 +157,11 @@ impl Coverage {
 /// Returns all pairs of a task's state and an event.
 fn all() -> impl Iterator<Item = Observation> {
     let target = pairs("target", &target::TASK_STATES, &target::TASK_EVENTS);
-    target.chain(pairs("initiator", &initiator::TASK_STATES, &initiator::TASK_EVENTS))
+    target.chain(pairs(
+        "initiator",
+        &initiator::TASK_STATES,
+        &initiator::TASK_EVENTS,
+    ))
 }
 
 fn pairs(
@@ -146,25 +169,42 @@ fn pairs(
     states: &'static [&'static str],
     events: &'static [&'static str],
 ) -> impl Iterator<Item = Observation> {
-    states.iter().flat_map(move |state| events.iter().map(move |event| Observation { side, state, event }))
+    states.iter().flat_map(move |state| {
+        events
+            .iter()
+            .map(move |event| Observation { side, state, event })
+    })
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let missing: Vec<Observation> = all().filter(|met| !self.met.contains_key(met)).collect();
         let (met, count) = (all().count() - missing.len(), all().count());
-        writeln!(f, "{met} of {count} pairs of a task's state and an event occurred")?;
-        for Never { side, states, events, why } in &NEVER {
+        writeln!(
+            f,
+            "{met} of {count} pairs of a task's state and an event occurred"
+        )?;
+        for Never {
+            side,
+            states,
+            events,
+            why,
+        } in &NEVER
+        {
             let [states, events] = [states, events].map(|list| match list {
                 [] => "any".to_owned(),
                 list => list.join(", "),
             });
             writeln!(f, "  impossible at the {side}: {states} × {events}: {why}")?;
         }
-        for Observation { side, state, event } in
-            missing.iter().filter(|met| !NEVER.iter().any(|never| never.is_it(met)))
+        for Observation { side, state, event } in missing
+            .iter()
+            .filter(|met| !NEVER.iter().any(|never| never.is_it(met)))
         {
-            writeln!(f, "  did not occur, but is possible: {side}: {state}: {event}")?;
+            writeln!(
+                f,
+                "  did not occur, but is possible: {side}: {state}: {event}"
+            )?;
         }
         for Observation { side, state, event } in self.strange() {
             writeln!(f, "  OCCURRED, BUT IS IMPOSSIBLE: {side}: {state}: {event}")?;

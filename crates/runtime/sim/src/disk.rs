@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Losses, Pending, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Lba, Losses, Pending, Profile, Run, Slice,
 };
 
 use crate::universe::{self, note};
@@ -121,7 +121,11 @@ impl Disk {
         let bytes = (blocks << block_size.shift()) as usize;
         Disk(Arc::new(Mutex::new(DiskState {
             name: name.into(),
-            geometry: Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 },
+            geometry: Geometry {
+                block_size,
+                blocks: Blocks(blocks),
+                physical_exponent: 0,
+            },
             cache: vec![0; bytes],
             stable: vec![0; bytes],
             dirty: vec![false; blocks as usize],
@@ -162,7 +166,12 @@ impl Disk {
         let mut platter = self.platter();
         platter.power_cuts += 1;
         let shift = platter.geometry.block_size.shift();
-        let DiskState { cache, stable, dirty, .. } = &mut *platter;
+        let DiskState {
+            cache,
+            stable,
+            dirty,
+            ..
+        } = &mut *platter;
         for (block, dirty) in dirty.iter_mut().enumerate() {
             let bytes = block << shift..(block + 1) << shift;
             match std::mem::take(dirty) && universe::draw(|random| random.once_in(2)) {
@@ -180,7 +189,11 @@ impl Disk {
     /// Whether the disk keeps all acknowledged data until its power is cut.
     pub(crate) fn loses_nothing(&self) -> bool {
         let platter = self.platter();
-        let DiskBehaviour { fails_once_in, sync_fails_once_in, .. } = platter.habits;
+        let DiskBehaviour {
+            fails_once_in,
+            sync_fails_once_in,
+            ..
+        } = platter.habits;
         !platter.has_lied && fails_once_in == NEVER && sync_fails_once_in == NEVER
     }
 
@@ -229,9 +242,12 @@ impl Disk {
             let habits = &platter.habits;
             universe::draw(|random| {
                 let hang = habits.hangs(random);
-                let times: Vec<u64> = (0..=changes.len()).map(|_| hang + habits.time(random)).collect();
+                let times: Vec<u64> = (0..=changes.len())
+                    .map(|_| hang + habits.time(random))
+                    .collect();
                 let fails = random.once_in(habits.fails_once_in);
-                let full = random.once_in(habits.full_once_in) && changes.iter().any(|change| change.maps);
+                let full =
+                    random.once_in(habits.full_once_in) && changes.iter().any(|change| change.maps);
                 let first = Lba(changes.first().map_or(0, |change| change.lba));
                 let result = match (full, fails) {
                     (true, _) => Err(DeviceError::NoSpace),
@@ -242,9 +258,15 @@ impl Disk {
             })
         };
         let end = times.iter().copied().max().unwrap_or(0);
-        platter
-            .requests
-            .insert(number, Request { pieces: changes.to_vec(), result: None, waker: None, dropped: false });
+        platter.requests.insert(
+            number,
+            Request {
+                pieces: changes.to_vec(),
+                result: None,
+                waker: None,
+                dropped: false,
+            },
+        );
         drop(platter);
         for (piece, time) in times.into_iter().enumerate().take(changes.len()) {
             let disk = self.clone();
@@ -260,18 +282,27 @@ impl Disk {
 
     fn carry_out(&self, number: u64, piece: usize) {
         let mut platter = self.platter();
-        let Some(request) = platter.requests.get(&number) else { return };
-        let Some(change) = request.pieces.get(piece).cloned() else { return };
+        let Some(request) = platter.requests.get(&number) else {
+            return;
+        };
+        let Some(change) = request.pieces.get(piece).cloned() else {
+            return;
+        };
         platter.carry_out(&change);
         note(&[3, number, change.lba, change.blocks], || {
-            format!("{}: blocks {}+{} change (request {number})", platter.name, change.lba, change.blocks)
+            format!(
+                "{}: blocks {}+{} change (request {number})",
+                platter.name, change.lba, change.blocks
+            )
         });
     }
 
     fn finish(&self, number: u64, result: Result<(), DeviceError>) {
         let wakers = {
             let mut platter = self.platter();
-            let Some(request) = platter.requests.get_mut(&number) else { return };
+            let Some(request) = platter.requests.get_mut(&number) else {
+                return;
+            };
             request.result = Some(result);
             let waker = request.waker.take();
             if request.dropped {
@@ -307,12 +338,24 @@ impl Disk {
             for block in meant {
                 if std::mem::take(&mut platter.dirty[block]) {
                     let bytes = block << shift..(block + 1) << shift;
-                    let (lost, kept) =
-                        (platter.cache[bytes.clone()].to_vec(), platter.stable[bytes].to_vec());
-                    platter.lost.push(Lost { lba: block as u64, lost, kept });
+                    let (lost, kept) = (
+                        platter.cache[bytes.clone()].to_vec(),
+                        platter.stable[bytes].to_vec(),
+                    );
+                    platter.lost.push(Lost {
+                        lba: block as u64,
+                        lost,
+                        kept,
+                    });
                 }
             }
-            note(&[4], || format!("{}: a sync failed; {} blocks are lost", platter.name, platter.lost.len()));
+            note(&[4], || {
+                format!(
+                    "{}: a sync failed; {} blocks are lost",
+                    platter.name,
+                    platter.lost.len()
+                )
+            });
             return Err(DeviceError::WritesLost);
         }
         if platter.losses != losses {
@@ -320,7 +363,12 @@ impl Disk {
             return Err(DeviceError::WritesLost);
         }
         let shift = platter.geometry.block_size.shift();
-        let DiskState { cache, stable, dirty, .. } = &mut *platter;
+        let DiskState {
+            cache,
+            stable,
+            dirty,
+            ..
+        } = &mut *platter;
         for block in meant {
             let bytes = block << shift..(block + 1) << shift;
             if std::mem::take(&mut dirty[block]) {
@@ -345,11 +393,23 @@ impl Disk {
         let mut at = 0;
         while at < extent.blocks.0 {
             let left = extent.blocks.0 - at;
-            let blocks =
-                universe::draw(|random| if random.once_in(2) { left } else { random.between(1, left) });
-            let data =
-                data.as_ref().map(|data| WriteData { data: Arc::clone(data), from: (at << shift) as usize });
-            changes.push(Change { lba: extent.lba.0 + at, blocks, data, maps });
+            let blocks = universe::draw(|random| {
+                if random.once_in(2) {
+                    left
+                } else {
+                    random.between(1, left)
+                }
+            });
+            let data = data.as_ref().map(|data| WriteData {
+                data: Arc::clone(data),
+                from: (at << shift) as usize,
+            });
+            changes.push(Change {
+                lba: extent.lba.0 + at,
+                blocks,
+                data,
+                maps,
+            });
             at += blocks;
         }
         changes
@@ -373,7 +433,8 @@ impl DiskBehaviour {
 impl DiskState {
     fn carry_out(&mut self, change: &Change) {
         let shift = self.geometry.block_size.shift();
-        let bytes = (change.lba << shift) as usize..((change.lba + change.blocks) << shift) as usize;
+        let bytes =
+            (change.lba << shift) as usize..((change.lba + change.blocks) << shift) as usize;
         match &change.data {
             Some(WriteData { data, from }) => {
                 let length = bytes.len();
@@ -388,7 +449,12 @@ impl DiskState {
     }
 
     fn dirty_blocks(&self) -> Vec<usize> {
-        self.dirty.iter().enumerate().filter(|(_, dirty)| **dirty).map(|(block, _)| block).collect()
+        self.dirty
+            .iter()
+            .enumerate()
+            .filter(|(_, dirty)| **dirty)
+            .map(|(block, _)| block)
+            .collect()
     }
 }
 
@@ -410,7 +476,9 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut platter = self.disk.platter();
-        let Some(request) = platter.requests.get_mut(&self.number) else { return };
+        let Some(request) = platter.requests.get_mut(&self.number) else {
+            return;
+        };
         if request.result.is_some() {
             platter.requests.remove(&self.number);
             return;
@@ -464,8 +532,16 @@ impl BlockDevice for Disk {
     fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
         let takes_it = universe::draw(|random| random.once_in(4));
         if takes_it {
-            let data = Some(WriteData { data: Arc::new(data.to_vec()), from: 0 });
-            let change = Change { lba: extent.lba.0, blocks: extent.blocks.0, data, maps: true };
+            let data = Some(WriteData {
+                data: Arc::new(data.to_vec()),
+                from: 0,
+            });
+            let change = Change {
+                lba: extent.lba.0,
+                blocks: extent.blocks.0,
+                data,
+                maps: true,
+            };
             self.platter().carry_out(&change);
         }
         takes_it
@@ -478,7 +554,9 @@ impl BlockDevice for Disk {
                 let platter = self.platter();
                 universe::draw(|random| random.once_in(platter.habits.fails_once_in))
             };
-            self.pass().await.map_err(|_| DeviceError::Unreadable(extent.lba))?;
+            self.pass()
+                .await
+                .map_err(|_| DeviceError::Unreadable(extent.lba))?;
             if fails {
                 return Err(DeviceError::Unreadable(extent.lba));
             }
@@ -494,7 +572,8 @@ impl BlockDevice for Disk {
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
         Box::pin(async move {
             self.checked(extent)?;
-            self.change(self.cut(extent, Some(data.to_vec()), true)).await?;
+            self.change(self.cut(extent, Some(data.to_vec()), true))
+                .await?;
             match durability {
                 Durability::Cached => Ok(()),
                 Durability::Stable => self.sync().await,
@@ -535,7 +614,10 @@ impl BlockDevice for Disk {
                 match runs.last_mut() {
                     Some(run) if run.allocation == allocation => run.extent.blocks.0 += 1,
                     _ if count == runs_max => break,
-                    _ => runs.push(Run { extent: Extent::new(block, 1), allocation }),
+                    _ => runs.push(Run {
+                        extent: Extent::new(block, 1),
+                        allocation,
+                    }),
                 }
             }
             Ok(runs)

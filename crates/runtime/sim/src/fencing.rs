@@ -31,7 +31,11 @@ async fn live(simulation: Rc<Simulation>) {
         initial_r2t: true,
         immediate_data: true,
         segment_bytes: 8 << 10,
-        slow: Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
+        slow: Slowness {
+            reads_once_in: never,
+            sends_once_in: never,
+            longest: 1_000_000,
+        },
         is_calm: simulation.is_calm,
     };
     while !simulation.is_over.get() {
@@ -52,7 +56,11 @@ async fn live(simulation: Rc<Simulation>) {
 
 async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost> {
     let own = writing::writer(NUMBER, 1);
-    let fenced: Vec<_> = simulation.volumes.iter().filter(|volume| volume.is_fenced).collect();
+    let fenced: Vec<_> = simulation
+        .volumes
+        .iter()
+        .filter(|volume| volume.is_fenced)
+        .collect();
     // Read the keys before the next request saves them again, to learn the results of unfinished requests of
     // the last session, and the state after a restart.
     for volume in &fenced {
@@ -84,7 +92,9 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
             // If the fencer does not wait for the response, it starts a new session, which terminates the
             // outstanding requests of the old session.
             let wait = draw(|random| random.of_any_size(1_000, 200_000_000));
-            reactor::timeout(Duration::from_nanos(wait), preempted).await.unwrap_or(Err(Lost))?;
+            reactor::timeout(Duration::from_nanos(wait), preempted)
+                .await
+                .unwrap_or(Err(Lost))?;
         } else {
             preempted.await?;
         }
@@ -95,12 +105,21 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
 async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
     let cdb = cdb::persistent_reserve_in(ReserveIn::Keys, 256);
     let begun = volume.registrations.borrow().now();
-    let answer = session.execute(Command { lun: volume.lun, cdb, out: Vec::new(), in_bytes: 256 }).await?;
+    let answer = session
+        .execute(Command {
+            lun: volume.lun,
+            cdb,
+            out: Vec::new(),
+            in_bytes: 256,
+        })
+        .await?;
     if answer.status != GOOD {
         return Ok(Vec::new());
     }
     let keys = RegisteredKeys::parse(&answer.data).unwrap_or_default().keys;
-    note(&[32], || format!("LUN {} has the registered keys {keys:?}", volume.lun));
+    note(&[32], || {
+        format!("LUN {} has the registered keys {keys:?}", volume.lun)
+    });
     if let Err(wrong) = volume.registrations.borrow_mut().are_told(begun, &keys) {
         universe::fault(format!("LUN {}: {wrong}", volume.lun));
     }
@@ -109,13 +128,27 @@ async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
 
 fn out(action: ReserveOut, own: u64, other: u64) -> (Cdb, Vec<u8>) {
     let kind = ReservationType::WriteExclusiveRegistrantsOnly.code();
-    let list = ReserveOutList { key: own, service_action_key: other, ..ReserveOutList::default() };
-    (cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32), list.write().to_vec())
+    let list = ReserveOutList {
+        key: own,
+        service_action_key: other,
+        ..ReserveOutList::default()
+    };
+    (
+        cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32),
+        list.write().to_vec(),
+    )
 }
 
 async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
     let (cdb, out) = out(ReserveOut::Reserve, own, 0);
-    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    let answer = session
+        .execute(Command {
+            lun: volume.lun,
+            cdb,
+            out,
+            in_bytes: 0,
+        })
+        .await?;
     if answer.status == GOOD {
         volume.gate.set(volume.gate.get().shut());
     }
@@ -128,8 +161,17 @@ async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
     session.window().await;
     volume.gate.set(volume.gate.get().opened());
     volume.check(|checker| checker.resume());
-    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
-    note(&[33], || format!("LUN {} is released: {:#x}", volume.lun, answer.status));
+    let answer = session
+        .execute(Command {
+            lun: volume.lun,
+            cdb,
+            out,
+            in_bytes: 0,
+        })
+        .await?;
+    note(&[33], || {
+        format!("LUN {} is released: {:#x}", volume.lun, answer.status)
+    });
     Ok(())
 }
 
@@ -144,12 +186,26 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let before = known();
     let (cdb, out) = out(ReserveOut::PreemptAndAbort, own, victim);
     volume.registrations.borrow_mut().is_preempted(victim);
-    note(&[30, victim], || format!("preempting nexus {victim} at LUN {}", volume.lun));
-    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
-    note(&[31, victim], || format!("preempted nexus {victim} at LUN {}: {answer:?}", volume.lun));
+    note(&[30, victim], || {
+        format!("preempting nexus {victim} at LUN {}", volume.lun)
+    });
+    let answer = session
+        .execute(Command {
+            lun: volume.lun,
+            cdb,
+            out,
+            in_bytes: 0,
+        })
+        .await?;
+    note(&[31, victim], || {
+        format!("preempted nexus {victim} at LUN {}: {answer:?}", volume.lun)
+    });
     let is_alone = before.under_way == 0 && known().sent == before.sent;
     let done = answer.status == GOOD;
-    volume.registrations.borrow_mut().preemption_ended(victim, done);
+    volume
+        .registrations
+        .borrow_mut()
+        .preemption_ended(victim, done);
     if done && volume.gate.get().is_shut {
         // The reservation excludes the victim and the NBD clients, including their outstanding requests.
         volume.check(|checker| {

@@ -133,7 +133,9 @@ enum Segment {
 
 impl Network {
     fn end(&mut self, end: StreamEnd) -> Option<&mut EndState> {
-        self.connections.get_mut(&end.connection).map(|connection| &mut connection.ends[end.side])
+        self.connections
+            .get_mut(&end.connection)
+            .map(|connection| &mut connection.ends[end.side])
     }
 
     fn other(&mut self, end: StreamEnd) -> Option<&mut EndState> {
@@ -143,7 +145,11 @@ impl Network {
     /// Removes a connection that is closed at both ends and carries no data.
     fn forget(&mut self, end: StreamEnd) {
         let over = |state: &EndState| state.closed && state.wire.is_empty();
-        if self.connections.get(&end.connection).is_some_and(|connection| connection.ends.iter().all(over)) {
+        if self
+            .connections
+            .get(&end.connection)
+            .is_some_and(|connection| connection.ends.iter().all(over))
+        {
             self.connections.remove(&end.connection);
         }
     }
@@ -151,7 +157,10 @@ impl Network {
 
 impl StreamEnd {
     fn other(self) -> StreamEnd {
-        StreamEnd { connection: self.connection, side: 1 - self.side }
+        StreamEnd {
+            connection: self.connection,
+            side: 1 - self.side,
+        }
     }
 }
 
@@ -196,7 +205,14 @@ pub(crate) fn listen(machine: Machine, at: SocketAddr) -> io::Result<Box<dyn Lis
         if listeners.contains_key(&at) {
             return Err(ErrorKind::AddrInUse.into());
         }
-        listeners.insert(at, Listening { machine, backlog: VecDeque::new(), waker: None });
+        listeners.insert(
+            at,
+            Listening {
+                machine,
+                backlog: VecDeque::new(),
+                waker: None,
+            },
+        );
         Ok(Box::new(SimListener(at)) as Box<dyn Listener>)
     })
 }
@@ -209,10 +225,19 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
         let from = address(machine, network.next_port);
         let most = network.conditions.most_buffer;
         let mut buffer = || universe.random.mostly_small(1 << 10, most) as usize;
-        let ends = [EndState::new(machine, from, buffer()), EndState::new(machine, to, buffer())];
+        let ends = [
+            EndState::new(machine, from, buffer()),
+            EndState::new(machine, to, buffer()),
+        ];
         network.connections.insert(number, Connection { ends });
         let delay = network.conditions.least_delay * 2;
-        (StreamEnd { connection: number, side: 0 }, universe.random.mostly_small(delay, delay * 8))
+        (
+            StreamEnd {
+                connection: number,
+                side: 0,
+            },
+            universe.random.mostly_small(delay, delay * 8),
+        )
     });
     universe::after(delay, move || arrive(end, to));
     Ok(Box::new(SimStream(end)))
@@ -226,7 +251,9 @@ fn arrive(end: StreamEnd, to: SocketAddr) {
             return [None, None, None];
         }
         let Some(listening) = network.listeners.get_mut(&to) else {
-            let Some(state) = network.end(end) else { return [None, None, None] };
+            let Some(state) = network.end(end) else {
+                return [None, None, None];
+            };
             state.broken = Some(ErrorKind::ConnectionRefused);
             let [reader, writer] = state.wakers();
             if let Some(other) = network.other(end) {
@@ -239,7 +266,9 @@ fn arrive(end: StreamEnd, to: SocketAddr) {
         if let Some(other) = network.other(end) {
             (other.machine, other.connected) = (machine, true);
         }
-        let Some(state) = network.end(end) else { return [None, None, listener] };
+        let Some(state) = network.end(end) else {
+            return [None, None, listener];
+        };
         state.connected = true;
         let [reader, writer] = state.wakers();
         [reader, writer, listener]
@@ -258,7 +287,13 @@ pub(crate) fn close_all_of(machine: Machine) {
         drop(gone); // their ends are among those closed below
         let of = |(number, connection): (&u64, &Connection)| {
             let own = move |side: &usize| connection.ends[*side].machine == machine;
-            (0..2).filter(own).map(|side| StreamEnd { connection: *number, side }).collect::<Vec<_>>()
+            (0..2)
+                .filter(own)
+                .map(|side| StreamEnd {
+                    connection: *number,
+                    side,
+                })
+                .collect::<Vec<_>>()
         };
         network.connections.iter().flat_map(of).collect::<Vec<_>>()
     });
@@ -268,7 +303,9 @@ pub(crate) fn close_all_of(machine: Machine) {
 /// Closes an end whose stream was dropped. Unread data causes a reset, as in Linux.
 fn close(end: StreamEnd) {
     try_with(|network, universe| {
-        let Some(state) = network.end(end) else { return };
+        let Some(state) = network.end(end) else {
+            return;
+        };
         if std::mem::replace(&mut state.closed, true) {
             return;
         }
@@ -287,11 +324,17 @@ fn close(end: StreamEnd) {
 fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
     let conditions = network.conditions.clone();
-    let mut delay = universe.random.mostly_small(conditions.least_delay, conditions.most_delay);
+    let mut delay = universe
+        .random
+        .mostly_small(conditions.least_delay, conditions.most_delay);
     if universe.random.once_in(conditions.lost_once_in) {
-        delay += universe.random.mostly_small(RETRANSMISSION.0, RETRANSMISSION.1);
+        delay += universe
+            .random
+            .mostly_small(RETRANSMISSION.0, RETRANSMISSION.1);
     }
-    let Some(state) = network.end(end) else { return };
+    let Some(state) = network.end(end) else {
+        return;
+    };
     let after = state.wire.back().map_or(0, |(at, _)| *at);
     if let Segment::Bytes(bytes) = &piece {
         state.wire_bytes += bytes.len();
@@ -303,8 +346,12 @@ fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: S
 /// Schedules `pump` for the arrival of the first piece on the wire of `end`, unless it is already scheduled.
 fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     let now = universe.time();
-    let Some(state) = network.end(end) else { return };
-    let Some((at, _)) = state.wire.front() else { return };
+    let Some(state) = network.end(end) else {
+        return;
+    };
+    let Some((at, _)) = state.wire.front() else {
+        return;
+    };
     if std::mem::replace(&mut state.pumping, true) {
         return;
     }
@@ -341,7 +388,10 @@ fn pump(end: StreamEnd) {
                     break;
                 }
                 Segment::Bytes(bytes) => {
-                    let room = to.buffer_bytes.saturating_sub(to.inbox.len()).min(bytes.len());
+                    let room = to
+                        .buffer_bytes
+                        .saturating_sub(to.inbox.len())
+                        .min(bytes.len());
                     to.inbox.extend(bytes.drain(..room));
                     assert!(
                         to.inbox.len() <= to.buffer_bytes && from.wire_bytes >= room,
@@ -368,7 +418,8 @@ fn pump(end: StreamEnd) {
             from.wire.pop_front();
         }
         let is_due = |at: u64| at <= now && from.stalled_until <= now;
-        let waits_for_room = matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if is_due(*at));
+        let waits_for_room =
+            matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if is_due(*at));
         if !waits_for_room {
             pump_later(network, universe, end);
         }
@@ -380,7 +431,11 @@ fn pump(end: StreamEnd) {
 
 fn ends(connection: &mut Connection, side: usize) -> [&mut EndState; 2] {
     let [first, second] = &mut connection.ends;
-    if side == 0 { [first, second] } else { [second, first] }
+    if side == 0 {
+        [first, second]
+    } else {
+        [second, first]
+    }
 }
 
 /// A duration longer than any simulation.
@@ -415,12 +470,16 @@ pub(crate) fn trouble(trouble: Trouble) {
     });
     let Some(connection) = drawn else { return };
     let both = [0, 1].map(|side| StreamEnd { connection, side });
-    note(&[2, connection], || format!("network: {trouble:?} ({connection})"));
+    note(&[2, connection], || {
+        format!("network: {trouble:?} ({connection})")
+    });
     match trouble {
         Trouble::Cut => {
             let wakers = with(|network, _| {
                 both.map(|end| {
-                    let Some(state) = network.end(end) else { return [None, None] };
+                    let Some(state) = network.end(end) else {
+                        return [None, None];
+                    };
                     state.broken.get_or_insert(ErrorKind::ConnectionReset);
                     state.wire.clear();
                     state.wire_bytes = 0;
@@ -437,9 +496,17 @@ pub(crate) fn trouble(trouble: Trouble) {
         Trouble::Isolate(machine, time) => {
             let all = with(|network, _| {
                 let with_it = |connection: &&u64| {
-                    network.connections[*connection].ends.iter().any(|end| end.machine == machine)
+                    network.connections[*connection]
+                        .ends
+                        .iter()
+                        .any(|end| end.machine == machine)
                 };
-                network.connections.keys().filter(with_it).copied().collect::<Vec<_>>()
+                network
+                    .connections
+                    .keys()
+                    .filter(with_it)
+                    .copied()
+                    .collect::<Vec<_>>()
             });
             for connection in all {
                 (0..2).for_each(|side| stall(StreamEnd { connection, side }, time));
@@ -487,7 +554,8 @@ pub(crate) fn heal() {
 pub(crate) fn is_closed_by_peer(from: SocketAddr) -> bool {
     with(|network, _| {
         let mut connections = network.connections.values();
-        !connections.any(|connection| connection.ends[0].address == from && !connection.ends[1].closed)
+        !connections
+            .any(|connection| connection.ends[0].address == from && !connection.ends[1].closed)
     })
 }
 
@@ -500,7 +568,8 @@ struct SimStream(StreamEnd);
 
 impl SimStream {
     fn look<T>(&self, look: impl FnOnce(&mut EndState) -> T) -> io::Result<T> {
-        with(|network, _| network.end(self.0).map(look)).ok_or_else(|| ErrorKind::NotConnected.into())
+        with(|network, _| network.end(self.0).map(look))
+            .ok_or_else(|| ErrorKind::NotConnected.into())
     }
 }
 
@@ -511,8 +580,9 @@ impl Stream for SimStream {
             let taken = {
                 // Occasionally return less than is available. But a reader into shared memory has queried the
                 // available amount and relies on it.
-                let relies =
-                    into.iter().any(|slice| matches!(slice, InSlice::Shared(bytes) if !bytes.is_empty()));
+                let relies = into
+                    .iter()
+                    .any(|slice| matches!(slice, InSlice::Shared(bytes) if !bytes.is_empty()));
                 let limit = match universe.random.once_in(4) && !relies {
                     true => universe.random.between(1, 512) as usize,
                     false => usize::MAX,
@@ -538,7 +608,8 @@ impl Stream for SimStream {
                         }
                         InSlice::Shared(bytes) => {
                             let (first, second) = state.inbox.as_slices();
-                            for (to, from) in bytes[..count].iter().zip(first.iter().chain(second)) {
+                            for (to, from) in bytes[..count].iter().zip(first.iter().chain(second))
+                            {
                                 to.store(*from, Relaxed);
                             }
                             state.inbox.drain(..count);
@@ -575,7 +646,10 @@ impl Stream for SimStream {
             if !state.connected {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            let mut room = state.buffer_bytes.saturating_sub(state.wire_bytes).min(limit);
+            let mut room = state
+                .buffer_bytes
+                .saturating_sub(state.wire_bytes)
+                .min(limit);
             let mut bytes = Vec::new();
             for slice in from {
                 match slice {
@@ -609,18 +683,27 @@ impl Stream for SimStream {
             }
             ready
         })?;
-        if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if ready {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ready = self.look(|state| {
-            let ready = state.broken.is_some() || state.connected && state.wire_bytes < state.buffer_bytes;
+            let ready =
+                state.broken.is_some() || state.connected && state.wire_bytes < state.buffer_bytes;
             if !ready {
                 state.writer = Some(cx.waker().clone());
             }
             ready
         })?;
-        if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if ready {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 
     fn peer(&self) -> SocketAddr {
@@ -633,11 +716,15 @@ impl Stream for SimStream {
 
     fn shutdown(&self) {
         let wakers = with(|network, universe| {
-            let Some(state) = network.end(self.0) else { return [None, None] };
+            let Some(state) = network.end(self.0) else {
+                return [None, None];
+            };
             if state.broken.is_none() && state.connected {
                 send(network, universe, self.0, Segment::Fin);
             }
-            let Some(state) = network.end(self.0) else { return [None, None] };
+            let Some(state) = network.end(self.0) else {
+                return [None, None];
+            };
             state.broken.get_or_insert(ErrorKind::BrokenPipe);
             state.inbox.clear();
             state.wakers()
@@ -670,7 +757,9 @@ impl Drop for DetachedStream {
 }
 
 pub(crate) fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
-    let mut travelling = stream.downcast::<DetachedStream>().map_err(|_| ErrorKind::InvalidInput)?;
+    let mut travelling = stream
+        .downcast::<DetachedStream>()
+        .map_err(|_| ErrorKind::InvalidInput)?;
     let end = travelling.0.take().ok_or(ErrorKind::InvalidInput)?;
     Ok(Box::new(SimStream(end)))
 }
@@ -682,7 +771,10 @@ struct SimListener(SocketAddr);
 impl Listener for SimListener {
     fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
         with(|network, _| {
-            let listening = network.listeners.get_mut(&self.0).ok_or(ErrorKind::NotConnected)?;
+            let listening = network
+                .listeners
+                .get_mut(&self.0)
+                .ok_or(ErrorKind::NotConnected)?;
             let end = listening.backlog.pop_front().ok_or(ErrorKind::WouldBlock)?;
             Ok(Box::new(SimStream(end)) as Box<dyn Stream>)
         })
@@ -708,8 +800,12 @@ impl Listener for SimListener {
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        let waiting =
-            try_with(|network, _| network.listeners.remove(&self.0).map(|listening| listening.backlog));
+        let waiting = try_with(|network, _| {
+            network
+                .listeners
+                .remove(&self.0)
+                .map(|listening| listening.backlog)
+        });
         waiting.flatten().into_iter().flatten().for_each(close);
     }
 }

@@ -65,7 +65,11 @@ impl Remote {
 
 /// Starts an initiator that reads and writes until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>, protocol: Protocol, number: u64) -> Machine {
-    let name = if protocol == Protocol::Nbd { "our NBD client" } else { "ours" };
+    let name = if protocol == Protocol::Nbd {
+        "our NBD client"
+    } else {
+        "ours"
+    };
     let machine = Machine::fair(format!("{name} {number}"));
     let simulation = Rc::clone(simulation);
     machine.run(move || live(simulation, protocol, number));
@@ -73,18 +77,30 @@ pub(crate) fn begin(simulation: &Rc<Simulation>, protocol: Protocol, number: u64
 }
 
 async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
-    let volumes: Vec<_> = simulation.volumes.iter().filter(|volume| !volume.is_fenced).cloned().collect();
+    let volumes: Vec<_> = simulation
+        .volumes
+        .iter()
+        .filter(|volume| !volume.is_fenced)
+        .cloned()
+        .collect();
     if volumes.is_empty() {
         return;
     }
     // The initiator may retry its requests through another nexus, so attribute them to the initiator instead
     // of the nexus.
-    let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { OUR_FIRST_WRITER };
+    let writer = number
+        + if protocol == Protocol::Nbd {
+            FIRST_NBD_WRITER
+        } else {
+            OUR_FIRST_WRITER
+        };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
         let remote = match protocol {
             Protocol::Iscsi => open(&simulation, &volume, number).await.map(Remote::Lun),
-            Protocol::Nbd => open_export(&simulation, &volume, number).await.map(Remote::Export),
+            Protocol::Nbd => open_export(&simulation, &volume, number)
+                .await
+                .map(Remote::Export),
         };
         let Some(remote) = remote else {
             reactor::sleep(Duration::from_millis(100)).await;
@@ -92,11 +108,24 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
         };
         let opened = volume.check(|checker| checker.now());
         let simulation = Rc::clone(&simulation);
-        let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
+        let depth = if simulation.has(Feature::Depth) {
+            draw(|random| random.between(1, 16))
+        } else {
+            1
+        };
         let own = RefCell::default();
-        let client = Rc::new(Client { simulation, volume: Rc::clone(&volume), remote, writer, opened, own });
-        let hands: Vec<_> =
-            (0..depth).map(|_| Rc::clone(&client)).map(|client| reactor::spawn(client.work())).collect();
+        let client = Rc::new(Client {
+            simulation,
+            volume: Rc::clone(&volume),
+            remote,
+            writer,
+            opened,
+            own,
+        });
+        let hands: Vec<_> = (0..depth)
+            .map(|_| Rc::clone(&client))
+            .map(|client| reactor::spawn(client.work()))
+            .collect();
         for hand in hands {
             hand.await;
         }
@@ -110,14 +139,28 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
 
 async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteLun> {
     let breaks = simulation.with(Addition::Breaks);
-    let portal = portal(if breaks { portals::BREAKER } else { portals::any_group(simulation) });
+    let portal = portal(if breaks {
+        portals::BREAKER
+    } else {
+        portals::any_group(simulation)
+    });
     let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
-    let digest = |is_there| vec![if is_there { DigestKind::Crc32c } else { DigestKind::None }];
+    let digest = |is_there| {
+        vec![if is_there {
+            DigestKind::Crc32c
+        } else {
+            DigestKind::None
+        }]
+    };
     url.settings = draw(|random| Settings {
         initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
         offers: Offers {
-            max_connections: if simulation.is_moving { 1 } else { random.between(1, 4) as u16 },
+            max_connections: if simulation.is_moving {
+                1
+            } else {
+                random.between(1, 4) as u16
+            },
             header_digest: digest(random.once_in(4)),
             data_digest: digest(random.once_in(4)),
             immediate_data: random.once_in(2),
@@ -129,13 +172,29 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
             ..Offers::of_initiator()
         },
         gather: random.once_in(2),
-        command_time: Duration::from_secs(if simulation.is_calm { 60 } else { random.between(5, 60) }),
-        nop_interval: Duration::from_nanos(
-            random
-                .of_any_size(100_000_000, if simulation.is_moving { 1_000_000_000 } else { 20_000_000_000 }),
-        ),
-        command_tries: if simulation.is_calm { None } else { *random.pick(&[None, Some(3)]) },
-        reconnect_time: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(0, 120) }),
+        command_time: Duration::from_secs(if simulation.is_calm {
+            60
+        } else {
+            random.between(5, 60)
+        }),
+        nop_interval: Duration::from_nanos(random.of_any_size(
+            100_000_000,
+            if simulation.is_moving {
+                1_000_000_000
+            } else {
+                20_000_000_000
+            },
+        )),
+        command_tries: if simulation.is_calm {
+            None
+        } else {
+            *random.pick(&[None, Some(3)])
+        },
+        reconnect_time: Duration::from_secs(if simulation.is_calm {
+            300
+        } else {
+            random.between(0, 120)
+        }),
         ..Settings::default()
     });
     if breaks {
@@ -150,32 +209,52 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
     match iscsi_client::open(&url, universe::fill_random).await {
         Ok(lun) => Some(lun),
         Err(error) => {
-            note(&[40, number], || format!("ours {number} cannot log in: {error}"));
+            note(&[40, number], || {
+                format!("ours {number} cannot log in: {error}")
+            });
             None
         }
     }
 }
 
-async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteExport> {
+async fn open_export(
+    simulation: &Simulation,
+    volume: &Volume,
+    number: u64,
+) -> Option<RemoteExport> {
     let url = format!("nbd://{}/{}", nbd::portal(), nbd::export_name(volume.lun));
     let mut url = nbd_client::Url::parse(&url).ok()?;
     url.options = draw(|random| nbd_client::Options {
         connections: random.between(1, 4) as usize,
-        timeout: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(5, 120) }),
-        stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
+        timeout: Duration::from_secs(if simulation.is_calm {
+            300
+        } else {
+            random.between(5, 120)
+        }),
+        stall: *random.pick(&[
+            None,
+            Some(Duration::from_secs(1)),
+            Some(Duration::from_secs(20)),
+        ]),
         journal_bytes: match simulation.with(Addition::Journals) {
             true => *random.pick(&[4 << 10, 64 << 10, 1 << 20]),
             // Use no journal, because others also write to the volume: a replay after a loss would overwrite
             // their later writes.
             false => 0,
         },
-        writers: if volume.loses_nothing() { Writers::Unknown } else { Writers::Several },
+        writers: if volume.loses_nothing() {
+            Writers::Unknown
+        } else {
+            Writers::Several
+        },
         ..nbd_client::Options::default()
     });
     match nbd_client::open(&url, None, universe::fill_random).await {
         Ok(export) => Some(export),
         Err(error) => {
-            note(&[40, number], || format!("our NBD client {number} cannot connect: {error}"));
+            note(&[40, number], || {
+                format!("our NBD client {number} cannot connect: {error}")
+            });
             None
         }
     }
@@ -214,7 +293,11 @@ impl Client {
             };
             match outcome {
                 Ok(())
-                | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
+                | Err(
+                    DeviceError::Unreadable(_)
+                    | DeviceError::Unwritable(_)
+                    | DeviceError::WritesLost,
+                ) => {}
                 Err(error) => {
                     note(&[41, writer], || format!("writer {writer}: {error}"));
                     if simulation.is_calm && !simulation.with(Addition::Breaks) {
@@ -232,27 +315,46 @@ impl Client {
         let (volume, writer) = (&self.volume, self.writer);
         let (lba, blocks) = (extent.lba.0, extent.blocks.0);
         let id = volume.check(|checker| {
-            checker.begin_write(writer, lba, blocks, WriteKind { repeats: true, ..WriteKind::default() })
+            checker.begin_write(
+                writer,
+                lba,
+                blocks,
+                WriteKind {
+                    repeats: true,
+                    ..WriteKind::default()
+                },
+            )
         });
         let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
         volume.check(|checker| checker.fill(id, lba, &mut buffer));
-        note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
+        note(&[42, writer, lba, blocks], || {
+            format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun)
+        });
         let losses = self.remote.device().losses().count();
-        let request = self.remote.device().write(extent, buffer.share(), Durability::Cached);
+        let request = self
+            .remote
+            .device()
+            .write(extent, buffer.share(), Durability::Cached);
         let outcome = match writing::patience(&self.simulation) {
             None => request.await,
             Some(patience) => match reactor::timeout(patience, request).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    note(&[49, writer, lba], || format!("writer {writer}: {id:?} is abandoned"));
+                    note(&[49, writer, lba], || {
+                        format!("writer {writer}: {id:?} is abandoned")
+                    });
                     self.see_the_end_of(id).await;
                     return Ok(());
                 }
             },
         };
-        note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+        note(&[43, writer, lba], || {
+            format!("writer {writer}: {id:?} ends: {outcome:?}")
+        });
         if outcome.is_ok() {
-            self.own.borrow_mut().extend((lba..lba + blocks).map(|lba| (lba, (id, losses))));
+            self.own
+                .borrow_mut()
+                .extend((lba..lba + blocks).map(|lba| (lba, (id, losses))));
         }
         self.settle(id, outcome).await
     }
@@ -260,13 +362,23 @@ impl Client {
     async fn zero(self: &Rc<Client>, extent: Extent) -> Result<(), DeviceError> {
         let (volume, writer) = (&self.volume, self.writer);
         let (lba, blocks) = (extent.lba.0, extent.blocks.0);
-        let kind = WriteKind { zeros: true, repeats: true, ..WriteKind::default() };
+        let kind = WriteKind {
+            zeros: true,
+            repeats: true,
+            ..WriteKind::default()
+        };
         let id = volume.check(|checker| checker.begin_write(writer, lba, blocks, kind));
         note(&[44, writer, lba, blocks], || {
             format!("writer {writer}: zeros {id:?} LUN {} {extent}", volume.lun)
         });
-        let outcome = self.remote.device().write_zeroes(extent, draw(|random| random.once_in(2))).await;
-        note(&[45, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+        let outcome = self
+            .remote
+            .device()
+            .write_zeroes(extent, draw(|random| random.once_in(2)))
+            .await;
+        note(&[45, writer, lba], || {
+            format!("writer {writer}: {id:?} ends: {outcome:?}")
+        });
         self.settle(id, outcome).await
     }
 
@@ -281,7 +393,8 @@ impl Client {
         match (&outcome, &self.remote) {
             (Ok(()), Remote::Lun(_)) => self.volume.check(|checker| checker.wrote(id)),
             (Ok(()), Remote::Export(_)) => {
-                self.volume.check(|checker| checker.wrote_perhaps_again(id, self.opened));
+                self.volume
+                    .check(|checker| checker.wrote_perhaps_again(id, self.opened));
                 let client = Rc::clone(self);
                 reactor::spawn(async move { client.see_the_end_of(id).await });
             }
@@ -304,13 +417,15 @@ impl Client {
         let reading = self.remote.device().read(extent, buffer);
         let outcome = match self.remote {
             Remote::Lun(_) if self.simulation.with(Addition::Breaks) => {
-                reactor::timeout(READ_TIME, reading).await.unwrap_or_else(|_| {
-                    universe::fault(format!(
-                        "writer {writer} has been reading for {} s without data or an error",
-                        READ_TIME.as_secs()
-                    ));
-                    Err(DeviceError::NotReady)
-                })
+                reactor::timeout(READ_TIME, reading)
+                    .await
+                    .unwrap_or_else(|_| {
+                        universe::fault(format!(
+                            "writer {writer} has been reading for {} s without data or an error",
+                            READ_TIME.as_secs()
+                        ));
+                        Err(DeviceError::NotReady)
+                    })
             }
             _ => reading.await,
         };
@@ -318,7 +433,9 @@ impl Client {
             volume.check(|checker| checker.read_nothing(begun));
         }
         let data = outcome?;
-        note(&[46, writer, extent.lba.0], || format!("writer {writer} reads LUN {} {extent}", volume.lun));
+        note(&[46, writer, extent.lba.0], || {
+            format!("writer {writer} reads LUN {} {extent}", volume.lun)
+        });
         volume.check_read(writer, begun, extent.lba.0, &data);
         self.check_doubt(&own, extent.lba.0, &data).await;
         Ok(())
@@ -335,7 +452,10 @@ impl Client {
             return;
         }
         for (block, lba) in data.chunks(BLOCK).zip(lba..) {
-            let Some((id, before)) = own.get(&lba).filter(|(_, before)| *before == losses.count()) else {
+            let Some((id, before)) = own
+                .get(&lba)
+                .filter(|(_, before)| *before == losses.count())
+            else {
                 continue;
             };
             if self.volume.check(|checker| checker.lacks(lba, block, *id)) {
@@ -351,9 +471,13 @@ impl Client {
     async fn flush(&self) -> Result<(), DeviceError> {
         let (volume, writer) = (&self.volume, self.writer);
         let begun = volume.check(|checker| checker.now());
-        note(&[48, writer], || format!("writer {writer} starts to flush LUN {}", volume.lun));
+        note(&[48, writer], || {
+            format!("writer {writer} starts to flush LUN {}", volume.lun)
+        });
         let outcome = self.remote.device().flush().await;
-        note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
+        note(&[47, writer], || {
+            format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun)
+        });
         match outcome {
             Ok(()) => volume.check_flush(writer, begun),
             Err(_) => volume.check(|checker| checker.flush_failed(writer)),

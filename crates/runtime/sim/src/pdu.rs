@@ -24,7 +24,9 @@ pub(crate) fn set_32(header: &mut Header, at: usize, value: u32) {
 }
 
 pub(crate) fn get_32(header: &Header, at: usize) -> u32 {
-    header[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
+    header[at..at + 4]
+        .iter()
+        .fold(0, |value, byte| value << 8 | u32::from(*byte))
 }
 
 /// Writes all of `bytes`, waiting for space as necessary.

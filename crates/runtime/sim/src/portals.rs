@@ -31,11 +31,17 @@ pub(crate) fn begin_redirector() -> Machine {
 /// Draws the portal group for a login: one of the server's, or the redirector.
 pub(crate) fn any_group(simulation: &Simulation) -> u16 {
     let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-    if simulation.redirects && !draw(|random| random.once_in(4)) { REDIRECTOR } else { direct() }
+    if simulation.redirects && !draw(|random| random.once_in(4)) {
+        REDIRECTOR
+    } else {
+        direct()
+    }
 }
 
 async fn redirect_all() {
-    let Ok(listener) = reactor::world().listen(portal(REDIRECTOR), &Default::default()) else { return };
+    let Ok(listener) = reactor::world().listen(portal(REDIRECTOR), &Default::default()) else {
+        return;
+    };
     loop {
         match listener.try_accept() {
             Ok(stream) => drop(reactor::spawn(async move { drop(redirect(stream).await) })),
@@ -48,7 +54,9 @@ async fn redirect_all() {
 async fn redirect(stream: Box<dyn Stream>) -> io::Result<()> {
     let (request, _) = pdu::read_pdu(&*stream).await?;
     let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-    note(&[70, u64::from(group)], || format!("redirected to portal group {group}"));
+    note(&[70, u64::from(group)], || {
+        format!("redirected to portal group {group}")
+    });
     let text = format!("TargetAddress={},{group}\0", portal(group));
     let mut response = [0; 48];
     response[0] = 0x23;
@@ -87,13 +95,17 @@ pub(crate) fn begin_breaker(simulation: &Rc<Simulation>) -> Machine {
 }
 
 async fn break_all(simulation: Rc<Simulation>) {
-    let Ok(listener) = reactor::world().listen(portal(BREAKER), &Default::default()) else { return };
+    let Ok(listener) = reactor::world().listen(portal(BREAKER), &Default::default()) else {
+        return;
+    };
     let sessions = Sessions::default();
     loop {
         match listener.try_accept() {
             Ok(stream) => {
                 let (simulation, sessions) = (Rc::clone(&simulation), Rc::clone(&sessions));
-                drop(reactor::spawn(async move { drop(carry(stream, &simulation, &sessions).await) }));
+                drop(reactor::spawn(async move {
+                    drop(carry(stream, &simulation, &sessions).await)
+                }));
             }
             Err(_) if poll_fn(|cx| listener.poll_acceptable(cx)).await.is_err() => return,
             Err(_) => {}
@@ -102,7 +114,11 @@ async fn break_all(simulation: Rc<Simulation>) {
 }
 
 /// Forwards one connection until it is time to break it, or until one end closes it.
-async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &Sessions) -> io::Result<()> {
+async fn carry(
+    initiator: Box<dyn Stream>,
+    simulation: &Simulation,
+    sessions: &Sessions,
+) -> io::Result<()> {
     let (request, text) = pdu::read_pdu(&*initiator).await?;
     let isid = std::array::from_fn(|at| request[8 + at]);
     let answers = login(isid, sessions);
@@ -144,7 +160,10 @@ fn login(isid: [u8; 6], sessions: &Sessions) -> Option<u64> {
     logins.retain(|at| at + window > now);
     logins.push(now);
     if logins.len() > LOGINS_MAX {
-        universe::fault(format!("a session has logged in {LOGINS_MAX} times in {} s", WINDOW.as_secs()));
+        universe::fault(format!(
+            "a session has logged in {LOGINS_MAX} times in {} s",
+            WINDOW.as_secs()
+        ));
     }
     // The first connection breaks too, but much later.
     Some(if is_first { *answers * 100 } else { *answers })

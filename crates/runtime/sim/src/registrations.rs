@@ -102,13 +102,17 @@ impl Registrations {
             return Ok(()); // a request has started or ended meanwhile
         }
         if let Some(stranger) = keys.iter().find(|key| !self.all.contains_key(key)) {
-            return Err(format!("key {stranger} is registered, but its registration was never requested"));
+            return Err(format!(
+                "key {stranger} is registered, but its registration was never requested"
+            ));
         }
         for (writer, known) in &mut self.all {
             let is_there = keys.contains(writer);
             match known.is_registered {
                 Some(true) if !is_there => {
-                    return Err(format!("nexus {writer} is no longer registered, but was not preempted"));
+                    return Err(format!(
+                        "nexus {writer} is no longer registered, but was not preempted"
+                    ));
                 }
                 Some(false) if is_there => {
                     return Err(format!(
@@ -116,7 +120,9 @@ impl Registrations {
                     ));
                 }
                 // No outstanding request can change this registration.
-                None if known.under_way == 0 && known.preempted == 0 => known.is_registered = Some(is_there),
+                None if known.under_way == 0 && known.preempted == 0 => {
+                    known.is_registered = Some(is_there)
+                }
                 _ => {}
             }
         }
@@ -145,7 +151,10 @@ mod tests {
     fn what_was_answered_is_there() {
         let mut book = Registrations::default();
         book.asks(1);
-        assert!(told(&mut book, &[]) && told(&mut book, &[1]), "it is under way");
+        assert!(
+            told(&mut book, &[]) && told(&mut book, &[1]),
+            "it is under way"
+        );
         book.is_answered(1, true);
         assert!(told(&mut book, &[1]) && !told(&mut book, &[]));
     }

@@ -66,7 +66,9 @@ pub struct Run {
 /// If the simulation panics, or no thread can be created.
 pub fn run(run: &Run) -> Outcome {
     let run = run.clone();
-    let thread = std::thread::Builder::new().name(format!("seed {}", run.seed)).spawn(move || play(&run));
+    let thread = std::thread::Builder::new()
+        .name(format!("seed {}", run.seed))
+        .spawn(move || play(&run));
     match thread.expect("a thread for the simulation").join() {
         Ok(outcome) => outcome,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -77,8 +79,11 @@ fn play(run: &Run) -> Outcome {
     let seed = run.seed;
     universe::begin(seed, run.shown);
     cores::begin();
-    let simulation =
-        if run.dense { Simulation::dense() } else { Simulation::set(run.without.clone(), run.with.clone()) };
+    let simulation = if run.dense {
+        Simulation::dense()
+    } else {
+        Simulation::set(run.without.clone(), run.with.clone())
+    };
     let busy = match (simulation.is_dense, simulation.is_long) {
         (true, _) => DENSE_SECONDS,
         (false, true) => draw(|random| random.between(100, 600)),
@@ -88,8 +93,16 @@ fn play(run: &Run) -> Outcome {
         format!(
             "seed {seed}: {busy} s, {} cores, volumes: {:?}{}",
             simulation.core_count,
-            simulation.volumes.iter().map(|volume| volume.kind()).collect::<Vec<_>>(),
-            if simulation.is_calm { "; a calm day" } else { "" }
+            simulation
+                .volumes
+                .iter()
+                .map(|volume| volume.kind())
+                .collect::<Vec<_>>(),
+            if simulation.is_calm {
+                "; a calm day"
+            } else {
+                ""
+            }
         )
     });
     simulation.start_server();
@@ -106,14 +119,28 @@ fn play(run: &Run) -> Outcome {
         move || direct(simulation)
     });
     let end = universe::nanoseconds() + busy * 1_000_000_000;
-    let enough = run.commands.unwrap_or(if simulation.is_dense { u64::MAX } else { COMMANDS_MAX });
-    cores::run_until(|| universe::nanoseconds() >= end || simulation.commands.get() >= enough, end);
+    let enough = run.commands.unwrap_or(if simulation.is_dense {
+        u64::MAX
+    } else {
+        COMMANDS_MAX
+    });
+    cores::run_until(
+        || universe::nanoseconds() >= end || simulation.commands.get() >= enough,
+        end,
+    );
     simulation.is_over.set(true);
     director.kill();
     finish(&simulation, &actors);
-    let (commands, crashes, ends) =
-        (simulation.commands.get(), simulation.crashes.get(), simulation.ends.get());
-    let checks = simulation.volumes.iter().map(|volume| volume.checks()).sum();
+    let (commands, crashes, ends) = (
+        simulation.commands.get(),
+        simulation.crashes.get(),
+        simulation.ends.get(),
+    );
+    let checks = simulation
+        .volumes
+        .iter()
+        .map(|volume| volume.checks())
+        .sum();
     cores::end();
     network::end();
     let ended = universe::end();
@@ -145,7 +172,11 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     }
     // Only our initiators follow redirections or connect through the breaker.
     let least = u64::from(simulation.redirects || simulation.with(Addition::Breaks));
-    let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
+    let ours = if simulation.has(Feature::Ours) {
+        draw(|random| random.between(least, 2))
+    } else {
+        0
+    };
     for number in 0..ours {
         actors.push(ours::begin(simulation, Protocol::Iscsi, number + 1));
     }
@@ -158,7 +189,9 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
         actors.push(fencing::begin(simulation));
     }
     // Without faults, the adversary must not affect any initiator.
-    if simulation.has(Feature::Adversary) && (simulation.is_calm || draw(|random| random.once_in(3))) {
+    if simulation.has(Feature::Adversary)
+        && (simulation.is_calm || draw(|random| random.once_in(3)))
+    {
         actors.push(adversary::begin(simulation));
     }
     if simulation.with(Addition::Nbd) {
@@ -180,11 +213,19 @@ async fn direct(simulation: Rc<Simulation>) {
     // In some simulations, faults follow each other so quickly that there is hardly time to log in. In
     // others, there are hardly any faults.
     let often = draw(|random| {
-        random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
+        random.of_any_size(
+            5_000_000,
+            if simulation.is_long {
+                60_000_000_000
+            } else {
+                10_000_000_000
+            },
+        )
     });
     // Servers are killed only in some simulations, so that they run for a long time in others.
     let has_journals = simulation.with(Addition::Journals);
-    let crashes = simulation.has(Feature::Crashes) && (has_journals || draw(|random| random.once_in(2)));
+    let crashes =
+        simulation.has(Feature::Crashes) && (has_journals || draw(|random| random.once_in(2)));
     let ends = simulation.has(Feature::Ends)
         && !has_journals
         && (simulation.is_calm || draw(|random| random.once_in(2)));
@@ -198,7 +239,11 @@ async fn direct(simulation: Rc<Simulation>) {
         let wait = draw(|random| random.between(1, often));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let kind = draw(|random| random.below(12));
-        let longest = if simulation.is_long { 200_000_000_000 } else { 40_000_000_000 };
+        let longest = if simulation.is_long {
+            200_000_000_000
+        } else {
+            40_000_000_000
+        };
         let time = draw(|random| random.of_any_size(1_000_000, longest));
         let later = Rc::clone(&simulation);
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
@@ -208,7 +253,13 @@ async fn direct(simulation: Rc<Simulation>) {
                 // calm simulation.
                 let may_go = !(simulation.is_calm && simulation.has_our_nbd());
                 let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
-                universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
+                universe::after(0, move || {
+                    if of_nbd {
+                        later.change_exports()
+                    } else {
+                        later.change_luns()
+                    }
+                });
             }
             11 => {}
             8.. if is_young => {}
@@ -245,7 +296,12 @@ async fn isolate_again_and_again(simulation: &Simulation) {
 
 /// Isolates the server from the network for this many nanoseconds.
 fn isolate_server(simulation: &Simulation, time: u64) {
-    if let Some(machine) = simulation.server.borrow().as_ref().map(|running| running.machine) {
+    if let Some(machine) = simulation
+        .server
+        .borrow()
+        .as_ref()
+        .map(|running| running.machine)
+    {
         universe::after(0, move || network::trouble(Trouble::Isolate(machine, time)));
     }
 }
@@ -258,7 +314,9 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     note(&[11], || "all faults are repaired".to_owned());
     network::heal();
     network::set_weather(NetworkConditions::default());
-    simulation.disks().for_each(|disk| disk.set_habits(DiskBehaviour::default()));
+    simulation
+        .disks()
+        .for_each(|disk| disk.set_habits(DiskBehaviour::default()));
     if simulation.server.borrow().is_none() {
         simulation.start_server();
     }

@@ -25,7 +25,10 @@ impl Simulation {
         let machine = Machine::fair(format!("server {number}"));
         let own = self.volumes.iter().map(|volume| volume.export(number));
         let exports: Vec<_> = own.chain([adversary::export()]).collect();
-        let units = exports.iter().map(|export| Arc::downgrade(&export.unit)).collect();
+        let units = exports
+            .iter()
+            .map(|export| Arc::downgrade(&export.unit))
+            .collect();
         let config = Config {
             targets: vec![Arc::new(Target::open(TARGET, exports))],
             discovery_authentication: None,
@@ -38,7 +41,9 @@ impl Simulation {
             Nbd::new(nbd::config(self, exports), self.core_count)
         });
         let exports = nbd.iter().flat_map(|nbd| nbd.config().exports.clone());
-        let volumes = exports.map(|export| Arc::downgrade(&export.volume)).collect();
+        let volumes = exports
+            .map(|export| Arc::downgrade(&export.volume))
+            .collect();
         let iscsi = Iscsi::new(config, self.core_count);
         let mut front_ends: Vec<Arc<dyn FrontEnd>> = vec![iscsi.clone()];
         front_ends.extend(nbd.clone().map(|nbd| nbd as Arc<dyn FrontEnd>));
@@ -74,10 +79,18 @@ impl Simulation {
             advertise: None,
             stream: Default::default(),
         };
-        let nbd =
-            self.has_nbd().then(|| Portal { front_end: NBD, listen: nbd::portal().into(), ..portal(1) });
+        let nbd = self.has_nbd().then(|| Portal {
+            front_end: NBD,
+            listen: nbd::portal().into(),
+            ..portal(1)
+        });
         front_end_core::Config {
-            volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
+            volumes: config
+                .targets
+                .iter()
+                .flat_map(|target| &target.exports)
+                .map(named)
+                .collect(),
             portals: (1..=GROUPS).map(portal).chain(nbd).collect(),
             limits: self.server_limits,
         }
@@ -86,7 +99,10 @@ impl Simulation {
     /// Removes the adversary's LUN, even if it has outstanding commands, or adds a new, empty one.
     pub(crate) fn change_luns(&self) {
         let mut server = self.server.borrow_mut();
-        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+        let Some(running) = server
+            .as_mut()
+            .filter(|running| !running.ends && !running.changes.get())
+        else {
             return;
         };
         let mut config = Config::clone(&running.iscsi.config());
@@ -99,7 +115,9 @@ impl Simulation {
             target.exports.push(export);
         }
         let luns = target.exports.len();
-        note(&[16, luns as u64], || format!("{} now serves {luns} LUNs", running.machine));
+        note(&[16, luns as u64], || {
+            format!("{} now serves {luns} LUNs", running.machine)
+        });
         config.targets = vec![Arc::new(target)];
         running.change(self, config);
     }
@@ -107,21 +125,29 @@ impl Simulation {
     /// Hides an export from NBD clients, or restores it; its LUN remains available.
     pub(crate) fn change_exports(&self) {
         let mut server = self.server.borrow_mut();
-        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+        let Some(running) = server
+            .as_mut()
+            .filter(|running| !running.ends && !running.changes.get())
+        else {
             return;
         };
         let config = Config::clone(&running.iscsi.config());
         let exports = &config.targets[0].exports;
         let lun = draw(|random| random.pick(exports).lun);
         self.hidden.set(self.hidden.get() ^ 1 << lun);
-        note(&[18, self.hidden.get()], || format!("the export of LUN {lun} is removed or added"));
+        note(&[18, self.hidden.get()], || {
+            format!("the export of LUN {lun} is removed or added")
+        });
         running.change(self, config);
     }
 
     /// Restores all hidden exports. Returns false while another change is outstanding.
     pub(crate) fn show_all_exports(&self) -> bool {
         let mut server = self.server.borrow_mut();
-        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+        let Some(running) = server
+            .as_mut()
+            .filter(|running| !running.ends && !running.changes.get())
+        else {
             return false;
         };
         if self.hidden.replace(0) != 0 {
@@ -134,12 +160,22 @@ impl Simulation {
     /// Kills the server's process, which loses its memory, or cuts the power of its machine, which loses
     /// everything not on stable storage.
     pub(crate) fn crash_server(&self, power: bool) {
-        let Some(running) = self.server.borrow_mut().take() else { return };
+        let Some(running) = self.server.borrow_mut().take() else {
+            return;
+        };
         self.crashes.set(self.crashes.get() + 1);
-        note(&[13, u64::from(power)], || if power { "power cut".to_owned() } else { "kill".to_owned() });
+        note(&[13, u64::from(power)], || {
+            if power {
+                "power cut".to_owned()
+            } else {
+                "kill".to_owned()
+            }
+        });
         running.machine.kill();
         running.check_gone();
-        self.volumes.iter().for_each(|volume| volume.server_died(power));
+        self.volumes
+            .iter()
+            .for_each(|volume| volume.server_died(power));
     }
 
     /// Shuts the server down, as SIGTERM does, and starts another one afterwards.
@@ -152,7 +188,9 @@ impl Simulation {
             _ => return,
         };
         let grace = draw(|random| random.mostly_small(10_000_000, 20_000_000_000));
-        note(&[14, grace], || format!("{machine} is requested to shut down"));
+        note(&[14, grace], || {
+            format!("{machine} is requested to shut down")
+        });
         if let Some(running) = &*self.server.borrow() {
             running.handle.shutdown(Duration::from_nanos(grace));
         }
@@ -176,10 +214,14 @@ impl Simulation {
     }
 
     fn server_has_ended(&self) {
-        let Some(running) = self.server.borrow_mut().take() else { return };
+        let Some(running) = self.server.borrow_mut().take() else {
+            return;
+        };
         note(&[15], || format!("{} has ended", running.machine));
         running.check_gone();
-        self.volumes.iter().for_each(|volume| volume.server_died(false));
+        self.volumes
+            .iter()
+            .for_each(|volume| volume.server_died(false));
     }
 
     /// Shuts the server down for the last time.
@@ -205,7 +247,10 @@ impl RunningServer {
     fn change(&mut self, simulation: &Simulation, config: Config) {
         self.changes.set(true);
         let served = simulation.served(&config);
-        let nbd = self.nbd.clone().map(|nbd| (nbd, nbd::config(simulation, &config.targets[0].exports)));
+        let nbd = self
+            .nbd
+            .clone()
+            .map(|nbd| (nbd, nbd::config(simulation, &config.targets[0].exports)));
         let (handle, iscsi) = (Arc::clone(&self.handle), Arc::clone(&self.iscsi));
         let changes = Rc::clone(&self.changes);
         self.machine.run(move || async move {
@@ -225,13 +270,25 @@ impl RunningServer {
     /// Checks that the server's logical units were freed: there is no reference to them or to the memory of
     /// their outstanding commands.
     fn check_gone(self) {
-        let RunningServer { handle, iscsi, nbd, units, volumes, .. } = self;
+        let RunningServer {
+            handle,
+            iscsi,
+            nbd,
+            units,
+            volumes,
+            ..
+        } = self;
         drop((handle, iscsi, nbd));
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {
-            universe::fault(format!("{left} logical units were not freed when the server shut down"));
+            universe::fault(format!(
+                "{left} logical units were not freed when the server shut down"
+            ));
         }
-        let left = volumes.iter().filter(|volume| volume.strong_count() > 0).count();
+        let left = volumes
+            .iter()
+            .filter(|volume| volume.strong_count() > 0)
+            .count();
         if left > 0 && !universe::is_faulty() {
             universe::fault(format!(
                 "{left} volumes of NBD clients were not freed when the server shut down"

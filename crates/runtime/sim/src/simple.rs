@@ -152,7 +152,9 @@ impl Simple {
             immediate_bytes: if terms.immediate_data { 8192 } else { 0 },
             lost: Cell::new(false),
         }));
-        pdu::write(&*simple.0.stream, &pdu(bhs, &text)).await.map_err(|_| 0u16)?;
+        pdu::write(&*simple.0.stream, &pdu(bhs, &text))
+            .await
+            .map_err(|_| 0u16)?;
         let (answer, data) = pdu::read_pdu(&*simple.0.stream).await.map_err(|_| 0u16)?;
         let status = u16::from_be_bytes([answer[36], answer[37]]);
         if answer[0] & 0x3f != 0x23 || status != 0 || answer[1] & 0x83 != 0x83 {
@@ -220,13 +222,28 @@ impl Simple {
         let lun = command.lun;
         let itt = {
             let mut state = self.0.state.borrow_mut();
-            let Command { lun, cdb, out, in_bytes } = command;
+            let Command {
+                lun,
+                cdb,
+                out,
+                in_bytes,
+            } = command;
             let mut bhs = [0u8; 48];
             bhs[0] = 0x01;
-            bhs[1] =
-                0x80 | if in_bytes > 0 { 0x40 } else { 0 } | if out.is_empty() { 0 } else { 0x20 } | 0x01;
+            bhs[1] = 0x80
+                | if in_bytes > 0 { 0x40 } else { 0 }
+                | if out.is_empty() { 0 } else { 0x20 }
+                | 0x01;
             bhs[8..10].copy_from_slice(&lun.to_be_bytes());
-            set_32(&mut bhs, 20, if out.is_empty() { in_bytes } else { out.len() as u32 });
+            set_32(
+                &mut bhs,
+                20,
+                if out.is_empty() {
+                    in_bytes
+                } else {
+                    out.len() as u32
+                },
+            );
             let cmd_sn = state.cmd_sn;
             set_32(&mut bhs, 24, cmd_sn);
             state.cmd_sn = cmd_sn.wrapping_add(1);
@@ -262,9 +279,19 @@ impl Simple {
             bhs[8..10].copy_from_slice(&lun.to_be_bytes());
             set_32(&mut bhs, 20, task);
             set_32(&mut bhs, 24, state.cmd_sn);
-            set_32(&mut bhs, 32, state.tasks.get(&task).map_or(0, |task| task.cmd_sn));
-            let task =
-                Task { lun, cmd_sn: 0, data_out: Vec::new(), data_in: Vec::new(), answer: None, waker: None };
+            set_32(
+                &mut bhs,
+                32,
+                state.tasks.get(&task).map_or(0, |task| task.cmd_sn),
+            );
+            let task = Task {
+                lun,
+                cmd_sn: 0,
+                data_out: Vec::new(),
+                data_in: Vec::new(),
+                answer: None,
+                waker: None,
+            };
             state.send(bhs, 0, task)
         };
         let _waiting = Waiting(self, itt);
@@ -280,7 +307,9 @@ impl Simple {
                 .filter(|(_, task)| task.lun == lun && task.answer.is_none())
                 .map(|(itt, _)| *itt)
                 .collect();
-            ended.into_iter().for_each(|itt| state.end(itt, ENDED, None));
+            ended
+                .into_iter()
+                .for_each(|itt| state.end(itt, ENDED, None));
         }
         Ok(response)
     }
@@ -314,7 +343,9 @@ impl Simple {
         let answer = poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             let lost = self.0.lost.get();
-            let Some(task) = state.tasks.get_mut(&itt) else { return Poll::Ready(Err(Lost)) };
+            let Some(task) = state.tasks.get_mut(&itt) else {
+                return Poll::Ready(Err(Lost));
+            };
             match task.answer.take() {
                 Some(answer) => Poll::Ready(Ok(answer)),
                 None if lost => Poll::Ready(Err(Lost)),
@@ -331,8 +362,11 @@ impl Simple {
         self.0.lost.set(true);
         let wakers = {
             let mut state = self.0.state.borrow_mut();
-            let mut wakers: Vec<Waker> =
-                state.tasks.values_mut().filter_map(|task| task.waker.take()).collect();
+            let mut wakers: Vec<Waker> = state
+                .tasks
+                .values_mut()
+                .filter_map(|task| task.waker.take())
+                .collect();
             wakers.append(&mut state.window);
             wakers.extend(state.out.take_writer());
             wakers
@@ -369,7 +403,15 @@ impl SessionState {
 
 async fn write(simple: Simple) {
     loop {
-        let taken = poll_fn(|cx| simple.0.state.borrow_mut().out.poll_take(cx, simple.0.lost.get())).await;
+        let taken = poll_fn(|cx| {
+            simple
+                .0
+                .state
+                .borrow_mut()
+                .out
+                .poll_take(cx, simple.0.lost.get())
+        })
+        .await;
         let Some(bytes) = taken else { return };
         if pdu::write(&*simple.0.stream, &bytes).await.is_err() {
             return simple.lose();
@@ -380,7 +422,9 @@ async fn write(simple: Simple) {
 async fn read(simple: Simple) {
     loop {
         dawdle(simple.0.slow.reads_once_in, simple.0.slow.longest).await;
-        let Ok((bhs, data)) = pdu::read_pdu(&*simple.0.stream).await else { return simple.lose() };
+        let Ok((bhs, data)) = pdu::read_pdu(&*simple.0.stream).await else {
+            return simple.lose();
+        };
         simple.take(&bhs, &data);
         if simple.is_lost() {
             return;
@@ -412,10 +456,14 @@ impl Simple {
         let window = std::mem::take(&mut state.window);
         match opcode {
             0x21 | 0x22 => {
-                let sense = data.get(2..16).map(|sense| (sense[2] & 15, sense[12], sense[13]));
+                let sense = data
+                    .get(2..16)
+                    .map(|sense| (sense[2] & 15, sense[12], sense[13]));
                 let status = if opcode == 0x21 { bhs[3] } else { bhs[2] };
                 if opcode == 0x21 && status == BUSY && self.0.is_calm {
-                    universe::fault("a command ended with BUSY, although no fault was injected".to_owned());
+                    universe::fault(
+                        "a command ended with BUSY, although no fault was injected".to_owned(),
+                    );
                 }
                 state.end(itt, status, sense);
             }
@@ -471,7 +519,9 @@ impl Simple {
             }
             let mut state = self.0.state.borrow_mut();
             let count = (length - at).min(state.segment_bytes);
-            let Some(task) = state.tasks.get(&itt) else { return };
+            let Some(task) = state.tasks.get(&itt) else {
+                return;
+            };
             let lun = task.lun;
             let Some(data) = task.data_out.get(offset + at..offset + at + count) else {
                 return universe::fault(format!(
@@ -503,7 +553,11 @@ impl SessionState {
             if status != ENDED {
                 self.answered = self.answered.max(task.cmd_sn);
             }
-            task.answer = Some(CommandResult { status, sense, data });
+            task.answer = Some(CommandResult {
+                status,
+                sense,
+                data,
+            });
             if let Some(waker) = task.waker.take() {
                 waker.wake();
             }

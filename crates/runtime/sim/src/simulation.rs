@@ -105,11 +105,23 @@ impl Simulation {
         let is_calm = has(Feature::Ends) && draw(|random| random.once_in(6));
         let is_long = draw(|random| random.once_in(3));
         let redirects = has(Feature::Redirections) && draw(|random| random.once_in(2));
-        let is_moving =
-            redirects && !is_calm && has(Feature::NetworkTrouble) && draw(|random| random.once_in(3));
-        let count = if has(Feature::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
-        let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
-        let core_count = if has(Feature::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
+        let is_moving = redirects
+            && !is_calm
+            && has(Feature::NetworkTrouble)
+            && draw(|random| random.once_in(3));
+        let count = if has(Feature::Volumes) {
+            draw(|random| random.between(1, 3)) as u16
+        } else {
+            1
+        };
+        let volumes = (0..count)
+            .map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm)))
+            .collect();
+        let core_count = if has(Feature::Cores) {
+            draw(|random| random.between(1, 3)) as usize
+        } else {
+            1
+        };
         let staging_bytes = draw(|random| *random.pick(&[256 << 10, 4 << 20, 1 << 30]));
         let limits = draw(|random| Limits {
             session_staging_bytes: *random.pick(&[256 << 10, 256 << 20]),
@@ -122,10 +134,19 @@ impl Simulation {
         // for longer than a command may wait for memory. So the target must reclaim the memory as soon as
         // other sessions need it.
         let (staging_bytes, limits) = match is_calm {
-            true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
+            true => (
+                staging_bytes.min(CALM_STAGING),
+                Limits {
+                    send_stall: CALM_STALL,
+                    ..limits
+                },
+            ),
             false => (staging_bytes, limits),
         };
-        let server_limits = front_end_core::Limits { staging_bytes, ..front_end_core::Limits::default() };
+        let server_limits = front_end_core::Limits {
+            staging_bytes,
+            ..front_end_core::Limits::default()
+        };
         network::set_weather(draw(|random| NetworkConditions {
             least_delay: random.mostly_small(5_000, 5_000_000),
             most_delay: random.mostly_small(5_000_000, 200_000_000),
@@ -142,8 +163,16 @@ impl Simulation {
             crashes: Cell::new(0),
             ends: Cell::new(0),
             core_count,
-            limits: if has(Feature::Want) { limits } else { Limits::default() },
-            server_limits: if has(Feature::Want) { server_limits } else { front_end_core::Limits::default() },
+            limits: if has(Feature::Want) {
+                limits
+            } else {
+                Limits::default()
+            },
+            server_limits: if has(Feature::Want) {
+                server_limits
+            } else {
+                front_end_core::Limits::default()
+            },
             is_calm,
             is_long,
             redirects,
@@ -194,7 +223,8 @@ impl Simulation {
 
     /// Whether there is enough memory that no command has to wait for it.
     pub(crate) fn is_roomy(&self) -> bool {
-        self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
+        self.server_limits.staging_bytes >= 1 << 30
+            && self.limits.session_staging_bytes >= 256 << 20
     }
 
     /// Waits for the simulation's pause between two commands of a task.

@@ -84,7 +84,11 @@ pub(crate) fn begin(seed: u64, shown: bool) {
         events: BinaryHeap::new(),
         next_event: 0,
         transfers: 0,
-        trace: Trace { fingerprint: 0xcbf2_9ce4_8422_2325, steps: 0, shown },
+        trace: Trace {
+            fingerprint: 0xcbf2_9ce4_8422_2325,
+            steps: 0,
+            shown,
+        },
         met: BTreeMap::new(),
         fault: None,
     };
@@ -129,7 +133,10 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut Universe) -> T) -> T {
 /// Like `with`, but does nothing if this thread has no universe: objects may be dropped after their
 /// simulation has ended.
 pub(crate) fn try_with<T>(act: impl FnOnce(&mut Universe) -> T) -> Option<T> {
-    UNIVERSE.try_with(|universe| universe.borrow_mut().as_mut().map(act)).ok().flatten()
+    UNIVERSE
+        .try_with(|universe| universe.borrow_mut().as_mut().map(act))
+        .ok()
+        .flatten()
 }
 
 /// Returns the current time of the reactor's clock.
@@ -193,7 +200,11 @@ impl Universe {
 
     /// Removes and returns the next event that is due, if any.
     pub(crate) fn due(&mut self) -> Option<Box<dyn FnOnce()>> {
-        if self.is_due() { self.events.pop().map(|event| event.act) } else { None }
+        if self.is_due() {
+            self.events.pop().map(|event| event.act)
+        } else {
+            None
+        }
     }
 
     pub(crate) fn is_due(&self) -> bool {

@@ -53,12 +53,18 @@ pub(crate) struct Gate {
 impl Gate {
     /// Returns the gate after the release of the reservation was requested.
     pub(crate) fn opened(self) -> Gate {
-        Gate { is_shut: false, releases: self.releases + 1 }
+        Gate {
+            is_shut: false,
+            releases: self.releases + 1,
+        }
     }
 
     /// Returns the gate after a reservation was answered.
     pub(crate) fn shut(self) -> Gate {
-        Gate { is_shut: true, ..self }
+        Gate {
+            is_shut: true,
+            ..self
+        }
     }
 }
 
@@ -71,7 +77,10 @@ enum Medium {
 }
 
 /// The window of the cache: only a few requests, so that write-behind and read-ahead overlap.
-const WINDOW: Window = Window { bytes: 32 << 10, request_bytes: 8 << 10 };
+const WINDOW: Window = Window {
+    bytes: 32 << 10,
+    request_bytes: 8 << 10,
+};
 
 /// Runs the background tasks of a cache on the core that triggered them.
 struct SameCore;
@@ -111,13 +120,21 @@ impl Volume {
                 // The disk reports losses to the checker. If the cache cannot write data back, the data is
                 // lost without a report, so the disk behind a cache accepts all writes.
                 let habits = match is_buffered {
-                    true => DiskBehaviour { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
+                    true => DiskBehaviour {
+                        fails_once_in: NEVER,
+                        full_once_in: NEVER,
+                        ..habits
+                    },
                     false => habits,
                 };
                 if has(Feature::DiskTrouble) && !is_calm {
                     disk.set_habits(habits);
                 }
-                if is_buffered { Medium::Buffered(disk) } else { Medium::Disk(disk) }
+                if is_buffered {
+                    Medium::Buffered(disk)
+                } else {
+                    Medium::Disk(disk)
+                }
             }
         };
         let (tears, keeps) = match &medium {
@@ -126,10 +143,22 @@ impl Volume {
         };
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
         let is_fenced = has(Feature::Fencing) && draw(|random| random.once_in(3));
-        let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
+        let (keep, registrations, copies) =
+            (SimKeep::default(), RefCell::default(), RefCell::default());
         let long_once_in = *draw(|random| random.pick(&[2, 16, 64, 64]));
         let gate = Cell::default();
-        Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies, gate }
+        Volume {
+            lun,
+            blocks,
+            medium,
+            keep,
+            checker,
+            long_once_in,
+            is_fenced,
+            registrations,
+            copies,
+            gate,
+        }
     }
 
     /// Creates a volume in memory, with enough blocks that commands rarely overlap.
@@ -153,7 +182,9 @@ impl Volume {
         match &self.medium {
             Medium::Ram => ram(self.blocks * BLOCK as u64),
             Medium::Disk(disk) => Arc::new(disk.clone()),
-            Medium::Buffered(disk) => Arc::new(Buffered::new(disk.clone(), WINDOW, Arc::new(SameCore))),
+            Medium::Buffered(disk) => {
+                Arc::new(Buffered::new(disk.clone(), WINDOW, Arc::new(SameCore)))
+            }
         }
     }
 
@@ -180,7 +211,11 @@ impl Volume {
 
     /// Returns the export for the server with this number.
     pub(crate) fn export(&self, server: u64) -> Export {
-        let options = LogicalUnitOptions { identity: self.identity(), removable: false, thin: None };
+        let options = LogicalUnitOptions {
+            identity: self.identity(),
+            removable: false,
+            thin: None,
+        };
         let unit = |keep: Option<Arc<dyn PersistentState>>| {
             let of_volume = VolumeOptions {
                 persistent_state: keep,
@@ -227,7 +262,13 @@ impl Volume {
     /// Draws an extent of one block. Often, it is a block that others exchange concurrently, as clusters do
     /// with their locks.
     pub(crate) fn lock_block(&self) -> (u64, u64) {
-        let blocks = draw(|random| if random.once_in(2) { self.blocks.min(4) } else { self.blocks });
+        let blocks = draw(|random| {
+            if random.once_in(2) {
+                self.blocks.min(4)
+            } else {
+                self.blocks
+            }
+        });
         (draw(|random| random.below(blocks)), 1)
     }
 
@@ -338,7 +379,9 @@ impl SimKeep {
 
     fn store(&self, what: Coming) {
         match what {
-            Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
+            Coming::File(bytes) => {
+                *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes)
+            }
             // The latest mark drawn is stored, even if stores complete in another order, as with a directory
             // of files.
             Coming::Loss(mark) => drop(self.loss.fetch_max(mark, Ordering::Relaxed)),
@@ -361,7 +404,12 @@ impl SimKeep {
 
 /// Draws the time until a store takes effect, and the time from then until it is acknowledged.
 fn times() -> [u64; 2] {
-    draw(|random| [random.mostly_small(10_000, 50_000_000), random.mostly_small(10_000, 50_000_000)])
+    draw(|random| {
+        [
+            random.mostly_small(10_000, 50_000_000),
+            random.mostly_small(10_000, 50_000_000),
+        ]
+    })
 }
 
 impl PersistentState for SimKeep {
@@ -377,7 +425,10 @@ impl PersistentState for SimKeep {
     }
 
     fn load(&self) -> Option<Vec<u8>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn loss_mark(&self) -> LossMark {

@@ -5,7 +5,9 @@ use std::process::Command;
 #[test]
 fn the_beginning_of_a_world_is_the_same_again() {
     let print = || {
-        let output = Command::new(env!("CARGO_BIN_EXE_simulate")).args(["print", "300", "7"]).output();
+        let output = Command::new(env!("CARGO_BIN_EXE_simulate"))
+            .args(["print", "300", "7"])
+            .output();
         let output = output.expect("the simulation runs");
         assert!(output.status.success(), "{output:?}");
         output.stdout

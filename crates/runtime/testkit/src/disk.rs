@@ -64,8 +64,17 @@ impl TestDisk {
             left_bytes: None,
             writes: 0,
         };
-        let geometry = Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 };
-        TestDisk { geometry, profile, state: Mutex::new(state), losses: LossCounter::default() }
+        let geometry = Geometry {
+            block_size,
+            blocks: Blocks(blocks),
+            physical_exponent: 0,
+        };
+        TestDisk {
+            geometry,
+            profile,
+            state: Mutex::new(state),
+            losses: LossCounter::default(),
+        }
     }
 
     /// Makes each request take a random time below `longest`.
@@ -113,8 +122,16 @@ impl TestDisk {
     /// these to stable storage.
     pub fn lose_cache_except(&self, is_written: impl Fn(u64) -> bool) {
         let block_bytes = 1 << self.geometry.block_size.shift();
-        let State { bytes, stable, abandoned, .. } = &mut *self.state();
-        let blocks = bytes.chunks_mut(block_bytes).zip(stable.chunks(block_bytes)).zip(abandoned);
+        let State {
+            bytes,
+            stable,
+            abandoned,
+            ..
+        } = &mut *self.state();
+        let blocks = bytes
+            .chunks_mut(block_bytes)
+            .zip(stable.chunks(block_bytes))
+            .zip(abandoned);
         for (lba, ((block, stable), abandoned)) in (0..).zip(blocks) {
             if std::mem::take(abandoned) || !is_written(lba) {
                 block.copy_from_slice(stable);
@@ -157,10 +174,9 @@ impl TestDisk {
     async fn take_time(&self) {
         let time = {
             let state = &mut *self.state();
-            let usual = state
-                .slowness
-                .as_mut()
-                .map_or(0, |(random, longest)| random.below(longest.as_micros() as u64));
+            let usual = state.slowness.as_mut().map_or(0, |(random, longest)| {
+                random.below(longest.as_micros() as u64)
+            });
             Duration::from_micros(usual) + std::mem::take(&mut state.delay)
         };
         if !time.is_zero() {
@@ -180,12 +196,18 @@ impl TestDisk {
         if let Some(error) = state.write_error {
             return Err(error);
         }
-        let written = state.left_bytes.map_or(range.len(), |left| left.min(range.len()));
+        let written = state
+            .left_bytes
+            .map_or(range.len(), |left| left.min(range.len()));
         state.left_bytes = state.left_bytes.map(|left| left - written);
         let (start, end) = (range.start, range.start + written);
         match data {
             Some(data) => {
-                assert_eq!(data.len(), range.len(), "the data of a write fill its extent");
+                assert_eq!(
+                    data.len(),
+                    range.len(),
+                    "the data of a write fill its extent"
+                );
                 state.bytes[start..end].copy_from_slice(&data[..written]);
             }
             None => state.bytes[start..end].fill(0),
@@ -228,9 +250,18 @@ impl BlockDevice for TestDisk {
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.take_time().await;
-            let State { bytes, stable, abandoned, flush_error, .. } = &mut *self.state();
+            let State {
+                bytes,
+                stable,
+                abandoned,
+                flush_error,
+                ..
+            } = &mut *self.state();
             let block_bytes = 1 << self.geometry.block_size.shift();
-            let cached = bytes.chunks(block_bytes).zip(stable.chunks_mut(block_bytes)).zip(abandoned);
+            let cached = bytes
+                .chunks(block_bytes)
+                .zip(stable.chunks_mut(block_bytes))
+                .zip(abandoned);
             let error = flush_error.take();
             let is_loss = error.is_some_and(DeviceError::is_loss);
             for ((cached, stable), abandoned) in cached {
@@ -256,7 +287,12 @@ impl BlockDevice for TestDisk {
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+        Box::pin(async move {
+            Ok(vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }])
+        })
     }
 
     fn losses(&self) -> Losses {

@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams, Detached,
-    ListenOptions, Listener, MacAddress, OutDatagram, OutSlice, Park, SharedWorld, Stream, StreamOptions,
-    Unpark, World,
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams,
+    Detached, ListenOptions, Listener, MacAddress, OutDatagram, OutSlice, Park, SharedWorld,
+    Stream, StreamOptions, Unpark, World,
 };
 
 use crate::Random;
@@ -156,12 +156,28 @@ impl Ethernet {
     }
 
     fn send(&self, from: MacAddress, to: MacAddress, payload: &[u8]) {
-        let Conditions { lost_percent, doubled_percent, delay, late_percent, late, carried_bytes } =
-            self.0.conditions.get();
-        if self.0.muted.borrow().as_deref().is_some_and(|muted| address_of(muted) == from) {
+        let Conditions {
+            lost_percent,
+            doubled_percent,
+            delay,
+            late_percent,
+            late,
+            carried_bytes,
+        } = self.0.conditions.get();
+        if self
+            .0
+            .muted
+            .borrow()
+            .as_deref()
+            .is_some_and(|muted| address_of(muted) == from)
+        {
             return;
         }
-        let held = if from == address_of("client") { self.0.holds.take() } else { None };
+        let held = if from == address_of("client") {
+            self.0.holds.take()
+        } else {
+            None
+        };
         let copies = 1 + u64::from(self.below(100) < doubled_percent);
         for _ in 0..copies {
             if self.below(100) < lost_percent || payload.len() > carried_bytes {
@@ -172,17 +188,20 @@ impl Ethernet {
             let random = || Duration::from_nanos(1000 + self.below(most.as_nanos() as u64 + 1));
             let delay = held.unwrap_or_else(random);
             let number = self.0.sent.replace(self.0.sent.get() + 1);
-            self.0
-                .flying
-                .borrow_mut()
-                .insert((self.0.now.get() + delay, number), (from, to, payload.to_vec()));
+            self.0.flying.borrow_mut().insert(
+                (self.0.now.get() + delay, number),
+                (from, to, payload.to_vec()),
+            );
         }
     }
 
     fn deliver(&self) {
         loop {
             let mut flying = self.0.flying.borrow_mut();
-            let Some(first) = flying.first_entry().filter(|entry| entry.key().0 <= self.0.now.get()) else {
+            let Some(first) = flying
+                .first_entry()
+                .filter(|entry| entry.key().0 <= self.0.now.get())
+            else {
                 return;
             };
             let (from, to, payload) = first.remove();
@@ -190,7 +209,10 @@ impl Ethernet {
             for station in self.0.stations.borrow().iter() {
                 let is_for = to == MacAddress::BROADCAST || to == station.address;
                 if is_for && station.address != from {
-                    station.inbox.borrow_mut().push_back((from, payload.clone()));
+                    station
+                        .inbox
+                        .borrow_mut()
+                        .push_back((from, payload.clone()));
                     station.waker.take().into_iter().for_each(Waker::wake);
                 }
             }
@@ -230,7 +252,10 @@ impl World for Ethernet {
             is_gone: Cell::new(false),
         });
         self.0.stations.borrow_mut().push(Rc::clone(&station));
-        Ok(Box::new(Endpoint { ethernet: self.clone(), station }))
+        Ok(Box::new(Endpoint {
+            ethernet: self.clone(),
+            station,
+        }))
     }
 
     fn interface_name(&self, name: &str) -> String {
@@ -238,7 +263,12 @@ impl World for Ethernet {
     }
 
     fn turn(&self, park: Park) {
-        let arrival = self.0.flying.borrow().first_key_value().map(|((at, _), _)| *at);
+        let arrival = self
+            .0
+            .flying
+            .borrow()
+            .first_key_value()
+            .map(|((at, _), _)| *at);
         let now = self.0.now.get();
         let next = match park {
             Park::No => now + Duration::from_micros(1),
@@ -246,7 +276,9 @@ impl World for Ethernet {
             Park::Forever => arrival.expect("somebody is waited for"),
         };
         self.0.now.set(next.max(now));
-        self.0.flood.set(self.0.flood.get().map(|(station, _)| (station, 0)));
+        self.0
+            .flood
+            .set(self.0.flood.get().map(|(station, _)| (station, 0)));
         self.deliver();
     }
 
@@ -273,7 +305,11 @@ struct Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.ethernet.0.stations.borrow_mut().retain(|station| !Rc::ptr_eq(station, &self.station));
+        self.ethernet
+            .0
+            .stations
+            .borrow_mut()
+            .retain(|station| !Rc::ptr_eq(station, &self.station));
     }
 }
 
@@ -288,7 +324,11 @@ impl Endpoint {
     }
 
     fn is_flooded(&self) -> bool {
-        self.ethernet.0.flood.get().is_some_and(|(flooded, _)| flooded == self.station.address)
+        self.ethernet
+            .0
+            .flood
+            .get()
+            .is_some_and(|(flooded, _)| flooded == self.station.address)
     }
 }
 
@@ -299,8 +339,16 @@ impl Datagrams for Endpoint {
         }
         let mut inbox = self.station.inbox.borrow_mut();
         if inbox.is_empty() && self.is_flooded() {
-            let flood = self.ethernet.0.flood.get().map(|(station, frames)| (station, frames + 1));
-            assert!(flood.is_some_and(|(_, frames)| frames < 10_000), "others have their turns");
+            let flood = self
+                .ethernet
+                .0
+                .flood
+                .get()
+                .map(|(station, frames)| (station, frames + 1));
+            assert!(
+                flood.is_some_and(|(_, frames)| frames < 10_000),
+                "others have their turns"
+            );
             self.ethernet.0.flood.set(flood);
             inbox.push_back((MacAddress::BROADCAST, vec![0; 46]));
         }
@@ -309,7 +357,9 @@ impl Datagrams for Endpoint {
         }
         let mut filled = Vec::new();
         for place in into.clear() {
-            let Some((from, payload)) = inbox.pop_front() else { break };
+            let Some((from, payload)) = inbox.pop_front() else {
+                break;
+            };
             // A network card pads short payloads.
             let bytes = payload.len().max(46).min(place.len());
             place[..bytes].fill(0);
@@ -324,7 +374,14 @@ impl Datagrams for Endpoint {
 
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
         assert!(!datagrams.is_empty(), "there is something to send");
-        if !self.ethernet.0.stations.borrow().iter().any(|station| Rc::ptr_eq(station, &self.station)) {
+        if !self
+            .ethernet
+            .0
+            .stations
+            .borrow()
+            .iter()
+            .any(|station| Rc::ptr_eq(station, &self.station))
+        {
             return Err(io::ErrorKind::NetworkDown.into());
         }
         if self.is_clogged() {
@@ -341,9 +398,16 @@ impl Datagrams for Endpoint {
                     OutSlice::Shared(_) => return Err(io::ErrorKind::Unsupported.into()),
                 }
             }
-            assert!(payload.len() <= self.ethernet.0.announced_mtu, "no longer than the MTU");
+            assert!(
+                payload.len() <= self.ethernet.0.announced_mtu,
+                "no longer than the MTU"
+            );
             if payload.len() > self.ethernet.0.mtu.get() {
-                return if sent > 0 { Ok(sent) } else { Err(io::ErrorKind::InvalidInput.into()) };
+                return if sent > 0 {
+                    Ok(sent)
+                } else {
+                    Err(io::ErrorKind::InvalidInput.into())
+                };
             }
             self.ethernet.send(self.station.address, to, &payload);
         }

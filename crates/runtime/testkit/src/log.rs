@@ -30,7 +30,9 @@ pub fn logged<T>(work: impl FnOnce() -> T) -> (T, String) {
     LazyLock::force(&SECOND);
     let written = Written::default();
     let writer = written.clone();
-    let lines = tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false);
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(Level::INFO)
+        .with_ansi(false);
     let lines = lines.with_writer(move || writer.clone()).finish();
     let result = tracing::subscriber::with_default(lines, work);
     let log = written.0.lock().expect("no panic").clone();

@@ -12,20 +12,28 @@ pub struct Random {
 impl Random {
     /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Random {
-        Random { seed, numbers: block::Random::new(seed) }
+        Random {
+            seed,
+            numbers: block::Random::new(seed),
+        }
     }
 
     /// Creates a generator whose seed is the value of an environment variable, or `usual` if the variable is
     /// not set, and prints the seed.
     pub fn of_variable(name: &str, usual: u64) -> Random {
-        let seed = std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or(usual);
+        let seed = std::env::var(name)
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or(usual);
         eprintln!("{name}={seed}");
         Random::new(seed)
     }
 
     /// A seed that differs from run to run.
     pub fn fresh_seed() -> u64 {
-        std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)
+        std::time::UNIX_EPOCH
+            .elapsed()
+            .map_or(1, |time| time.as_nanos() as u64)
     }
 
     /// A number from `least` to `most` inclusive.

@@ -43,10 +43,12 @@ impl std::error::Error for CredentialsError {}
 impl fmt::Display for CredentialsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CredentialsError::Certificate(why) | CredentialsError::Key(why) | CredentialsError::Ca(why) => {
-                f.write_str(why)
+            CredentialsError::Certificate(why)
+            | CredentialsError::Key(why)
+            | CredentialsError::Ca(why) => f.write_str(why),
+            CredentialsError::Name(name) => {
+                write!(f, "`{name}` is neither a DNS name nor an IP address")
             }
-            CredentialsError::Name(name) => write!(f, "`{name}` is neither a DNS name nor an IP address"),
         }
     }
 }
@@ -68,7 +70,8 @@ impl Server {
         let builder = match client_cas {
             None => builder.with_no_client_auth(),
             Some(cas) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots(cas)?, provider()).build();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots(cas)?, provider()).build();
                 let verifier = verifier.map_err(|error| CredentialsError::Ca(error.to_string()))?;
                 builder.with_client_cert_verifier(verifier)
             }
@@ -78,7 +81,10 @@ impl Server {
         // Do not let clients resume sessions: the server would not check whether the client's certificate has
         // expired since the full handshake.
         config.send_tls13_tickets = 0;
-        Ok(Server { config: Arc::new(config), asks_clients: client_cas.is_some() })
+        Ok(Server {
+            config: Arc::new(config),
+            asks_clients: client_cas.is_some(),
+        })
     }
 
     /// Whether every client must present a certificate. The client's names are taken from it.
@@ -94,7 +100,11 @@ impl Client {
     ///
     /// # Errors
     /// One of the arguments is invalid.
-    pub fn new(name: &str, cas: &[u8], own: Option<(&[u8], &[u8])>) -> Result<Client, CredentialsError> {
+    pub fn new(
+        name: &str,
+        cas: &[u8],
+        own: Option<(&[u8], &[u8])>,
+    ) -> Result<Client, CredentialsError> {
         let server = ServerName::try_from(name.to_owned());
         let server = server.map_err(|_| CredentialsError::Name(name.to_owned()))?;
         let verifier = WebPkiServerVerifier::builder_with_provider(roots(cas)?, provider()).build();
@@ -105,24 +115,31 @@ impl Client {
             .with_webpki_verifier(verifier);
         let mut config = match own {
             None => builder.with_no_client_auth(),
-            Some((certificates, key)) => {
-                builder.with_client_auth_cert(chain(certificates)?, private_key(key)?).map_err(unfit)?
-            }
+            Some((certificates, key)) => builder
+                .with_client_auth_cert(chain(certificates)?, private_key(key)?)
+                .map_err(unfit)?,
         };
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Client { config: Arc::new(config), name: server })
+        Ok(Client {
+            config: Arc::new(config),
+            name: server,
+        })
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("asks_clients", &self.asks_clients).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("asks_clients", &self.asks_clients)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -144,7 +161,8 @@ fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CredentialsError> 
 fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(text).map_err(CredentialsError::Ca)? {
-        let unusable = |error| CredentialsError::Ca(format!("a certificate in it is unusable: {error}"));
+        let unusable =
+            |error| CredentialsError::Ca(format!("a certificate in it is unusable: {error}"));
         roots.add(certificate).map_err(unusable)?;
     }
     Ok(Arc::new(roots))
@@ -195,7 +213,9 @@ fn unfit(error: rustls::Error) -> CredentialsError {
 /// Returns the common names of a certificate's subject (RFC 5280 4.1.2.6) and the DNS names in its
 /// subjectAltName extension (4.2.1.6). Returns no names if the certificate is malformed.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
+    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
+        return Vec::new();
+    };
     let mut names: Vec<String> = common_names(certificate.subject()).collect();
     for name in certificate.valid_dns_names() {
         if !names.iter().any(|known| known == name) {
@@ -217,11 +237,17 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 /// Returns the common names in an X.501 Name, given as the content of its DER encoding.
 fn common_names(subject: &[u8]) -> impl Iterator<Item = String> {
     let sets = Elements(subject).filter(|(tag, _)| *tag == SET);
-    let attributes = sets.flat_map(|(_, set)| Elements(set)).filter(|(tag, _)| *tag == SEQUENCE);
+    let attributes = sets
+        .flat_map(|(_, set)| Elements(set))
+        .filter(|(tag, _)| *tag == SEQUENCE);
     attributes.filter_map(|(_, attribute)| {
         let mut parts = Elements(attribute);
-        parts.next().filter(|part| *part == (OBJECT_IDENTIFIER, &COMMON_NAME[..]))?;
-        let (_, text) = parts.next().filter(|(tag, _)| [UTF8_STRING, PRINTABLE_STRING].contains(tag))?;
+        parts
+            .next()
+            .filter(|part| *part == (OBJECT_IDENTIFIER, &COMMON_NAME[..]))?;
+        let (_, text) = parts
+            .next()
+            .filter(|(tag, _)| [UTF8_STRING, PRINTABLE_STRING].contains(tag))?;
         String::from_utf8(text.to_vec()).ok()
     })
 }
@@ -233,10 +259,14 @@ impl<'a> Iterator for Elements<'a> {
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let [tag, length, rest @ ..] = std::mem::take(&mut self.0) else { return None };
+        let [tag, length, rest @ ..] = std::mem::take(&mut self.0) else {
+            return None;
+        };
         let (length, rest) = match *length {
             short @ 0..=0x7f => (usize::from(short), rest),
-            0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
+            0x81 => rest
+                .split_first()
+                .map(|(length, rest)| (usize::from(*length), rest))?,
             0x82 => rest
                 .split_first_chunk()
                 .map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?,

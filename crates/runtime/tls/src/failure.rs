@@ -54,8 +54,12 @@ impl fmt::Display for Failure {
                 f.write_str("no certificate: the peer did not present the required certificate")
             }
             Error::AlertReceived(alert) => refused(*alert, f),
-            Error::InvalidMessage(_) => f.write_str("the received data is not TLS, or is corrupted"),
-            Error::DecryptError => f.write_str("the received data was modified in transit, or is not TLS"),
+            Error::InvalidMessage(_) => {
+                f.write_str("the received data is not TLS, or is corrupted")
+            }
+            Error::DecryptError => {
+                f.write_str("the received data was modified in transit, or is not TLS")
+            }
             Error::PeerIncompatible(
                 PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
                 | PeerIncompatible::SupportedVersionsExtensionRequired
@@ -72,7 +76,9 @@ impl fmt::Display for Failure {
 /// Extracts the plain name from rustls's notation of a certificate name: `DnsName("san1")` or
 /// `IpAddress(192.0.2.1)`.
 fn plain(name: &str) -> &str {
-    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"')
 }
 
@@ -109,7 +115,9 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
 /// Describes an alert from the peer.
 fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let why = match alert {
-        AlertDescription::UnknownCA => "unknown CA: the peer does not trust the CA of our certificate",
+        AlertDescription::UnknownCA => {
+            "unknown CA: the peer does not trust the CA of our certificate"
+        }
         AlertDescription::CertificateExpired => "expired: the peer rejects our certificate",
         AlertDescription::CertificateRevoked => "revoked: the peer rejects our certificate",
         AlertDescription::CertificateRequired => {
@@ -147,7 +155,10 @@ mod tests {
         let expected = ServerName::try_from("san1").expect("a name");
         let name = |name: &str| {
             let presented = vec![name.to_owned()];
-            CertificateError::NotValidForNameContext { expected: expected.clone(), presented }
+            CertificateError::NotValidForNameContext {
+                expected: expected.clone(),
+                presented,
+            }
         };
         let said = |error: CertificateError| Failure::Tls(error.into()).to_string();
         let forged = said(name("x\ndata verified\u{202e}"));

@@ -137,7 +137,9 @@ impl Session {
             match self.step(&mut Sink::new(&mut []), Order::Nothing)? {
                 Step::Again => {}
                 Step::Open => return Ok(Progress::Over),
-                Step::PeerClosed => return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into())),
+                Step::PeerClosed => {
+                    return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into()));
+                }
                 Step::Blocked => {
                     self.flush(stream)?;
                     match self.incoming.receive(stream) {
@@ -185,7 +187,11 @@ impl Session {
     }
 
     /// Reads plaintext, as specified for [`Stream::try_read`].
-    pub(crate) fn read(&mut self, stream: &dyn Stream, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn read(
+        &mut self,
+        stream: &dyn Stream,
+        into: &mut [InSlice<'_>],
+    ) -> io::Result<usize> {
         if std::mem::replace(&mut self.pause, Pause::No) == Pause::Due {
             self.pause = Pause::Taken;
             return Err(io::ErrorKind::WouldBlock.into());
@@ -214,7 +220,8 @@ impl Session {
                             break Ok(());
                         }
                         if received > READ_BYTES_MAX {
-                            let failure = Error::General("too many records without data".to_owned());
+                            let failure =
+                                Error::General("too many records without data".to_owned());
                             self.failure = Some(failure.clone());
                             break Err(Failure::Tls(failure).into());
                         }
@@ -231,7 +238,9 @@ impl Session {
         };
         // After any result except `WouldBlock`, another read may return data, the end of the stream, or an
         // error.
-        self.may_have_more = !ended.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.may_have_more = !ended
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         self.incoming.release();
         self.flush(stream)?; // such as the response to a key update
         match ended {
@@ -242,7 +251,11 @@ impl Session {
 
     /// Writes plaintext, as specified for [`Stream::try_write`], with an additional rule: after `WouldBlock`,
     /// the caller must pass the same bytes again, because they are already encrypted.
-    pub(crate) fn write(&mut self, stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write(
+        &mut self,
+        stream: &dyn Stream,
+        from: &[OutSlice<'_>],
+    ) -> io::Result<usize> {
         let offered: usize = from.iter().map(length).sum();
         if self.unreported == 0 {
             if !self.flush(stream)? {
@@ -305,7 +318,9 @@ impl Session {
         }
         let (bytes, encrypted) = (chunk.len(), self.carry_out(Order::Encrypt(&chunk)));
         CHUNK.set(chunk);
-        encrypted.map(|()| bytes).map_err(|error| Failure::Tls(error).into())
+        encrypted
+            .map(|()| bytes)
+            .map_err(|error| Failure::Tls(error).into())
     }
 
     /// Processes received ciphertext, and then appends the requested data or alert to the outgoing
@@ -336,12 +351,20 @@ impl Session {
         let (plain, outgoing) = (&mut self.plain, &mut self.outgoing);
         let received = self.incoming.received();
         let (discard, step) = match &mut self.machine {
-            Machine::Client(connection) => {
-                handled(connection.process_tls_records(received), sink, plain, outgoing, order)
-            }
-            Machine::Server(connection) => {
-                handled(connection.process_tls_records(received), sink, plain, outgoing, order)
-            }
+            Machine::Client(connection) => handled(
+                connection.process_tls_records(received),
+                sink,
+                plain,
+                outgoing,
+                order,
+            ),
+            Machine::Server(connection) => handled(
+                connection.process_tls_records(received),
+                sink,
+                plain,
+                outgoing,
+                order,
+            ),
         };
         self.incoming.start += discard;
         step
@@ -371,7 +394,9 @@ fn handled<Data>(
             // The call with an empty buffer only returns the required size.
             if let Err(EncodeError::InsufficientSize(room)) = message.encode(&mut []) {
                 outgoing.resize(at + room.required_size, 0);
-                message.encode(&mut outgoing[at..]).map_err(|error| Error::General(error.to_string()))?;
+                message
+                    .encode(&mut outgoing[at..])
+                    .map_err(|error| Error::General(error.to_string()))?;
             }
             Ok(Step::Again)
         }
@@ -443,7 +468,12 @@ impl Incoming {
 
 impl<'a, 's> Sink<'a, 's> {
     fn new(slices: &'a mut [InSlice<'s>]) -> Sink<'a, 's> {
-        Sink { slices, index: 0, at: 0, filled: 0 }
+        Sink {
+            slices,
+            index: 0,
+            at: 0,
+            filled: 0,
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -461,7 +491,10 @@ impl<'a, 's> Sink<'a, 's> {
             match slice {
                 InSlice::Bytes(bytes) => bytes[place].copy_from_slice(taken),
                 InSlice::Shared(bytes) => {
-                    bytes[place].iter().zip(taken).for_each(|(to, from)| to.store(*from, Relaxed));
+                    bytes[place]
+                        .iter()
+                        .zip(taken)
+                        .for_each(|(to, from)| to.store(*from, Relaxed));
                 }
             }
             rest = after;

@@ -64,7 +64,10 @@ pub fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
     match stream.downcast::<DetachedTls>() {
         Ok(detached) => {
             let DetachedTls { inner, session } = *detached;
-            Ok(Box::new(TlsStream::new(reactor::world().adopt(inner)?, session)))
+            Ok(Box::new(TlsStream::new(
+                reactor::world().adopt(inner)?,
+                session,
+            )))
         }
         Err(plain) => reactor::world().adopt(plain),
     }
@@ -113,7 +116,12 @@ async fn drain(stream: &dyn Stream) {
 
 impl TlsStream {
     fn new(inner: Box<dyn Stream>, session: Session) -> TlsStream {
-        TlsStream { parts: Some(Parts { inner, session: RefCell::new(session) }) }
+        TlsStream {
+            parts: Some(Parts {
+                inner,
+                session: RefCell::new(session),
+            }),
+        }
     }
 
     fn parts(&self) -> &Parts {
@@ -132,12 +140,17 @@ impl TlsStream {
     /// The names in the peer's certificate: its subject's common names, then its DNS names. Empty if the peer
     /// has presented no certificate.
     pub fn peer_names(&self) -> Vec<String> {
-        self.session().peer_certificate().map(names_of).unwrap_or_default()
+        self.session()
+            .peer_certificate()
+            .map(names_of)
+            .unwrap_or_default()
     }
 
     /// The cipher suite in use, for example `TLS13_AES_256_GCM_SHA384`.
     pub fn cipher(&self) -> String {
-        self.session().cipher().map_or_else(String::new, |suite| format!("{suite:?}"))
+        self.session()
+            .cipher()
+            .map_or_else(String::new, |suite| format!("{suite:?}"))
     }
 }
 
@@ -194,7 +207,10 @@ impl Stream for TlsStream {
 
     fn detach(mut self: Box<Self>) -> Detached {
         let Parts { inner, session } = self.parts.take().expect("a stream that is not detached");
-        Box::new(DetachedTls { inner: inner.detach(), session: session.into_inner() })
+        Box::new(DetachedTls {
+            inner: inner.detach(),
+            session: session.into_inner(),
+        })
     }
 }
 

@@ -48,28 +48,55 @@ struct End {
 }
 
 fn pair(at_once: usize) -> (Box<End>, Box<End>) {
-    let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
-    let one = End { incoming: Rc::clone(&back), outgoing: Rc::clone(&there), at_once };
-    (Box::new(one), Box::new(End { incoming: there, outgoing: back, at_once }))
+    let (there, back) = (
+        Rc::<RefCell<Pipe>>::default(),
+        Rc::<RefCell<Pipe>>::default(),
+    );
+    let one = End {
+        incoming: Rc::clone(&back),
+        outgoing: Rc::clone(&there),
+        at_once,
+    };
+    (
+        Box::new(one),
+        Box::new(End {
+            incoming: there,
+            outgoing: back,
+            at_once,
+        }),
+    )
 }
 
 impl Stream for End {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.incoming.borrow_mut();
-        let InSlice::Bytes(place) = &mut into[0] else { panic!("ciphertext has a buffer") };
+        let InSlice::Bytes(place) = &mut into[0] else {
+            panic!("ciphertext has a buffer")
+        };
         let count = place.len().min(self.at_once).min(pipe.bytes.len());
         if count == 0 {
-            return if pipe.is_closed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            return if pipe.is_closed {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            };
         }
-        place.iter_mut().zip(pipe.bytes.drain(..count)).for_each(|(place, byte)| *place = byte);
+        place
+            .iter_mut()
+            .zip(pipe.bytes.drain(..count))
+            .for_each(|(place, byte)| *place = byte);
         pipe.wake();
         Ok(count)
     }
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.outgoing.borrow_mut();
-        let OutSlice::Bytes(bytes) = from[0] else { panic!("ciphertext has a buffer") };
-        let count = bytes.len().min(self.at_once - self.at_once.min(pipe.bytes.len()));
+        let OutSlice::Bytes(bytes) = from[0] else {
+            panic!("ciphertext has a buffer")
+        };
+        let count = bytes
+            .len()
+            .min(self.at_once - self.at_once.min(pipe.bytes.len()));
         if pipe.is_closed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -152,28 +179,54 @@ fn meet<A: 'static, B: 'static>(
 fn outcomes(server: Server, client: Client) -> (Result<Vec<String>, String>, Result<(), String>) {
     let (here, there) = pair(4096);
     let serve = async move {
-        let stream = tls::accept(here, &server).await.map_err(|failure| failure.to_string())?;
+        let stream = tls::accept(here, &server)
+            .await
+            .map_err(|failure| failure.to_string())?;
         let (names, stream) = (stream.peer_names(), &stream as &dyn Stream);
-        stream.write_all(b"s").await.map_err(|error| error.to_string())?;
-        stream.read_exact(&mut [0]).await.map_err(|error| error.to_string())?;
+        stream
+            .write_all(b"s")
+            .await
+            .map_err(|error| error.to_string())?;
+        stream
+            .read_exact(&mut [0])
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(names)
     };
     let ask = async move {
-        let stream = tls::connect(there, &client).await.map_err(|failure| failure.to_string())?;
+        let stream = tls::connect(there, &client)
+            .await
+            .map_err(|failure| failure.to_string())?;
         let stream = &stream as &dyn Stream;
-        stream.read_exact(&mut [0]).await.map_err(|error| error.to_string())?;
-        stream.write_all(b"c").await.map_err(|error| error.to_string())
+        stream
+            .read_exact(&mut [0])
+            .await
+            .map_err(|error| error.to_string())?;
+        stream
+            .write_all(b"c")
+            .await
+            .map_err(|error| error.to_string())
     };
     meet(serve, ask)
 }
 
 #[test]
 fn both_ends_know_each_other() {
-    let (names, asked) = outcomes(server(SERVER, Some(CA)), client("127.0.0.1", CA, Some(CLIENT)));
+    let (names, asked) = outcomes(
+        server(SERVER, Some(CA)),
+        client("127.0.0.1", CA, Some(CLIENT)),
+    );
     assert_eq!(asked, Ok(()));
-    assert_eq!(names, Ok(vec!["host1".to_owned(), "host1.example".to_owned()]));
+    assert_eq!(
+        names,
+        Ok(vec!["host1".to_owned(), "host1.example".to_owned()])
+    );
     let (names, asked) = outcomes(server(SERVER, None), client("localhost", CA, Some(CLIENT)));
-    assert_eq!((names, asked), (Ok(Vec::new()), Ok(())), "the certificate was not requested");
+    assert_eq!(
+        (names, asked),
+        (Ok(Vec::new()), Ok(())),
+        "the certificate was not requested"
+    );
 }
 
 #[test]
@@ -192,8 +245,18 @@ fn the_check_that_failed_is_named_at_both_ends() {
             "expired: the peer rejects",
             "expired: the peer's certificate has expired",
         ),
-        (server(ELSEWHERE, None), good(), "rejects our certificate", "wrong name: the certificate is for"),
-        (server(CLIENT, None), client("host1.example", CA, None), "rejects our certificate", "wrong purpose"),
+        (
+            server(ELSEWHERE, None),
+            good(),
+            "rejects our certificate",
+            "wrong name: the certificate is for",
+        ),
+        (
+            server(CLIENT, None),
+            client("host1.example", CA, None),
+            "rejects our certificate",
+            "wrong purpose",
+        ),
         (
             server(SERVER, Some(CA)),
             client("localhost", CA, None),
@@ -215,8 +278,14 @@ fn the_check_that_failed_is_named_at_both_ends() {
     ] {
         let (served, asked) = outcomes(server, client);
         let (served, asked) = (served.expect_err(at_server), asked.expect_err(at_client));
-        assert!(served.contains(at_server) && served.starts_with("TLS: "), "{served}: not {at_server}");
-        assert!(asked.contains(at_client) && asked.starts_with("TLS: "), "{asked}: not {at_client}");
+        assert!(
+            served.contains(at_server) && served.starts_with("TLS: "),
+            "{served}: not {at_server}"
+        );
+        assert!(
+            asked.contains(at_client) && asked.starts_with("TLS: "),
+            "{asked}: not {at_client}"
+        );
     }
 }
 
@@ -237,17 +306,23 @@ fn what_is_no_certificate_or_key_is_told() {
     assert!(
         matches!(told(SERVER.0, SERVER.1, Some(b"x")), CredentialsError::Ca(why) if why.contains("no certificate"))
     );
-    let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted =
+        b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n";
     assert!(
         matches!(told(SERVER.0, encrypted, None), CredentialsError::Key(why) if why.contains("openssl pkey"))
     );
-    assert!(matches!(Client::new("a/b", CA, None), Err(CredentialsError::Name(_))));
+    assert!(matches!(
+        Client::new("a/b", CA, None),
+        Err(CredentialsError::Name(_))
+    ));
 }
 
 async fn both(at_once: usize) -> (TlsStream, TlsStream) {
     let (here, there) = pair(at_once);
     let serving = reactor::spawn(async move { tls::accept(here, &server(SERVER, None)).await });
-    let client = tls::connect(there, &client("localhost", CA, None)).await.expect("a client");
+    let client = tls::connect(there, &client("localhost", CA, None))
+        .await
+        .expect("a client");
     (serving.await.expect("a server"), client)
 }
 
@@ -267,15 +342,26 @@ fn bytes_arrive_as_they_were_sent() {
                 let mut at = 0;
                 // Slices of various lengths. Each call passes more of them, as a send queue does.
                 while at < sent.len() {
-                    let shared: Vec<AtomicU8> =
-                        sent[at..].iter().skip(3).take(20_000).copied().map(AtomicU8::new).collect();
+                    let shared: Vec<AtomicU8> = sent[at..]
+                        .iter()
+                        .skip(3)
+                        .take(20_000)
+                        .copied()
+                        .map(AtomicU8::new)
+                        .collect();
                     let first = &sent[at..(at + 3).min(length)];
                     let rest = &sent[(at + 3 + shared.len()).min(length)..];
-                    let slices = [OutSlice::Bytes(first), OutSlice::Shared(&shared), OutSlice::Bytes(rest)];
+                    let slices = [
+                        OutSlice::Bytes(first),
+                        OutSlice::Shared(&shared),
+                        OutSlice::Bytes(rest),
+                    ];
                     match server.try_write(&slices) {
                         Ok(count) => at += count,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                            poll_fn(|cx| server.poll_writable(cx)).await.expect("an open stream");
+                            poll_fn(|cx| server.poll_writable(cx))
+                                .await
+                                .expect("an open stream");
                         }
                         Err(error) => panic!("{error}"),
                     }
@@ -291,18 +377,26 @@ fn bytes_arrive_as_they_were_sent() {
                     Ok(count) => {
                         received.extend_from_slice(&own[..count.min(100)]);
                         received.extend(
-                            shared.iter().take(count.saturating_sub(100)).map(|byte| byte.load(Relaxed)),
+                            shared
+                                .iter()
+                                .take(count.saturating_sub(100))
+                                .map(|byte| byte.load(Relaxed)),
                         );
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        poll_fn(|cx| client.poll_readable(cx)).await.expect("an open stream");
+                        poll_fn(|cx| client.poll_readable(cx))
+                            .await
+                            .expect("an open stream");
                     }
                     Err(error) => panic!("{error}"),
                 }
             }
             assert!(received == pattern(length), "{at_once} bytes a call");
             drop(sending.await);
-            let end = (&client as &dyn Stream).read_exact(&mut [0]).await.expect_err("the end");
+            let end = (&client as &dyn Stream)
+                .read_exact(&mut [0])
+                .await
+                .expect_err("the end");
             assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
         });
     }
@@ -315,18 +409,35 @@ fn a_changed_or_injected_record_is_refused() {
         let (here, there) = pair(1 << 20);
         let (incoming, changed) = (Rc::clone(&there.incoming), Rc::clone(&there.incoming));
         let serving = reactor::spawn(async move { tls::accept(here, &server(SERVER, None)).await });
-        let client = tls::connect(there, &client("localhost", CA, None)).await.expect("a client");
+        let client = tls::connect(there, &client("localhost", CA, None))
+            .await
+            .expect("a client");
         let server = serving.await.expect("a server");
-        (&server as &dyn Stream).write_all(b"genuine").await.expect("sent");
-        incoming.borrow_mut().bytes.extend(b"IHAVEOPT\0\0\0\x07\0\0\0\0");
+        (&server as &dyn Stream)
+            .write_all(b"genuine")
+            .await
+            .expect("sent");
+        incoming
+            .borrow_mut()
+            .bytes
+            .extend(b"IHAVEOPT\0\0\0\x07\0\0\0\0");
         let mut heard = [0; 7];
-        (&client as &dyn Stream).read_exact(&mut heard).await.expect("what was sent before");
+        (&client as &dyn Stream)
+            .read_exact(&mut heard)
+            .await
+            .expect("what was sent before");
         assert_eq!(&heard, b"genuine");
-        let refused = (&client as &dyn Stream).read_exact(&mut [0]).await.expect_err("clear text");
+        let refused = (&client as &dyn Stream)
+            .read_exact(&mut [0])
+            .await
+            .expect_err("clear text");
         assert!(refused.to_string().contains("not TLS"), "{refused}");
 
         changed.borrow_mut().bytes.clear();
-        (&server as &dyn Stream).write_all(b"more").await.expect("sent");
+        (&server as &dyn Stream)
+            .write_all(b"more")
+            .await
+            .expect("sent");
         *changed.borrow_mut().bytes.back_mut().expect("a record") ^= 1;
         let refused = (&client as &dyn Stream).read_exact(&mut [0]).await;
         assert!(refused.is_err(), "a connection that was refused stays so");
@@ -335,17 +446,25 @@ fn a_changed_or_injected_record_is_refused() {
 
 #[test]
 fn what_is_no_tls_ends_the_handshake() {
-    for said in
-        [&b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x04disk\0\0"[..], &[0; 600], &[0x16, 3, 1, 0xff, 0xff, 0]]
-    {
+    for said in [
+        &b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x04disk\0\0"[..],
+        &[0; 600],
+        &[0x16, 3, 1, 0xff, 0xff, 0],
+    ] {
         reactor::block_on(Alone::virtual_time(), async {
             let (here, there) = pair(1 << 20);
-            (&*there as &dyn Stream).write_all(said).await.expect("sent");
+            (&*there as &dyn Stream)
+                .write_all(said)
+                .await
+                .expect("sent");
             let silent = reactor::spawn(async move {
                 reactor::sleep(std::time::Duration::from_secs(1)).await;
                 drop(there);
             });
-            let failure = tls::accept(here, &server(SERVER, None)).await.err().expect("a refusal");
+            let failure = tls::accept(here, &server(SERVER, None))
+                .await
+                .err()
+                .expect("a refusal");
             assert!(matches!(failure, Failure::Tls(_)), "{failure}");
             silent.await;
         });
@@ -364,8 +483,14 @@ fn a_handshake_without_end_is_refused() {
             let rest = [0x16, 3, 1, 0, 1, 0].repeat(1000);
             while (&*there as &dyn Stream).write_all(&rest).await.is_ok() {}
         });
-        let failure = tls::accept(here, &server(SERVER, None)).await.err().expect("a refusal");
-        assert!(matches!(failure, Failure::Tls(_) | Failure::Socket(_)), "{failure}");
+        let failure = tls::accept(here, &server(SERVER, None))
+            .await
+            .err()
+            .expect("a refusal");
+        assert!(
+            matches!(failure, Failure::Tls(_) | Failure::Socket(_)),
+            "{failure}"
+        );
         flood.await;
     });
 }
@@ -380,7 +505,10 @@ fn a_handshake_in_many_pieces_leaves_other_tasks_their_turns() {
         // The beginning of a ClientHello of 60,000 bytes, sent as one byte per record.
         let first = [0x16, 3, 1, 0, 4, 1, 0, 0xea, 0x60];
         let hello = [&first[..], &[0x16, 3, 1, 0, 1, 0].repeat(12_000)].concat();
-        (&*there as &dyn Stream).write_all(&hello).await.expect("the stream has room");
+        (&*there as &dyn Stream)
+            .write_all(&hello)
+            .await
+            .expect("the stream has room");
         let accepted =
             reactor::spawn(async move { tls::accept(here, &server(SERVER, None)).await.map(drop) });
         let mut turns = 0;

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use aoe::{
-    Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES, TrimRanges,
-    WriteCache,
+    Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES,
+    TrimRanges, WriteCache,
 };
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
 use front_end_core::{Charge, Operation, Span, Ticket, Traffic, Unserved};
@@ -88,7 +88,9 @@ impl CoreShelves {
         ata: &Ata,
         data: &[u8],
     ) {
-        let Some(station) = self.station(slot, from) else { return };
+        let Some(station) = self.station(slot, from) else {
+            return;
+        };
         let command = Command {
             slot: Rc::clone(slot),
             station,
@@ -111,7 +113,10 @@ impl CoreShelves {
             }
             AtaOperation::CheckPower => {
                 // The count indicates the active state (ACS-3 section 7.2).
-                let answer = Ata { count: 0xff, ..ata.done() };
+                let answer = Ata {
+                    count: 0xff,
+                    ..ata.done()
+                };
                 command.send(Body::Ata(answer, &[]), None, None);
             }
             AtaOperation::Read { sectors, .. } | AtaOperation::Write { sectors, .. }
@@ -119,28 +124,40 @@ impl CoreShelves {
             {
                 command.refuse();
             }
-            AtaOperation::Trim { sectors } if sectors > u32::from(TRIM_SECTORS_MAX) => command.refuse(),
+            AtaOperation::Trim { sectors } if sectors > u32::from(TRIM_SECTORS_MAX) => {
+                command.refuse()
+            }
             AtaOperation::Write { sectors, .. } | AtaOperation::Trim { sectors }
                 if data.len() < sectors as usize * SECTOR_BYTES =>
             {
                 command.refuse();
             }
             AtaOperation::Read { lba, sectors } => self.read(command, lba, sectors),
-            AtaOperation::Write { lba, sectors, is_durable } => {
+            AtaOperation::Write {
+                lba,
+                sectors,
+                is_durable,
+            } => {
                 let data = &data[..sectors as usize * SECTOR_BYTES];
                 self.write(command, lba, data, is_durable);
             }
-            AtaOperation::Flush => {
-                self.spawn(command, None, async |command, ticket| command.flush(ticket).await)
-            }
+            AtaOperation::Flush => self.spawn(command, None, async |command, ticket| {
+                command.flush(ticket).await
+            }),
             AtaOperation::Trim { sectors } => {
                 let data = &data[..sectors as usize * SECTOR_BYTES];
                 let ranges: Vec<(u64, u64)> = TrimRanges::new(data).collect();
                 let zeros = || Content::Zeros(ranges.clone());
-                let Some(command) = self.first(command, data, zeros) else { return };
-                self.spawn(command, None, async move |command, ticket| command.trim(&ranges, ticket).await);
+                let Some(command) = self.first(command, data, zeros) else {
+                    return;
+                };
+                self.spawn(command, None, async move |command, ticket| {
+                    command.trim(&ranges, ticket).await
+                });
             }
-            AtaOperation::Unsupported => command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None),
+            AtaOperation::Unsupported => {
+                command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None)
+            }
         }
     }
 
@@ -152,13 +169,18 @@ impl CoreShelves {
             command.count(Ok(()));
             return command.by.answer(command.station.address, answer);
         }
-        let Some(charge) = self.memory.take(Buffer::memory_bytes(sectors as usize * SECTOR_BYTES)) else {
+        let Some(charge) = self
+            .memory
+            .take(Buffer::memory_bytes(sectors as usize * SECTOR_BYTES))
+        else {
             return;
         };
         if let Some(buffer) = command.read_from_cache(&range) {
             return command.end(Ok(()), &buffer, Some(charge));
         }
-        let Some((ticket, running)) = command.start(self) else { return };
+        let Some((ticket, running)) = command.start(self) else {
+            return;
+        };
         drop(reactor::spawn(async move {
             let read = command.fetch(&range, ticket).await;
             command.station.end_task();
@@ -180,7 +202,9 @@ impl CoreShelves {
             return command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None);
         }
         let written = || Content::Data(range.clone(), Buffer::from(data));
-        let Some(command) = self.first(command, data, written) else { return };
+        let Some(command) = self.first(command, data, written) else {
+            return;
+        };
         if !is_durable && command.write_now(&range, data) {
             return command.end(Ok(()), &[], None);
         }
@@ -208,10 +232,17 @@ impl CoreShelves {
         content: impl FnOnce() -> Content,
     ) -> Option<Command> {
         debug_assert!(command.fingerprint.is_none(), "a change is recorded once");
-        let registers = (command.ata.lba, command.ata.count, command.ata.command_or_status);
+        let registers = (
+            command.ata.lba,
+            command.ata.count,
+            command.ata.command_or_status,
+        );
         let fingerprint = FINGERPRINTS.hash_one((registers, data));
-        let verdict =
-            command.station.writes.borrow_mut().begin(command.begin, command.header.tag, fingerprint);
+        let verdict = command.station.writes.borrow_mut().begin(
+            command.begin,
+            command.header.tag,
+            fingerprint,
+        );
         match verdict {
             Verdict::Running => return None,
             Verdict::Done(answer) => self.answer_copy(command, content(), answer),
@@ -225,11 +256,16 @@ impl CoreShelves {
 
     /// Repeats the reply to a change if the medium still contains its `content`.
     fn answer_copy(self: &Rc<Self>, command: Command, content: Content, answer: Head) {
-        debug_assert!(command.fingerprint.is_none(), "a copy must not end the record of the original");
+        debug_assert!(
+            command.fingerprint.is_none(),
+            "a copy must not end the record of the original"
+        );
         let Some(charge) = self.memory.take(Buffer::memory_bytes(content.bytes_read())) else {
             return command.end(Err(Failed::Dropped), &[], None);
         };
-        let Some((ticket, running)) = command.start(self) else { return };
+        let Some((ticket, running)) = command.start(self) else {
+            return;
+        };
         drop(reactor::spawn(async move {
             let holds = command.holds(&content, ticket).await.unwrap_or(false);
             command.station.end_task();
@@ -237,7 +273,11 @@ impl CoreShelves {
             if !holds {
                 return command.end(Err(Failed::Dropped), &[], None);
             }
-            command.station.writes.borrow_mut().repeated(command.header.tag, &answer);
+            command
+                .station
+                .writes
+                .borrow_mut()
+                .repeated(command.header.tag, &answer);
             command.by.answer(command.station.address, answer.to_vec());
         }));
     }
@@ -247,7 +287,9 @@ impl CoreShelves {
     where
         F: AsyncFnOnce(&Command, Ticket) -> Result<(), Failed> + 'static,
     {
-        let Some((ticket, running)) = command.start(self) else { return };
+        let Some((ticket, running)) = command.start(self) else {
+            return;
+        };
         drop(reactor::spawn(async move {
             let done = work(&command, ticket).await;
             command.station.end_task();
@@ -267,7 +309,10 @@ impl Command {
         }
         self.station.begin_task();
         self.slot.tally.note_wait();
-        Some((self.slot.requests.accept(), Rc::clone(&self.slot.running.borrow())))
+        Some((
+            self.slot.requests.accept(),
+            Rc::clone(&self.slot.running.borrow()),
+        ))
     }
 
     fn refuse(&self) {
@@ -276,7 +321,10 @@ impl Command {
 
     /// Sends the reply to the command, with the data of a read.
     fn end(&self, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
-        debug_assert!(done.is_ok() || data.is_empty(), "only a success returns data");
+        debug_assert!(
+            done.is_ok() || data.is_empty(),
+            "only a success returns data"
+        );
         self.count(done.as_ref().map_err(|failed| failed.name()).copied());
         let (ata, error) = match done {
             Ok(()) => (self.ata.done(), None),
@@ -292,16 +340,34 @@ impl Command {
     /// Records the change as executed with this reply, or as never started.
     fn forget_write(&self, answer: Option<Head>) {
         if let Some(fingerprint) = self.fingerprint {
-            self.station.writes.borrow_mut().end(reactor::now(), self.header.tag, fingerprint, answer);
+            self.station.writes.borrow_mut().end(
+                reactor::now(),
+                self.header.tag,
+                fingerprint,
+                answer,
+            );
         }
     }
 
     /// Sends a reply. Returns its header and registers.
-    fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Option<Head> {
-        let payload = Frame { header: self.header.answer(self.slot.address, error), body }.write();
+    fn send(
+        &self,
+        body: Body<'_>,
+        error: Option<ErrorCode>,
+        charge: Option<Charge>,
+    ) -> Option<Head> {
+        let payload = Frame {
+            header: self.header.answer(self.slot.address, error),
+            body,
+        }
+        .write();
         let head = payload.first_chunk().copied();
         let to = DatagramAddress::Ethernet(self.station.address);
-        self.by.outgoing.push(OutFrame { to, payload, _charge: charge });
+        self.by.outgoing.push(OutFrame {
+            to,
+            payload,
+            _charge: charge,
+        });
         head
     }
 
@@ -315,12 +381,29 @@ impl Command {
                 (Operation::Other, 0)
             }
         };
-        let bytes = if done.is_ok() { u64::from(bytes) * SECTOR_BYTES as u64 } else { 0 };
-        let (read, written) = if operation == Operation::Read { (bytes, 0) } else { (0, bytes) };
-        let moved = Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 };
-        self.station.traffic.set(self.station.traffic.get().plus(moved));
+        let bytes = if done.is_ok() {
+            u64::from(bytes) * SECTOR_BYTES as u64
+        } else {
+            0
+        };
+        let (read, written) = if operation == Operation::Read {
+            (bytes, 0)
+        } else {
+            (0, bytes)
+        };
+        let moved = Traffic {
+            commands: 1,
+            read_bytes: read,
+            written_bytes: written,
+            window_full: 0,
+        };
+        self.station
+            .traffic
+            .set(self.station.traffic.get().plus(moved));
         self.slot.tally.moved(read, written);
-        self.slot.tally.record(operation, Span::new(self.begin, reactor::now()));
+        self.slot
+            .tally
+            .record(operation, Span::new(self.begin, reactor::now()));
         if let Err(name) = done {
             self.slot.tally.failed(operation, name);
         }
@@ -341,7 +424,10 @@ impl Command {
 
     /// Returns the position of the bytes within the blocks that contain them.
     fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
-        debug_assert!(self.device().geometry().offset(covering) <= range.start, "the blocks cover the bytes");
+        debug_assert!(
+            self.device().geometry().offset(covering) <= range.start,
+            "the blocks cover the bytes"
+        );
         let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
         debug_assert!(
             skipped as u64 + range.end - range.start <= self.device().geometry().length(covering),
@@ -357,7 +443,11 @@ impl Command {
         self.slot.requests.permits(Access::Read).ok()?;
         let (region, part) = (self.device().memory(extent)?, self.part(range, extent));
         let header = self.header.answer(self.slot.address, None);
-        let mut answer = Frame { header, body: Body::Ata(self.ata.done(), &[]) }.write();
+        let mut answer = Frame {
+            header,
+            body: Body::Ata(self.ata.done(), &[]),
+        }
+        .write();
         let at = answer.len();
         answer.resize(at + part.len(), 0);
         region.load(part.start, &mut answer[at..]);
@@ -370,18 +460,28 @@ impl Command {
         let _turn = self.slot.volume.range_locks().try_share(extent)?;
         self.slot.requests.permits(Access::Read).ok()?;
         let mut buffer = Buffer::recycled((range.end - range.start) as usize);
-        self.device().read_nowait(extent, &mut buffer).then_some(buffer)
+        self.device()
+            .read_nowait(extent, &mut buffer)
+            .then_some(buffer)
     }
 
     /// Writes whole blocks without waiting for a device. Returns false if it would have to wait; a part may
     /// then have been written, and the caller must call [`Command::write`].
     fn write_now(&self, range: &Range<u64>, data: &[u8]) -> bool {
-        let Ok(extent) = self.covering(range) else { return false };
-        let Some(_turn) = self.slot.volume.range_locks().try_share(extent) else { return false };
+        let Ok(extent) = self.covering(range) else {
+            return false;
+        };
+        let Some(_turn) = self.slot.volume.range_locks().try_share(extent) else {
+            return false;
+        };
         if !self.is_whole(range) || self.slot.requests.permits(Access::Write).is_err() {
             return false;
         }
-        debug_assert_eq!(self.device().geometry().length(extent), data.len() as u64, "whole blocks of data");
+        debug_assert_eq!(
+            self.device().geometry().length(extent),
+            data.len() as u64,
+            "whole blocks of data"
+        );
         if let Some(mut blocks) = self.device().memory_to_write(extent) {
             blocks.put(0, data);
             return true;
@@ -389,10 +489,16 @@ impl Command {
         self.device().write_nowait(extent, data)
     }
 
-    async fn fetch(&self, range: &Range<u64>, ticket: Ticket) -> Result<(Buffer, Range<usize>), Failed> {
+    async fn fetch(
+        &self,
+        range: &Range<u64>,
+        ticket: Ticket,
+    ) -> Result<(Buffer, Range<usize>), Failed> {
         let (extent, requests) = (self.covering(range)?, &self.slot.requests);
         let locks = self.slot.volume.range_locks();
-        let _turn = requests.wait(ticket, Access::Read, locks.share(extent)).await?;
+        let _turn = requests
+            .wait(ticket, Access::Read, locks.share(extent))
+            .await?;
         let length = self.device().geometry().length(extent) as usize;
         let read = || self.device().read(extent, Buffer::recycled(length));
         let buffer = requests.ask(ticket, RequestKind::Read, None, read).await?;
@@ -408,7 +514,10 @@ impl Command {
             }
             Content::Zeros(ranges) => {
                 for &(lba, sectors) in ranges {
-                    let range = self.slot.range(lba, sectors).ok_or(Failed::Ata(AtaError::NoSector))?;
+                    let range = self
+                        .slot
+                        .range(lba, sectors)
+                        .ok_or(Failed::Ata(AtaError::NoSector))?;
                     if !self.holds_zeros(&range, ticket).await? {
                         return Ok(false);
                     }
@@ -422,11 +531,14 @@ impl Command {
     async fn holds_zeros(&self, range: &Range<u64>, ticket: Ticket) -> Result<bool, Failed> {
         let extent = self.covering(range)?;
         let allocation = || self.device().allocation(extent, 1);
-        let runs = self.slot.requests.ask(ticket, RequestKind::Read, None, allocation).await?;
-        if runs
-            .first()
-            .is_some_and(|run| run.allocation != Allocation::Mapped && run.extent.blocks >= extent.blocks)
-        {
+        let runs = self
+            .slot
+            .requests
+            .ask(ticket, RequestKind::Read, None, allocation)
+            .await?;
+        if runs.first().is_some_and(|run| {
+            run.allocation != Allocation::Mapped && run.extent.blocks >= extent.blocks
+        }) {
             return Ok(true);
         }
         if range.end - range.start > ZEROS_READ_MAX as u64 {
@@ -444,23 +556,34 @@ impl Command {
         ticket: Ticket,
     ) -> Result<(), Failed> {
         debug_assert_eq!(data.len() as u64, range.end - range.start);
-        let (extent, requests, device) = (self.covering(&range)?, &self.slot.requests, self.device());
+        let (extent, requests, device) =
+            (self.covering(&range)?, &self.slot.requests, self.device());
         let (volume, before) = (&self.slot.volume, self.slot.volume.lost_writes());
         let locks = volume.range_locks();
         match self.is_whole(&range) {
             true => {
-                let _turn = requests.wait(ticket, Access::Write, locks.share(extent)).await?;
+                let _turn = requests
+                    .wait(ticket, Access::Write, locks.share(extent))
+                    .await?;
                 let write = || device.write(extent, data, Durability::Cached);
-                requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+                requests
+                    .ask(ticket, RequestKind::Change, Some(extent), write)
+                    .await?;
             }
             false => {
-                let _turn = requests.wait(ticket, Access::Write, locks.exclude(extent)).await?;
+                let _turn = requests
+                    .wait(ticket, Access::Write, locks.exclude(extent))
+                    .await?;
                 let write = || bytewise::write(device, range.start, data);
-                requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+                requests
+                    .ask(ticket, RequestKind::Change, Some(extent), write)
+                    .await?;
             }
         }
         if is_durable {
-            requests.ask(ticket, RequestKind::Flush, None, || volume.settle(before)).await?;
+            requests
+                .ask(ticket, RequestKind::Flush, None, || volume.settle(before))
+                .await?;
         }
         Ok(())
     }
@@ -468,13 +591,26 @@ impl Command {
     /// Flushes all changes that have been acknowledged to any station.
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
         let (volume, at_start) = (&self.slot.volume, self.station.told.get().count());
-        let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
+        let flushed = self
+            .slot
+            .requests
+            .ask(ticket, RequestKind::Flush, None, || volume.flush())
+            .await;
         // This reply, and the replies to copies of this command, count as the report of a loss, whatever the
         // result of the device's flush.
         let mut told = self.station.told.get();
-        let is_told = told.report(reactor::now(), self.header.tag, at_start, volume.lost_writes());
+        let is_told = told.report(
+            reactor::now(),
+            self.header.tag,
+            at_start,
+            volume.lost_writes(),
+        );
         self.station.told.set(told);
-        if is_told { Err(Failed::Fault) } else { Ok(flushed?) }
+        if is_told {
+            Err(Failed::Fault)
+        } else {
+            Ok(flushed?)
+        }
     }
 
     /// Deallocates whole blocks, and zeroes the remaining bytes at the edges, as IDENTIFY DEVICE guarantees.
@@ -483,12 +619,19 @@ impl Command {
             return Err(Failed::Ata(AtaError::Aborted));
         }
         for &(lba, sectors) in ranges {
-            let range = self.slot.range(lba, sectors).ok_or(Failed::Ata(AtaError::NoSector))?;
+            let range = self
+                .slot
+                .range(lba, sectors)
+                .ok_or(Failed::Ata(AtaError::NoSector))?;
             let (extent, requests) = (self.covering(&range)?, &self.slot.requests);
             let locks = self.slot.volume.range_locks();
-            let _turn = requests.wait(ticket, Access::Write, locks.exclude(extent)).await?;
+            let _turn = requests
+                .wait(ticket, Access::Write, locks.exclude(extent))
+                .await?;
             let zero = || bytewise::zero(self.device(), range);
-            requests.ask(ticket, RequestKind::Change, Some(extent), zero).await?;
+            requests
+                .ask(ticket, RequestKind::Change, Some(extent), zero)
+                .await?;
         }
         Ok(())
     }
@@ -502,7 +645,9 @@ impl CoreSlot {
 
     /// Returns the byte range of some sectors, if they exist.
     fn range(&self, lba: u64, sectors: u64) -> Option<Range<u64>> {
-        let end = lba.checked_add(sectors).filter(|end| *end <= self.sectors())?;
+        let end = lba
+            .checked_add(sectors)
+            .filter(|end| *end <= self.sectors())?;
         Some(lba * SECTOR_BYTES as u64..end * SECTOR_BYTES as u64)
     }
 
@@ -571,9 +716,10 @@ impl From<DeviceError> for Failed {
             | DeviceError::Unwritable(_)
             | DeviceError::WritesLost
             | DeviceError::Unsettled => Failed::Fault,
-            DeviceError::NotReady | DeviceError::Fenced | DeviceError::TimedOut | DeviceError::Cancelled => {
-                Failed::Aoe(ErrorCode::Unavailable)
-            }
+            DeviceError::NotReady
+            | DeviceError::Fenced
+            | DeviceError::TimedOut
+            | DeviceError::Cancelled => Failed::Aoe(ErrorCode::Unavailable),
         }
     }
 }

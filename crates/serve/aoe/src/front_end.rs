@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 use aoe::{Address, Body, Config as ConfigQuery, ErrorCode, Frame, Header, Reserve};
 use block::Lock;
 use front_end_core::{
-    AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally,
-    FrontEnd, HostNames, Phase, Portal, Requests, RunningCore, Server, SessionCounts, SlowHolder, Traffic,
-    VolumeTally,
+    AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
+    CoreTally, FrontEnd, HostNames, Phase, Portal, Requests, RunningCore, Server, SessionCounts,
+    SlowHolder, Traffic, VolumeTally,
 };
-use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sender};
+use reactor::{
+    DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sender,
+};
 use volume::{AttachmentId, Departed, HostPath, HostPort, Requester, ServicePort, Volume};
 
 use crate::history::{ReportedLosses, Writers, Writes};
@@ -42,7 +44,11 @@ impl Aoe {
     /// Creates a front end that serves these slots.
     pub fn new(config: Config) -> Arc<Aoe> {
         let config = Lock::new(Arc::new(config));
-        Arc::new(Aoe { config, states: Lock::default(), names: HostNames::default() })
+        Arc::new(Aoe {
+            config,
+            states: Lock::default(),
+            names: HostNames::default(),
+        })
     }
 
     /// The current configuration.
@@ -53,15 +59,24 @@ impl Aoe {
     /// Replaces the configuration. Must be called within [`Server::reconfigure`], which then makes each core
     /// adapt. The settings of hosts are kept for addresses that remain.
     pub fn adopt(&self, config: Config) {
-        self.states.lock().retain(|address, _| config.slots.iter().any(|slot| slot.address == *address));
+        self.states
+            .lock()
+            .retain(|address, _| config.slots.iter().any(|slot| slot.address == *address));
         *self.config.lock() = Arc::new(config);
     }
 
     /// Returns the stations that currently use a slot. Blocks for up to one second, so reactor threads must
     /// not call it.
     pub fn stations(&self, server: &Server) -> Vec<StationStatus> {
-        let status = |local: &Rc<RunningCore>| local.front_end::<CoreShelves>().map(|core| core.status());
-        server.ask_cores(Duration::from_secs(1), status).into_iter().flatten().flatten().flatten().collect()
+        let status =
+            |local: &Rc<RunningCore>| local.front_end::<CoreShelves>().map(|core| core.status());
+        server
+            .ask_cores(Duration::from_secs(1), status)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .flatten()
+            .collect()
     }
 
     /// Returns the settings that hosts have made at an address.
@@ -165,7 +180,14 @@ impl CoreShelves {
         let memory = Budget::new(limits.staging_bytes, Some(Rc::clone(&handle.memory)));
         let slots = RefCell::default();
         let (tally, writers) = (CoreTally::default(), Writers::default());
-        let core = CoreShelves { front_end, handle, slots, memory, tally, writers };
+        let core = CoreShelves {
+            front_end,
+            handle,
+            slots,
+            memory,
+            tally,
+            writers,
+        };
         drop(core.take_slots());
         core
     }
@@ -177,9 +199,14 @@ impl CoreShelves {
         let mut slots = self.slots.borrow_mut();
         let mut before = std::mem::take(&mut *slots);
         let mut ending = Vec::new();
-        for slot in config.slots.iter().filter(|slot| volumes.contains(&slot.volume)) {
-            let is_same =
-                |core: &Rc<CoreSlot>| core.address == slot.address && Arc::ptr_eq(&core.volume, &slot.volume);
+        for slot in config
+            .slots
+            .iter()
+            .filter(|slot| volumes.contains(&slot.volume))
+        {
+            let is_same = |core: &Rc<CoreSlot>| {
+                core.address == slot.address && Arc::ptr_eq(&core.volume, &slot.volume)
+            };
             let Some(place) = before.iter().position(is_same) else {
                 slots.push(Rc::new(self.core_slot(slot)));
                 continue;
@@ -196,12 +223,18 @@ impl CoreShelves {
             slots.push(core);
         }
         for slot in &before {
-            slot.stations.take().values().for_each(|station| self.see_off(slot, station));
-            slot.volume.end_reservation(Some(slot.requests.attachment()));
+            slot.stations
+                .take()
+                .values()
+                .for_each(|station| self.see_off(slot, station));
+            slot.volume
+                .end_reservation(Some(slot.requests.attachment()));
         }
         ending.append(&mut before);
         debug_assert!(
-            (1..slots.len()).all(|at| slots[..at].iter().all(|other| other.address != slots[at].address)),
+            (1..slots.len()).all(|at| slots[..at]
+                .iter()
+                .all(|other| other.address != slots[at].address)),
             "an address has one slot"
         );
         ending
@@ -210,8 +243,15 @@ impl CoreShelves {
     fn core_slot(&self, slot: &Arc<Slot>) -> CoreSlot {
         let name = slot.name();
         let path = HostPath {
-            host: HostPort { name: format!("{AOE}:{name}"), qualifier: [0; 6] },
-            service: ServicePort { name: format!("{AOE}:{name}"), group: 1, relative_port: 1 },
+            host: HostPort {
+                name: format!("{AOE}:{name}"),
+                qualifier: [0; 6],
+            },
+            service: ServicePort {
+                name: format!("{AOE}:{name}"),
+                group: 1,
+                relative_port: 1,
+            },
         };
         let requests = Requests::new(Arc::clone(&slot.volume), AttachmentId::next(), path.clone());
         CoreSlot {
@@ -240,7 +280,12 @@ impl CoreShelves {
                 in_flight: station.running.get(),
                 traffic: station.traffic.get(),
             };
-            core_slot.stations.borrow().values().map(status).collect::<Vec<_>>()
+            core_slot
+                .stations
+                .borrow()
+                .values()
+                .map(status)
+                .collect::<Vec<_>>()
         };
         self.slots.borrow().iter().flat_map(of_slot).collect()
     }
@@ -269,7 +314,10 @@ impl CoreShelves {
     ) -> io::Error {
         let mtu = datagrams.payload_bytes_max();
         let sectors_max = u8::try_from(aoe::sectors_of(mtu)).unwrap_or(u8::MAX);
-        let interface = Interface { outgoing: Rc::clone(outgoing), sectors_max };
+        let interface = Interface {
+            outgoing: Rc::clone(outgoing),
+            sectors_max,
+        };
         let mut batch = DatagramBatch::new(BATCH, mtu.max(aoe::ATA_BYTES));
         loop {
             let received = datagrams.try_receive(&mut batch);
@@ -288,7 +336,11 @@ impl CoreShelves {
                         let is_waiting = outgoing.poll_waiting(cx).is_ready();
                         let can_send = is_waiting && datagrams.poll_sendable(cx).is_ready();
                         let can_receive = datagrams.poll_receivable(cx).is_ready();
-                        if can_send || can_receive { Poll::Ready(()) } else { Poll::Pending }
+                        if can_send || can_receive {
+                            Poll::Ready(())
+                        } else {
+                            Poll::Pending
+                        }
                     })
                     .await;
                 }
@@ -306,10 +358,19 @@ impl CoreShelves {
             Err(malformed) => {
                 let slots = self.slots.borrow();
                 let is_meant = |slot: &&Rc<CoreSlot>| {
-                    malformed.header().is_some_and(|header| header.address == slot.address)
+                    malformed
+                        .header()
+                        .is_some_and(|header| header.address == slot.address)
                 };
-                if slots.iter().find(is_meant).is_some_and(|slot| slot.hears(from)) {
-                    malformed.answer().into_iter().for_each(|answer| by.answer(from, answer));
+                if slots
+                    .iter()
+                    .find(is_meant)
+                    .is_some_and(|slot| slot.hears(from))
+                {
+                    malformed
+                        .answer()
+                        .into_iter()
+                        .for_each(|answer| by.answer(from, answer));
                 }
                 return;
             }
@@ -319,7 +380,11 @@ impl CoreShelves {
         }
         let slots: Vec<Rc<CoreSlot>> = {
             let slots = self.slots.borrow();
-            slots.iter().filter(|slot| frame.header.address.is_for(slot.address)).cloned().collect()
+            slots
+                .iter()
+                .filter(|slot| frame.header.address.is_for(slot.address))
+                .cloned()
+                .collect()
         };
         for slot in slots.into_iter().filter(|slot| slot.hears(from)) {
             let header = &frame.header;
@@ -349,12 +414,18 @@ impl CoreShelves {
             return Some(Rc::clone(station));
         }
         if stations.len() >= STATIONS_MAX {
-            let idle = stations.values().filter(|station| station.running.get() == 0);
+            let idle = stations
+                .values()
+                .filter(|station| station.running.get() == 0);
             // Prefer to remove a station that has not written recently: copies of a writer's commands may be
             // in transit.
-            let order = |station: &&Rc<Station>| (station.writes.borrow().are_kept(), station.heard.get());
+            let order =
+                |station: &&Rc<Station>| (station.writes.borrow().are_kept(), station.heard.get());
             let silent = idle.min_by_key(order).map(|station| station.address)?;
-            stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
+            stations
+                .remove(&silent)
+                .into_iter()
+                .for_each(|station| self.see_off(slot, &station));
         }
         let presumed = slot.volume.presumed_reported(now);
         let told = ReportedLosses::of_arriving(&mut slot.departed.borrow_mut(), address, presumed);
@@ -374,8 +445,11 @@ impl CoreShelves {
     }
 
     fn see_off(&self, slot: &CoreSlot, station: &Station) {
-        slot.departed.borrow_mut().note(station.address, station.told.get());
-        self.tally.session_ended(&slot.name, &station.counted_as, station.traffic.get());
+        slot.departed
+            .borrow_mut()
+            .note(station.address, station.told.get());
+        self.tally
+            .session_ended(&slot.name, &station.counted_as, station.traffic.get());
     }
 }
 
@@ -440,17 +514,30 @@ impl CoreSlot {
             string,
         };
         let header = header.answer(self.address, error);
-        by.answer(from, Frame { header, body: Body::Config(answer) }.write());
+        by.answer(
+            from,
+            Frame {
+                header,
+                body: Body::Config(answer),
+            }
+            .write(),
+        );
     }
 
     fn reserve(&self, from: MacAddress, asked: &Reserve) -> Result<Reserve, ErrorCode> {
         self.serves(from); // detects whether the reservation was lost
         let mut state = self.state.lock();
         if let Some(holders) = state.reservation(asked, from)? {
-            let requester = Requester { attachment: self.requests.attachment(), path: &self.path };
+            let requester = Requester {
+                attachment: self.requests.attachment(),
+                path: &self.path,
+            };
             let volume = &self.volume;
-            let changed =
-                if holders.is_empty() { volume.release(&requester) } else { volume.reserve(&requester) };
+            let changed = if holders.is_empty() {
+                volume.release(&requester)
+            } else {
+                volume.reserve(&requester)
+            };
             changed.map_err(|_| ErrorCode::Reserved)?;
             state.set_holders(holders);
         }
@@ -470,7 +557,14 @@ impl CoreSlot {
             Ok(body) => (body, None),
             Err(error) => (asked.clone(), Some(error)),
         };
-        by.answer(to, Frame { header: header.answer(self.address, error), body }.write());
+        by.answer(
+            to,
+            Frame {
+                header: header.answer(self.address, error),
+                body,
+            }
+            .write(),
+        );
     }
 }
 
@@ -489,7 +583,12 @@ impl CoreFrontEnd for CoreShelves {
     }
 
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        for slot in self.slots.borrow().iter().filter(|slot| Arc::ptr_eq(&slot.volume, &order.volume)) {
+        for slot in self
+            .slots
+            .borrow()
+            .iter()
+            .filter(|slot| Arc::ptr_eq(&slot.volume, &order.volume))
+        {
             match order.is_about(slot.requests.attachment()) {
                 true => slot.requests.abort(),
                 false => slot.requests.abort_reserved(),
@@ -506,8 +605,10 @@ impl CoreFrontEnd for CoreShelves {
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
         let ending = self.take_slots();
-        self.memory.set_limit(self.front_end.config().limits.staging_bytes);
-        self.tally.keep_served(|target| self.slots.borrow().iter().any(|slot| slot.name == target));
+        self.memory
+            .set_limit(self.front_end.config().limits.staging_bytes);
+        self.tally
+            .keep_served(|target| self.slots.borrow().iter().any(|slot| slot.name == target));
         for slot in ending {
             let before = slot.running.take();
             slot.requests.abort();
@@ -517,7 +618,9 @@ impl CoreFrontEnd for CoreShelves {
                     reactor::yield_now().await;
                 }
                 if slot.requests.has_left_changes() {
-                    server.quiesce(vec![Arc::clone(slot.requests.volume())]).await;
+                    server
+                        .quiesce(vec![Arc::clone(slot.requests.volume())])
+                        .await;
                 }
                 drop(done);
             }));
@@ -533,13 +636,21 @@ impl CoreFrontEnd for CoreShelves {
                 connections: 1,
                 traffic: station.traffic.get(),
             };
-            slot.stations.borrow().values().map(counts).collect::<Vec<_>>()
+            slot.stations
+                .borrow()
+                .values()
+                .map(counts)
+                .collect::<Vec<_>>()
         };
         let mut statistics = self.tally.statistics(slots.iter().flat_map(of_slot));
         for volume in &mut statistics.volumes {
             let uses = |slot: &&Rc<CoreSlot>| Arc::as_ptr(&slot.volume) == volume.volume.as_ptr();
             let running = |slot: &Rc<CoreSlot>| -> u64 {
-                slot.stations.borrow().values().map(|station| station.running.get() as u64).sum()
+                slot.stations
+                    .borrow()
+                    .values()
+                    .map(|station| station.running.get() as u64)
+                    .sum()
             };
             volume.in_flight = slots.iter().filter(uses).map(running).sum();
         }
@@ -576,13 +687,20 @@ impl CoreFrontEnd for CoreShelves {
     fn ask_to_leave(&self, _: Duration) {}
 
     fn is_idle(&self) -> bool {
-        let is_idle =
-            |slot: &Rc<CoreSlot>| slot.stations.borrow().values().all(|station| station.running.get() == 0);
+        let is_idle = |slot: &Rc<CoreSlot>| {
+            slot.stations
+                .borrow()
+                .values()
+                .all(|station| station.running.get() == 0)
+        };
         self.slots.borrow().iter().all(is_idle)
     }
 
     fn close_all(&self) {
-        self.slots.borrow().iter().for_each(|slot| slot.requests.abort());
+        self.slots
+            .borrow()
+            .iter()
+            .for_each(|slot| slot.requests.abort());
     }
 }
 
@@ -642,11 +760,16 @@ impl Outgoing {
     fn send(&self, by: &dyn Datagrams) -> io::Result<()> {
         let mut frames = self.frames.borrow_mut();
         while !frames.is_empty() {
-            let payloads: Vec<[OutSlice<'_>; 1]> =
-                frames.iter().take(CALL_MAX).map(|frame| [OutSlice::Bytes(&frame.payload)]).collect();
+            let payloads: Vec<[OutSlice<'_>; 1]> = frames
+                .iter()
+                .take(CALL_MAX)
+                .map(|frame| [OutSlice::Bytes(&frame.payload)])
+                .collect();
             let to = frames.iter().map(|frame| frame.to);
-            let datagrams: Vec<OutDatagram<'_>> =
-                to.zip(&payloads).map(|(to, payload)| OutDatagram { to, payload }).collect();
+            let datagrams: Vec<OutDatagram<'_>> = to
+                .zip(&payloads)
+                .map(|(to, payload)| OutDatagram { to, payload })
+                .collect();
             match by.try_send(&datagrams) {
                 Ok(sent) => {
                     debug_assert!(sent <= datagrams.len(), "no more is sent than there is");
@@ -667,6 +790,10 @@ impl Outgoing {
 
 impl Interface {
     pub(crate) fn answer(&self, to: MacAddress, payload: Vec<u8>) {
-        self.outgoing.push(OutFrame { to: DatagramAddress::Ethernet(to), payload, _charge: None });
+        self.outgoing.push(OutFrame {
+            to: DatagramAddress::Ethernet(to),
+            payload,
+            _charge: None,
+        });
     }
 }

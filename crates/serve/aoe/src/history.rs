@@ -80,17 +80,34 @@ struct Answer {
 impl Writes {
     /// Creates the empty history of a station, which `writers` counts.
     pub(crate) fn new(writers: &Writers) -> Writes {
-        Writes { known: HashMap::new(), answered: VecDeque::new(), writers: writers.clone() }
+        Writes {
+            known: HashMap::new(),
+            answered: VecDeque::new(),
+            writers: writers.clone(),
+        }
     }
 
     /// Records a received write. If the verdict is [`Verdict::New`], the write counts as running.
     pub(crate) fn begin(&mut self, now: Instant, tag: u32, fingerprint: u64) -> Verdict {
         self.forget_old(now);
-        match self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) {
+        match self
+            .known
+            .get_mut(&tag)
+            .filter(|write| write.fingerprint == fingerprint)
+        {
             Some(Write { answer: None, .. }) => Verdict::Running,
-            Some(Write { answer: Some(answer), .. }) => Verdict::Done(answer.head),
+            Some(Write {
+                answer: Some(answer),
+                ..
+            }) => Verdict::Done(answer.head),
             None => {
-                self.known.insert(tag, Write { fingerprint, answer: None });
+                self.known.insert(
+                    tag,
+                    Write {
+                        fingerprint,
+                        answer: None,
+                    },
+                );
                 Verdict::New
             }
         }
@@ -98,7 +115,10 @@ impl Writes {
 
     /// Records that this reply was repeated.
     pub(crate) fn repeated(&mut self, tag: u32, head: &Head) {
-        let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
+        let answer = self
+            .known
+            .get_mut(&tag)
+            .and_then(|write| write.answer.as_mut());
         if let Some(answer) = answer.filter(|answer| answer.head == *head) {
             answer.is_repeated = true;
         }
@@ -107,13 +127,21 @@ impl Writes {
     /// Records the reply to a write; `None` if the write was not answered and may be executed again.
     pub(crate) fn end(&mut self, now: Instant, tag: u32, fingerprint: u64, answer: Option<Head>) {
         // Another write may have reused the tag.
-        let Some(write) = self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) else {
+        let Some(write) = self
+            .known
+            .get_mut(&tag)
+            .filter(|write| write.fingerprint == fingerprint)
+        else {
             return;
         };
         match answer {
             None => drop(self.known.remove(&tag)),
             Some(head) => {
-                write.answer = Some(Answer { since: now, is_repeated: false, head });
+                write.answer = Some(Answer {
+                    since: now,
+                    is_repeated: false,
+                    head,
+                });
                 debug_assert!(
                     self.answered.back().is_none_or(|(last, _)| *last <= now),
                     "replies are kept in the order of their times"
@@ -143,9 +171,14 @@ impl Writes {
                 break;
             }
             self.answered.pop_front();
-            let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
+            let answer = self
+                .known
+                .get_mut(&tag)
+                .and_then(|write| write.answer.as_mut());
             // Another write may have reused the tag.
-            let Some(answer) = answer.filter(|answer| answer.since == since) else { continue };
+            let Some(answer) = answer.filter(|answer| answer.since == since) else {
+                continue;
+            };
             if answer.is_repeated {
                 (answer.is_repeated, answer.since) = (false, now);
                 self.answered.push_back((now, tag));
@@ -154,7 +187,10 @@ impl Writes {
             }
         }
         if were_kept && !self.are_kept() {
-            debug_assert!(self.writers.0.get() > 0, "it was counted when its first answer was kept");
+            debug_assert!(
+                self.writers.0.get() > 0,
+                "it was counted when its first answer was kept"
+            );
             self.writers.0.set(self.writers.0.get() - 1);
         }
     }
@@ -163,7 +199,10 @@ impl Writes {
 impl Drop for Writes {
     fn drop(&mut self) {
         if self.are_kept() {
-            debug_assert!(self.writers.0.get() > 0, "it counts as long as replies are kept");
+            debug_assert!(
+                self.writers.0.get() > 0,
+                "it counts as long as replies are kept"
+            );
             self.writers.0.set(self.writers.0.get() - 1);
         }
     }
@@ -199,28 +238,39 @@ impl ReportedLosses {
         presumed: u64,
     ) -> ReportedLosses {
         departed.take(|gone| *gone == station).unwrap_or_else(|| {
-            ReportedLosses::since(departed.forgotten().map_or(presumed, |count| count.min(presumed)))
+            ReportedLosses::since(
+                departed
+                    .forgotten()
+                    .map_or(presumed, |count| count.min(presumed)),
+            )
         })
     }
 
     /// Creates the state of a station that arrives at this loss count.
     pub(crate) fn since(count: u64) -> ReportedLosses {
-        ReportedLosses { count, by: [None; REPORTS_MAX] }
+        ReportedLosses {
+            count,
+            by: [None; REPORTS_MAX],
+        }
     }
 
     /// Whether a flush must report a loss, given the reported count at its start and the loss count now. If
     /// so, the loss then counts as reported. Concurrent flushes may be for different writes, so each of them
     /// reports the loss.
     pub(crate) fn report(&mut self, now: Instant, tag: u32, at_start: u64, losses: u64) -> bool {
-        debug_assert!(at_start <= self.count && self.count <= losses, "losses only grow");
+        debug_assert!(
+            at_start <= self.count && self.count <= losses,
+            "losses only grow"
+        );
         if at_start < losses {
             self.count = losses;
             self.by.rotate_right(1);
             self.by[0] = Some((tag, now));
             return true;
         }
-        let is_repeated =
-            |(told, at): &(u32, Instant)| *told == tag && now.saturating_duration_since(*at) <= REPEATED;
+        let is_repeated = |(told, at): &(u32, Instant)| {
+            *told == tag && now.saturating_duration_since(*at) <= REPEATED
+        };
         self.by.iter().flatten().any(is_repeated)
     }
 }
@@ -239,11 +289,23 @@ mod tests {
         assert_eq!(writes.begin(now, 1, 10), Verdict::Running);
         writes.end(now, 1, 10, Some(HEAD));
         assert_eq!(writes.begin(now, 1, 10), Verdict::Done(HEAD));
-        assert_eq!(writes.begin(now, 1, 11), Verdict::New, "another write with the same tag");
+        assert_eq!(
+            writes.begin(now, 1, 11),
+            Verdict::New,
+            "another write with the same tag"
+        );
         writes.end(now, 1, 10, Some(OTHER));
-        assert_eq!(writes.begin(now, 1, 11), Verdict::Running, "the end of the other is not its own");
+        assert_eq!(
+            writes.begin(now, 1, 11),
+            Verdict::Running,
+            "the end of the other is not its own"
+        );
         writes.end(now, 1, 11, None);
-        assert_eq!(writes.begin(now, 1, 11), Verdict::New, "without an answer it may be carried out again");
+        assert_eq!(
+            writes.begin(now, 1, 11),
+            Verdict::New,
+            "without an answer it may be carried out again"
+        );
     }
 
     #[test]
@@ -257,7 +319,11 @@ mod tests {
         writes.repeated(0, &HEAD);
         writes.forget(now, 4);
         assert_eq!((writes.known.len(), writes.answered.len()), (4, 4));
-        assert_eq!(writes.begin(now, 0, 0), Verdict::Done(HEAD), "its last answer is the latest of all");
+        assert_eq!(
+            writes.begin(now, 0, 0),
+            Verdict::Done(HEAD),
+            "its last answer is the latest of all"
+        );
         assert_eq!(writes.begin(now, 6, 0), Verdict::New);
         assert_eq!(writes.begin(now, 9, 0), Verdict::Done(HEAD));
         assert_eq!(writes.begin(now + 3 * LIFETIME, 7, 0), Verdict::New);
@@ -274,7 +340,9 @@ mod tests {
             assert_eq!(writes.begin(now, 1, 0), Verdict::Done(HEAD));
             writes.repeated(1, &HEAD);
         }
-        [1, 3, 5].into_iter().for_each(|times| writes.forget_old(now + times * LIFETIME));
+        [1, 3, 5]
+            .into_iter()
+            .for_each(|times| writes.forget_old(now + times * LIFETIME));
         assert!(writes.known.is_empty() && !writes.are_kept());
     }
 
@@ -304,9 +372,15 @@ mod tests {
         let (mut told, now) = (ReportedLosses::since(3), Instant::now());
         assert!(!told.report(now, 1, 3, 3));
         assert!(told.report(now, 2, 3, 4));
-        assert!(told.report(now + REPEATED, 2, 4, 4), "its answer may be lost");
+        assert!(
+            told.report(now + REPEATED, 2, 4, 4),
+            "its answer may be lost"
+        );
         assert!(!told.report(now, 3, 4, 4));
-        assert!(!told.report(now + 2 * REPEATED, 2, 4, 4), "another flush with this tag");
+        assert!(
+            !told.report(now + 2 * REPEATED, 2, 4, 4),
+            "another flush with this tag"
+        );
     }
 
     #[test]
@@ -314,7 +388,10 @@ mod tests {
         let (mut told, now) = (ReportedLosses::since(3), Instant::now());
         assert!(told.report(now, 1, 3, 4));
         assert!(told.report(now, 2, 3, 4), "it may be for other writes");
-        assert!(told.report(now, 1, 4, 4) && told.report(now, 2, 4, 4), "the answers to both may be lost");
+        assert!(
+            told.report(now, 1, 4, 4) && told.report(now, 2, 4, 4),
+            "the answers to both may be lost"
+        );
         assert!(!told.report(now, 3, 4, 4));
     }
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aoe::{
-    Address, Config as ConfigQuery, ConfigCommand, ErrorCode, MacList, Mask, MaskDirective, MaskError,
-    Reserve, ReserveCommand,
+    Address, Config as ConfigQuery, ConfigCommand, ErrorCode, MacList, Mask, MaskDirective,
+    MaskError, Reserve, ReserveCommand,
 };
 use reactor::MacAddress;
 use volume::Volume;
@@ -45,7 +45,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { commands: 64, staging_bytes: 64 << 20 }
+        Limits {
+            commands: 64,
+            staging_bytes: 64 << 20,
+        }
     }
 }
 
@@ -56,7 +59,9 @@ impl Slot {
     }
 
     pub(crate) fn admits(&self, station: MacAddress) -> bool {
-        self.stations.as_ref().is_none_or(|stations| stations.contains(&station))
+        self.stations
+            .as_ref()
+            .is_none_or(|stations| stations.contains(&station))
     }
 }
 
@@ -116,8 +121,15 @@ impl SlotState {
             1 => self.edit_masks(&asked.directives).err(),
             _ => return Err(ErrorCode::BadArgument),
         };
-        let directive = |station: &[u8; 6]| MaskDirective { command: 0, station: *station };
-        Ok(Mask { command: asked.command, error, directives: self.masks.iter().map(directive).collect() })
+        let directive = |station: &[u8; 6]| MaskDirective {
+            command: 0,
+            station: *station,
+        };
+        Ok(Mask {
+            command: asked.command,
+            error,
+            directives: self.masks.iter().map(directive).collect(),
+        })
     }
 
     fn edit_masks(&mut self, directives: &[MaskDirective]) -> Result<(), MaskError> {
@@ -140,7 +152,10 @@ impl SlotState {
 
     /// Returns the current holders of the reservation, for the reply.
     pub(crate) fn holders(&self, command: ReserveCommand) -> Reserve {
-        Reserve { command, stations: self.holders.clone() }
+        Reserve {
+            command,
+            stations: self.holders.clone(),
+        }
     }
 
     /// Returns the new holders, if this command of `from` changes the reservation. An empty list releases it.
@@ -175,17 +190,35 @@ mod tests {
     fn a_string_is_set_once_and_tested() {
         let mut state = SlotState::default();
         let mut ask = |command, string: &[u8]| {
-            state.config(&ConfigQuery::query(command, string)).map(|answer| answer.map(<[u8]>::to_vec))
+            state
+                .config(&ConfigQuery::query(command, string))
+                .map(|answer| answer.map(<[u8]>::to_vec))
         };
         assert_eq!(ask(ConfigCommand::Test, b""), Some(Ok(Vec::new())));
         assert_eq!(ask(ConfigCommand::Set, b"mine"), Some(Ok(b"mine".to_vec())));
-        assert_eq!(ask(ConfigCommand::Set, b"other"), Some(Err(ErrorCode::ConfigPresent)));
-        assert_eq!(ask(ConfigCommand::Set, b"mine"), Some(Ok(b"mine".to_vec())), "the same again");
+        assert_eq!(
+            ask(ConfigCommand::Set, b"other"),
+            Some(Err(ErrorCode::ConfigPresent))
+        );
+        assert_eq!(
+            ask(ConfigCommand::Set, b"mine"),
+            Some(Ok(b"mine".to_vec())),
+            "the same again"
+        );
         assert_eq!(ask(ConfigCommand::Test, b"min"), None);
-        assert_eq!(ask(ConfigCommand::Prefix, b"min"), Some(Ok(b"mine".to_vec())));
+        assert_eq!(
+            ask(ConfigCommand::Prefix, b"min"),
+            Some(Ok(b"mine".to_vec()))
+        );
         assert_eq!(ask(ConfigCommand::Prefix, b"other"), None);
-        assert_eq!(ask(ConfigCommand::ForceSet, b"other"), Some(Ok(b"other".to_vec())));
-        assert_eq!(ask(ConfigCommand::Other(9), b""), Some(Err(ErrorCode::BadArgument)));
+        assert_eq!(
+            ask(ConfigCommand::ForceSet, b"other"),
+            Some(Ok(b"other".to_vec()))
+        );
+        assert_eq!(
+            ask(ConfigCommand::Other(9), b""),
+            Some(Err(ErrorCode::BadArgument))
+        );
     }
 
     #[test]
@@ -196,26 +229,66 @@ mod tests {
                 command: *command,
                 station: station.0,
             };
-            let asked = Mask { command: 1, error: None, directives: commands.iter().map(line).collect() };
+            let asked = Mask {
+                command: 1,
+                error: None,
+                directives: commands.iter().map(line).collect(),
+            };
             let answer = state.mask(&asked).expect("an edit");
             (answer.error, answer.directives.len())
         };
         assert_eq!(edit(&[(1, ONE), (1, ONE), (0, TWO)]), (None, 1));
-        assert_eq!(edit(&[(1, TWO), (7, ONE)]), (Some(MaskError::BadDirective), 1));
-        let many: Vec<_> = (0..=255).map(|last| (1, MacAddress([4, 0, 0, 0, 0, last]))).collect();
+        assert_eq!(
+            edit(&[(1, TWO), (7, ONE)]),
+            (Some(MaskError::BadDirective), 1)
+        );
+        let many: Vec<_> = (0..=255)
+            .map(|last| (1, MacAddress([4, 0, 0, 0, 0, last])))
+            .collect();
         assert_eq!(edit(&many), (Some(MaskError::Full), 1));
         assert!(state.hears(ONE) && !state.hears(TWO));
         for add in many.chunks(STATIONS_MAX - 1).take(1).flatten() {
-            let directive = MaskDirective { command: add.0, station: add.1.0 };
-            let asked = Mask { command: 1, error: None, directives: vec![directive] };
+            let directive = MaskDirective {
+                command: add.0,
+                station: add.1.0,
+            };
+            let asked = Mask {
+                command: 1,
+                error: None,
+                directives: vec![directive],
+            };
             assert_eq!(state.mask(&asked).map(|answer| answer.error), Ok(None));
         }
-        let header = Header { is_response: true, error: None, address: Address::ALL, tag: 1 };
-        let all = state.mask(&Mask { command: 0, error: None, directives: Vec::new() }).expect("the list");
+        let header = Header {
+            is_response: true,
+            error: None,
+            address: Address::ALL,
+            tag: 1,
+        };
+        let all = state
+            .mask(&Mask {
+                command: 0,
+                error: None,
+                directives: Vec::new(),
+            })
+            .expect("the list");
         assert_eq!(all.directives.len(), STATIONS_MAX);
-        assert!(Frame { header, body: Body::Mask(all) }.write().len() <= 1500, "a usual frame has room");
+        assert!(
+            Frame {
+                header,
+                body: Body::Mask(all)
+            }
+            .write()
+            .len()
+                <= 1500,
+            "a usual frame has room"
+        );
         assert_eq!(
-            state.mask(&Mask { command: 9, error: None, directives: Vec::new() }),
+            state.mask(&Mask {
+                command: 9,
+                error: None,
+                directives: Vec::new()
+            }),
             Err(ErrorCode::BadArgument)
         );
     }
@@ -223,12 +296,26 @@ mod tests {
     #[test]
     fn a_reservation_is_changed_by_its_holders_or_by_force() {
         let mut state = SlotState::default();
-        let set = |command, station: MacAddress| Reserve { command, stations: vec![station.0] };
-        let holders = state.reservation(&set(ReserveCommand::Set, ONE), ONE).expect("nobody holds it");
+        let set = |command, station: MacAddress| Reserve {
+            command,
+            stations: vec![station.0],
+        };
+        let holders = state
+            .reservation(&set(ReserveCommand::Set, ONE), ONE)
+            .expect("nobody holds it");
         state.set_holders(holders.expect("it is set"));
         assert!(state.serves(ONE) && !state.serves(TWO));
-        assert_eq!(state.reservation(&set(ReserveCommand::Set, TWO), TWO), Err(ErrorCode::Reserved));
-        assert_eq!(state.reservation(&set(ReserveCommand::ForceSet, TWO), TWO), Ok(Some(vec![TWO.0])));
-        assert_eq!(state.reservation(&set(ReserveCommand::Read, TWO), TWO), Ok(None));
+        assert_eq!(
+            state.reservation(&set(ReserveCommand::Set, TWO), TWO),
+            Err(ErrorCode::Reserved)
+        );
+        assert_eq!(
+            state.reservation(&set(ReserveCommand::ForceSet, TWO), TWO),
+            Ok(Some(vec![TWO.0]))
+        );
+        assert_eq!(
+            state.reservation(&set(ReserveCommand::Read, TWO), TWO),
+            Ok(None)
+        );
     }
 }

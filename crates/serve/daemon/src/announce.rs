@@ -18,8 +18,11 @@ pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
         let _ = writeln!(text, "listens on {}", front_end.describe(portal));
     }
     let portals = reached(bound);
-    config.front_ends().for_each(|front_end| text += &front_end.announcement(&portals, volumes));
-    text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n" + READY
+    config
+        .front_ends()
+        .for_each(|front_end| text += &front_end.announcement(&portals, volumes));
+    text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n"
+        + READY
 }
 
 /// The last line of the text at start-up.
@@ -28,7 +31,10 @@ pub const READY: &str = "ready\n";
 /// Returns the commands to type on hosts.
 pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
     let portals = reached(bound);
-    config.front_ends().map(|front_end| front_end.usage(&portals)).collect()
+    config
+        .front_ends()
+        .map(|front_end| front_end.usage(&portals))
+        .collect()
 }
 
 fn reached(bound: &[Portal]) -> Vec<Portal> {
@@ -36,7 +42,13 @@ fn reached(bound: &[Portal]) -> Vec<Portal> {
         Some(address) => reachable(address).into(),
         None => portal.listen.clone(),
     };
-    bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
+    bound
+        .iter()
+        .map(|portal| Portal {
+            listen: listen(portal),
+            ..portal.clone()
+        })
+        .collect()
 }
 
 /// Returns an address to paste into a command. A wildcard is replaced by the address of this computer that
@@ -44,10 +56,12 @@ fn reached(bound: &[Portal]) -> Vec<Portal> {
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
-            outward(Ipv4Addr::UNSPECIFIED.into(), OUTSIDE_V4.into()).unwrap_or(Ipv4Addr::LOCALHOST.into())
+            outward(Ipv4Addr::UNSPECIFIED.into(), OUTSIDE_V4.into())
+                .unwrap_or(Ipv4Addr::LOCALHOST.into())
         }
         IpAddr::V6(ip) if ip.is_unspecified() => {
-            outward(Ipv6Addr::UNSPECIFIED.into(), OUTSIDE_V6.into()).unwrap_or(Ipv6Addr::LOCALHOST.into())
+            outward(Ipv6Addr::UNSPECIFIED.into(), OUTSIDE_V6.into())
+                .unwrap_or(Ipv6Addr::LOCALHOST.into())
         }
         ip => ip,
     };
@@ -80,17 +94,27 @@ pub(crate) fn summary_of(config: &Config, bound: &[ListenAddress]) -> String {
     let mut text = String::new();
     // Writing to a `String` does not fail.
     for (number, (front_end, portal)) in config.portals().enumerate() {
-        let portal = Portal { listen: bound.get(number).cloned().unwrap_or(portal.listen), ..portal };
+        let portal = Portal {
+            listen: bound.get(number).cloned().unwrap_or(portal.listen),
+            ..portal
+        };
         let _ = writeln!(text, "listens on {}", front_end.describe(&portal));
     }
     if let Some(metrics) = &config.metrics {
         let _ = writeln!(text, "metrics on http://{}/metrics", metrics);
     }
-    config.front_ends().for_each(|front_end| text += &front_end.summary(config));
+    config
+        .front_ends()
+        .for_each(|front_end| text += &front_end.summary(config));
     let exported: Vec<&ConfiguredVolume> = config.exported().collect();
-    let is_idle = |volume: &&ConfiguredVolume| !exported.iter().any(|other| other.name == volume.name);
+    let is_idle =
+        |volume: &&ConfiguredVolume| !exported.iter().any(|other| other.name == volume.name);
     for volume in config.volumes.iter().filter(is_idle) {
-        let _ = writeln!(text, "volume {} is not exported and will not be opened", volume.name);
+        let _ = writeln!(
+            text,
+            "volume {} is not exported and will not be opened",
+            volume.name
+        );
     }
     text
 }
@@ -101,7 +125,10 @@ mod tests {
 
     #[test]
     fn the_readme_shows_what_is_said() {
-        let config = crate::StartOptions::default().or_usual().safe_config().expect("nothing wrong");
+        let config = crate::StartOptions::default()
+            .or_usual()
+            .safe_config()
+            .expect("nothing wrong");
         let volume = &config.volumes[0];
         let device = backends::open_local(&volume.spec, &backends::opening()).expect("memory");
         let geometry = device.geometry();

@@ -47,7 +47,12 @@ struct Trial<'a> {
 pub fn check(config: &Config) -> Checked {
     let state = match state_directory(config) {
         Ok(state) => state,
-        Err(failure) => return Checked { mistakes: vec![failure.to_string()], notes: Vec::new() },
+        Err(failure) => {
+            return Checked {
+                mistakes: vec![failure.to_string()],
+                notes: Vec::new(),
+            };
+        }
     };
     let mut trial = Trial {
         config,
@@ -57,7 +62,9 @@ pub fn check(config: &Config) -> Checked {
         found: Checked::default(),
     };
     if let Err(error) = config.io_engine.unwrap_or_default().choose() {
-        trial.mistake(&format!("io_uring is unavailable ({error}); use --io-engine auto"));
+        trial.mistake(&format!(
+            "io_uring is unavailable ({error}); use --io-engine auto"
+        ));
     }
     trial.state();
     trial.volumes();
@@ -74,9 +81,10 @@ impl Trial<'_> {
     /// Reports that something is in use: as an error, or as a note if a running server may be using it.
     fn in_use(&mut self, sentence: &impl ToString) {
         match self.is_running {
-            true => {
-                self.found.notes.push(format!("in use, probably by that server: {}", sentence.to_string()))
-            }
+            true => self.found.notes.push(format!(
+                "in use, probably by that server: {}",
+                sentence.to_string()
+            )),
             false => self.mistake(sentence),
         }
     }
@@ -88,21 +96,26 @@ impl Trial<'_> {
                 self.is_running = true;
                 let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
                 let directory = directory.display();
-                self.found.notes.push(format!("a server runs with the state directory {directory}{process}"));
+                self.found.notes.push(format!(
+                    "a server runs with the state directory {directory}{process}"
+                ));
             }
             Err(error) => self.mistake(&error),
         }
         if let Err(error) = can_make(&self.state.join("volumes").join("x")) {
             let directory = self.state.display();
-            self.mistake(&format!("cannot create or modify the state directory {directory}: {error}"));
+            self.mistake(&format!(
+                "cannot create or modify the state directory {directory}: {error}"
+            ));
         }
     }
 
     fn volumes(&mut self) {
         let exported: Vec<&Volume> = self.config.exported().collect();
         self.paths(&exported);
-        let (remote, local): (Vec<&Volume>, Vec<&Volume>) =
-            exported.into_iter().partition(|volume| volume.spec.opens_later());
+        let (remote, local): (Vec<&Volume>, Vec<&Volume>) = exported
+            .into_iter()
+            .partition(|volume| volume.spec.opens_later());
         let outcomes = at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
         for (name, outcome) in outcomes {
             let error = match outcome {
@@ -118,9 +131,13 @@ impl Trial<'_> {
                 _ => self.mistake(&sentence),
             }
         }
-        let remote: Vec<(&Volume, Opening)> =
-            remote.into_iter().map(|volume| (volume, read_only())).collect();
-        let specs = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
+        let remote: Vec<(&Volume, Opening)> = remote
+            .into_iter()
+            .map(|volume| (volume, read_only()))
+            .collect();
+        let specs = remote
+            .iter()
+            .map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
         match Openers::aside().map(|openers| openers.open(specs.collect())) {
             Ok(outcomes) => {
                 for ((volume, opening), outcome) in remote.iter().zip(outcomes) {
@@ -135,20 +152,37 @@ impl Trial<'_> {
     }
 
     /// Checks a network volume that has been opened with these layers. Returns a note.
-    fn remote(&self, volume: &Volume, layers: &Layers, device: Outcome) -> Result<Option<String>, Failure> {
+    fn remote(
+        &self,
+        volume: &Volume,
+        layers: &Layers,
+        device: Outcome,
+    ) -> Result<Option<String>, Failure> {
         let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
-        identity::check(volume, &kept, &self.known, Mark::of_file(&volume.spec).as_ref())?;
+        identity::check(
+            volume,
+            &kept,
+            &self.known,
+            Mark::of_file(&volume.spec).as_ref(),
+        )?;
         kept.check_sizes(volume)?;
         let device = device?;
         kept.check_length(volume, device.geometry().bytes())?;
-        identity::check(volume, &kept, &self.known, Mark::of(&volume.spec, layers).as_ref())
+        identity::check(
+            volume,
+            &kept,
+            &self.known,
+            Mark::of(&volume.spec, layers).as_ref(),
+        )
     }
 
     /// Reports two volumes with the same file, because only one volume can use a file.
     fn paths(&mut self, volumes: &[&Volume]) {
         let mut taken: HashMap<PathBuf, &VolumeName> = HashMap::new();
         for volume in volumes.iter().filter(|volume| !volume.spec.is_readonly()) {
-            let Some(path) = volume.spec.path() else { continue };
+            let Some(path) = volume.spec.path() else {
+                continue;
+            };
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             if let Some(other) = taken.insert(path.clone(), &volume.name) {
                 let path = path.display();
@@ -167,23 +201,40 @@ impl Trial<'_> {
             identity::check(volume, &kept, &self.known, mark).map_err(|failure| failure.to_string())
         };
         is_its_disk(Mark::of_file(&volume.spec).as_ref())?;
-        kept.check_sizes(volume).map_err(|failure| failure.to_string())?;
+        kept.check_sizes(volume)
+            .map_err(|failure| failure.to_string())?;
         let is_readonly = volume.spec.is_readonly();
         let creation = kept.creation(volume);
-        let is_made =
-            creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
-        if let Some(path) = volume.spec.store().makes_file().filter(|_| is_made && !is_readonly) {
+        let is_made = creation == Creation::Free
+            || creation == Creation::Ordered && volume.spec.orders_creation();
+        if let Some(path) = volume
+            .spec
+            .store()
+            .makes_file()
+            .filter(|_| is_made && !is_readonly)
+        {
             // A start creates directories in the state directory, but not the directory of a volume's file.
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let folder = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
-            let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
+            let source = |source| OpenError::NotCreated {
+                path: path.to_owned(),
+                source,
+            };
             let can_make = there.and_then(|()| can_make(path));
-            return can_make.map(|()| None).map_err(|error| source(error).into());
+            return can_make
+                .map(|()| None)
+                .map_err(|error| source(error).into());
         }
         let growing = kept.growing(volume);
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-        let opening = Opening { creation, ..read_only() };
-        let device = backends::open_local(spec, &opening).map_err(|error| kept.explain(volume, error))?;
+        let opening = Opening {
+            creation,
+            ..read_only()
+        };
+        let device =
+            backends::open_local(spec, &opening).map_err(|error| kept.explain(volume, error))?;
         let grown = growing.map_or(0, |(bytes, _)| bytes.0);
         let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
         length.map_err(|failure| failure.to_string())?;
@@ -200,7 +251,8 @@ impl Trial<'_> {
     }
 
     fn addresses(&mut self) {
-        let portals: Vec<front_end_core::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
+        let portals: Vec<front_end_core::Portal> =
+            self.config.portals().map(|(_, portal)| portal).collect();
         // All portals are opened together, as in a start.
         let failed: Vec<io::Error> = block_on(async {
             if let Err(error) = front_end_core::each_once(&portals) {
@@ -209,15 +261,20 @@ impl Trial<'_> {
             let listened = portals.iter().map(|portal| {
                 let listener = match &portal.listen {
                     ListenAddress::Inet(address) => {
-                        let options = ListenOptions { stream: portal.stream.clone() };
+                        let options = ListenOptions {
+                            stream: portal.stream.clone(),
+                        };
                         reactor::world().listen(*address, &options).map(Some)
                     }
                     ListenAddress::Unix(path) => can_bind(path).map(|()| None),
-                    ListenAddress::Datagrams(options) => {
-                        reactor::world().datagrams(options).map(|_| None).map_err(io::Error::other)
-                    }
+                    ListenAddress::Datagrams(options) => reactor::world()
+                        .datagrams(options)
+                        .map(|_| None)
+                        .map_err(io::Error::other),
                 };
-                listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))
+                listener.map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", portal.listen))
+                })
             });
             let listened: Vec<io::Result<_>> = listened.collect();
             listened.into_iter().filter_map(Result::err).collect()
@@ -228,7 +285,11 @@ impl Trial<'_> {
                 _ => self.mistake(&no_listener(&error)),
             }
         }
-        if let Some(Err(failure)) = self.config.metrics.map(|metrics| Bound::new(metrics).map(drop)) {
+        if let Some(Err(failure)) = self
+            .config
+            .metrics
+            .map(|metrics| Bound::new(metrics).map(drop))
+        {
             self.in_use(&failure);
         }
     }
@@ -250,7 +311,10 @@ impl Trial<'_> {
 }
 
 fn read_only() -> Opening {
-    Opening { read_only: true, ..backends::opening() }
+    Opening {
+        read_only: true,
+        ..backends::opening()
+    }
 }
 
 /// Checks that a Unix socket can be created at `path`. Changes nothing.
@@ -264,10 +328,20 @@ fn can_bind(path: &Path) -> io::Result<()> {
 
 /// Checks that a file can be created at `path`. Its directory may be missing, because a start creates it.
 fn can_make(path: &Path) -> io::Result<()> {
-    let there = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists());
-    let folder = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let there = path
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.as_os_str().is_empty() || folder.exists());
+    let folder = there
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     if !folder.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    Ok(accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+    Ok(accessat(
+        CWD,
+        folder,
+        Access::WRITE_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )?)
 }

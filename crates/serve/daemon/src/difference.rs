@@ -40,12 +40,31 @@ impl Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
         difference.rest(now, wanted);
-        let Difference { added, removed, renamed, grown, reopened, shrunk, .. } = &difference;
-        debug_assert!(added.iter().all(|name| !removed.contains(name)), "a volume comes or goes");
-        debug_assert!(shrunk.iter().all(|(name, ..)| reopened.contains(name)), "it is shrunk while closed");
-        debug_assert!(grown.iter().all(|(name, _)| !reopened.contains(name)), "it grows while it is served");
+        let Difference {
+            added,
+            removed,
+            renamed,
+            grown,
+            reopened,
+            shrunk,
+            ..
+        } = &difference;
         debug_assert!(
-            renamed.iter().all(|(from, to)| !removed.contains(from) && !added.contains(to)),
+            added.iter().all(|name| !removed.contains(name)),
+            "a volume comes or goes"
+        );
+        debug_assert!(
+            shrunk.iter().all(|(name, ..)| reopened.contains(name)),
+            "it is shrunk while closed"
+        );
+        debug_assert!(
+            grown.iter().all(|(name, _)| !reopened.contains(name)),
+            "it grows while it is served"
+        );
+        debug_assert!(
+            renamed
+                .iter()
+                .all(|(from, to)| !removed.contains(from) && !added.contains(to)),
             "a renamed volume is neither gone nor new"
         );
         difference
@@ -58,7 +77,11 @@ impl Difference {
 
     /// Whether the difference removes, renames, reopens or changes the volume that currently has this name.
     pub(crate) fn touches(&self, volume: &VolumeName) -> bool {
-        let named = self.removed.iter().chain(&self.reopened).chain(&self.reordered);
+        let named = self
+            .removed
+            .iter()
+            .chain(&self.reopened)
+            .chain(&self.reordered);
         named
             .chain(self.renamed.iter().map(|(from, _)| from))
             .chain(self.grown.iter().map(|(name, _)| name))
@@ -74,7 +97,8 @@ impl Difference {
         let [served, to_serve] = [now, wanted].map(|config| config.exported().collect::<Vec<_>>());
         debug_assert!(
             [&served, &to_serve].into_iter().all(|volumes| {
-                let names: BTreeSet<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+                let names: BTreeSet<_> =
+                    volumes.iter().map(|volume| volume.name.as_str()).collect();
                 names.len() == volumes.len()
             }),
             "the names of volumes differ"
@@ -83,13 +107,21 @@ impl Difference {
         let mut taken_over = BTreeSet::new();
         for volume in &to_serve {
             let stays = |name: &VolumeName| to_serve.iter().any(|other| other.name == *name);
-            let previous = volume.previous_name.as_ref().filter(|name| !stays(name)).and_then(find);
+            let previous = volume
+                .previous_name
+                .as_ref()
+                .filter(|name| !stays(name))
+                .and_then(find);
             match (find(&volume.name), previous) {
                 (Some(before), _) => self.volume(before, volume),
                 (None, Some(before)) => {
                     taken_over.insert(before.name.as_str());
-                    self.line(format!("~ volume {} is renamed to {}", before.name, volume.name));
-                    self.renamed.push((before.name.clone(), volume.name.clone()));
+                    self.line(format!(
+                        "~ volume {} is renamed to {}",
+                        before.name, volume.name
+                    ));
+                    self.renamed
+                        .push((before.name.clone(), volume.name.clone()));
                     self.volume(before, volume);
                 }
                 (None, None) => {
@@ -109,7 +141,14 @@ impl Difference {
 
     fn volume(&mut self, before: &Volume, after: &Volume) {
         // The previous name is not compared: it only serves to match the two volumes.
-        let Volume { name, spec, uuid, names, previous_name: _, deadline } = after;
+        let Volume {
+            name,
+            spec,
+            uuid,
+            names,
+            previous_name: _,
+            deadline,
+        } = after;
         if before.deadline != *deadline {
             let (old, new) = (before.deadline.as_secs_f64(), deadline.as_secs_f64());
             self.line(format!("~ volume {name}: deadline {old} s -> {new} s"));
@@ -119,7 +158,9 @@ impl Difference {
             return;
         }
         if !is_same_disk {
-            self.line(format!("~ volume {name} has new identifiers: initiators treat it as another disk"));
+            self.line(format!(
+                "~ volume {name} has new identifiers: initiators treat it as another disk"
+            ));
         }
         if let Some((old, new)) = shrinking(&before.spec, spec) {
             self.shrunk.push((name.clone(), old, new));
@@ -127,14 +168,24 @@ impl Difference {
         match resized(&before.spec, spec).filter(|_| is_same_disk) {
             Some((old, new)) if new.0 > old.0 => {
                 self.line(format!("~ volume {name} grows to {new}"));
-                debug_assert!(!self.shrunk.iter().any(|(shrunk, ..)| shrunk == name), "one or the other");
+                debug_assert!(
+                    !self.shrunk.iter().any(|(shrunk, ..)| shrunk == name),
+                    "one or the other"
+                );
                 self.grown.push((name.clone(), new));
             }
             Some((old, new)) if new.0 == old.0 => self.reordered.push(name.clone()),
             _ => {
                 if before.spec != *spec {
-                    let lost = if has_ram(&before.spec) { "; the content of its RAM is lost" } else { "" };
-                    self.line(format!("~ volume {name} = {spec} (was {}){lost}", before.spec));
+                    let lost = if has_ram(&before.spec) {
+                        "; the content of its RAM is lost"
+                    } else {
+                        ""
+                    };
+                    self.line(format!(
+                        "~ volume {name} = {spec} (was {}){lost}",
+                        before.spec
+                    ));
                 }
                 self.reopened.push(name.clone());
             }
@@ -159,7 +210,11 @@ impl Difference {
             congestion: _, // from the command line, so it does not change
         } = wanted;
         for (before, after) in now.front_ends().zip(wanted.front_ends()) {
-            debug_assert_eq!(before.kind().name, after.kind().name, "both were read by one table");
+            debug_assert_eq!(
+                before.kind().name,
+                after.kind().name,
+                "both were read by one table"
+            );
             self.lines.extend(before.changes(after, &self.renamed));
         }
         // The limits of front ends are in the same section, and may have reported it already.
@@ -182,8 +237,11 @@ impl Difference {
             (now.io_engine != *io_engine, "io-engine"),
             (now.log != *log, "log"),
         ];
-        self.at_next_start =
-            fixed.iter().filter(|(is_changed, _)| *is_changed).map(|(_, key)| *key).collect();
+        self.at_next_start = fixed
+            .iter()
+            .filter(|(is_changed, _)| *is_changed)
+            .map(|(_, key)| *key)
+            .collect();
     }
 }
 
@@ -197,18 +255,26 @@ pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
             let (old, new) = (size(before)?, size(after)?);
             (is_one_file(before.path()?, after.path()?) && new.0 < old.0).then_some((old, new))
         }
-        (old, new) => old.iter().zip(new).find_map(|(old, new)| shrinking(old, new)),
+        (old, new) => old
+            .iter()
+            .zip(new)
+            .find_map(|(old, new)| shrinking(old, new)),
     }
 }
 
 /// Returns the `size=` of a store, below all layers.
 pub(crate) fn size(spec: &Spec) -> Option<Bytes> {
-    spec.store().options().iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
+    spec.store()
+        .options()
+        .iter()
+        .find_map(|option| option.strip_prefix("size=")?.parse().ok())
 }
 
 /// Returns the new size, if only the `size=` of the store differs and is larger.
 pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
-    resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
+    resized(before, after)
+        .filter(|(old, new)| new.0 > old.0)
+        .map(|(_, new)| new)
 }
 
 /// Whether a volume, or a member of it, is in memory, and would be empty after it is reopened.
@@ -224,8 +290,12 @@ fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let is_size = |option: &String| {
         option.starts_with("size=") || option == "create" || option.starts_with("identity=")
     };
-    let others =
-        |options: Vec<String>| options.into_iter().filter(|option| !is_size(option)).collect::<Vec<_>>();
+    let others = |options: Vec<String>| {
+        options
+            .into_iter()
+            .filter(|option| !is_size(option))
+            .collect::<Vec<_>>()
+    };
     let is_alike = flags(before) == flags(after)
         && old.kind().name == new.kind().name
         && old.argument() == new.argument()
@@ -305,7 +375,11 @@ volume = \"f\" # HyperSCSI
     #[test]
     fn what_is_different_is_told_in_a_line() {
         for (from, to, line) in [
-            ("ram:1MiB", "ram:2MiB", "~ volume a = ram:2MiB (was ram:1MiB); the content of its RAM is lost"),
+            (
+                "ram:1MiB",
+                "ram:2MiB",
+                "~ volume a = ram:2MiB (was ram:1MiB); the content of its RAM is lost",
+            ),
             ("size=1GiB", "size=2GiB", "~ volume f grows to 2GiB"),
             (
                 "delay:1ms",
@@ -317,15 +391,31 @@ volume = \"f\" # HyperSCSI
                 "spec = \"ram:1MiB\"\nserial = \"AB12\"",
                 "~ volume a has new identifiers: initiators treat it as another disk",
             ),
-            ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator"),
-            ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),
+            (
+                "lun = 1",
+                "lun = 2",
+                "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator",
+            ),
+            (
+                "127.0.0.1:3260",
+                "127.0.0.1:3261",
+                "+ portal 127.0.0.1:3261 (group 1)",
+            ),
             (
                 "spec = \"ram:1MiB\"",
                 "spec = \"ram:1MiB\"\ndeadline = \"5s\"",
                 "~ volume a: deadline 30 s -> 5 s",
             ),
-            ("[[target.lun]]", "alias = \"x\"\n[[target.lun]]", "~ iqn.2026-01.com.example:t: alias"),
-            ("[volume.a]", "[limits]\nsessions = 7\n[volume.a]", "~ limits"),
+            (
+                "[[target.lun]]",
+                "alias = \"x\"\n[[target.lun]]",
+                "~ iqn.2026-01.com.example:t: alias",
+            ),
+            (
+                "[volume.a]",
+                "[limits]\nsessions = 7\n[volume.a]",
+                "~ limits",
+            ),
         ] {
             let told = lines(&[(from, to)]).lines;
             assert_eq!(told.first().map(String::as_str), Some(line), "{told:?}");
@@ -345,7 +435,11 @@ volume = \"f\" # HyperSCSI
                 "lun = 1\ninitiators = [\"iqn.2026-01.com.example:i\"]\n",
                 "~ iqn.2026-01.com.example:t LUN 1: access; for listed initiators",
             ),
-            ("volume = \"f\" # NBD", "volume = \"a\"", "~ NBD export x: f -> a for ANY client"),
+            (
+                "volume = \"f\" # NBD",
+                "volume = \"a\"",
+                "~ NBD export x: f -> a for ANY client",
+            ),
             (
                 "name = \"x\"",
                 "name = \"y\"",
@@ -356,8 +450,16 @@ volume = \"f\" # HyperSCSI
                 "name = \"x\"\nnetworks = [\"10.0.0.0/8\"]",
                 "~ NBD export x: networks\n~ NBD export x is for listed networks",
             ),
-            ("volume = \"f\" # AoE", "volume = \"a\"", "~ AoE 7.1: f -> a for ANY station"),
-            ("\"7.1\"", "\"7.2\"", "+ AoE 7.2 = f for ANY station\n- AoE 7.1, which was for ANY station"),
+            (
+                "volume = \"f\" # AoE",
+                "volume = \"a\"",
+                "~ AoE 7.1: f -> a for ANY station",
+            ),
+            (
+                "\"7.1\"",
+                "\"7.2\"",
+                "+ AoE 7.2 = f for ANY station\n- AoE 7.1, which was for ANY station",
+            ),
             (
                 "\"7.1\"",
                 "\"7.1\"\nstations = [\"02:00:00:00:00:01\"]",
@@ -386,9 +488,20 @@ volume = \"f\" # HyperSCSI
     #[test]
     fn a_smaller_size_is_another_volume_and_a_larger_one_is_the_same() {
         let smaller = lines(&[("size=1GiB", "size=512MiB")]);
-        assert_eq!((smaller.grown.len(), smaller.reopened.len(), smaller.shrunk.len()), (0, 1, 1));
+        assert_eq!(
+            (
+                smaller.grown.len(),
+                smaller.reopened.len(),
+                smaller.shrunk.len()
+            ),
+            (0, 1, 1)
+        );
         let ordered = lines(&[("size=1GiB", "size=1GiB&create")]);
-        assert_eq!((ordered.lines.len(), ordered.reordered.len()), (0, 1), "it is made already");
+        assert_eq!(
+            (ordered.lines.len(), ordered.reordered.len()),
+            (0, 1),
+            "it is made already"
+        );
         let larger = lines(&[("size=1GiB", "size=3GiB")]);
         assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
     }
@@ -420,7 +533,10 @@ volume = \"f\" # HyperSCSI
     #[test]
     fn a_file_with_another_identity_is_another_disk_and_does_not_grow() {
         let other = lines(&[("size=1GiB]\"", "size=3GiB]\"\nnaa = \"0x5000c50012345678\"")]);
-        assert_eq!((other.grown.len(), other.reopened.len(), other.lines.len()), (0, 1, 2));
+        assert_eq!(
+            (other.grown.len(), other.reopened.len(), other.lines.len()),
+            (0, 1, 2)
+        );
     }
 
     #[test]
@@ -432,7 +548,10 @@ volume = \"f\" # HyperSCSI
         assert_eq!(renamed.lines, ["~ volume a is renamed to b"]);
         assert_eq!(renamed.renamed.len(), 1);
         assert!(renamed.added.is_empty() && renamed.removed.is_empty());
-        let without = lines(&[("[volume.a]\n", "[volume.b]\n"), ("volume = \"a\"", "volume = \"b\"")]);
+        let without = lines(&[
+            ("[volume.a]\n", "[volume.b]\n"),
+            ("volume = \"a\"", "volume = \"b\""),
+        ]);
         assert_eq!((without.added.len(), without.removed.len()), (1, 1));
     }
 
@@ -440,6 +559,9 @@ volume = \"f\" # HyperSCSI
     fn what_waits_for_the_next_start_is_said() {
         let text = format!("reactors = 2\n{BASE}");
         let difference = Difference::between(&config(BASE), &config(&text));
-        assert_eq!((difference.lines.len(), difference.at_next_start), (0, vec!["reactors"]));
+        assert_eq!(
+            (difference.lines.len(), difference.at_next_start),
+            (0, vec!["reactors"])
+        );
     }
 }

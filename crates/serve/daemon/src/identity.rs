@@ -66,7 +66,12 @@ impl Mark {
 
     /// Returns the mark of an open volume with these layers.
     pub(crate) fn of(spec: &Spec, layers: &Layers) -> Option<Mark> {
-        let set = || raid::sets(layers).first().and_then(|set| set.status().uuid).map(Mark::Set);
+        let set = || {
+            raid::sets(layers)
+                .first()
+                .and_then(|set| set.status().uuid)
+                .map(Mark::Set)
+        };
         Mark::of_file(spec).or_else(set)
     }
 }
@@ -104,7 +109,9 @@ pub(crate) fn check(
     known: &Known<'_>,
     mark: Option<&Mark>,
 ) -> Result<Option<String>, Failure> {
-    let Some(identity) = volume.uuid.or(kept.identity) else { return Ok(None) };
+    let Some(identity) = volume.uuid.or(kept.identity) else {
+        return Ok(None);
+    };
     let is_set = !is_one_store(&volume.spec);
     if let Some(Mark::Set(set)) = &kept.mark
         && !is_set
@@ -121,7 +128,8 @@ pub(crate) fn check(
         Some(Mark::File(uuid)) if *uuid == identity => Ok(None),
         mark if mark.is_some() && mark == kept.mark.as_ref() => Ok(None),
         Some(Mark::File(uuid)) => {
-            let is_ordered = volume.spec.which_identity() == Some(WhichIdentity::New) && !kept.has_disk();
+            let is_ordered =
+                volume.spec.which_identity() == Some(WhichIdentity::New) && !kept.has_disk();
             match is_ordered {
                 true => Ok(None),
                 false => Err(other_mark(volume, kept, known, identity, *uuid)),
@@ -130,7 +138,13 @@ pub(crate) fn check(
         Some(Mark::Set(set)) => {
             let is_other_set = matches!(&kept.mark, Some(Mark::Set(_))) || !is_own_place();
             match known.other(volume, kept, &set_key(set)) {
-                Some(other) => Err(other_place(volume, kept, known, &format!("the RAID set {set}"), other)),
+                Some(other) => Err(other_place(
+                    volume,
+                    kept,
+                    known,
+                    &format!("the RAID set {set}"),
+                    other,
+                )),
                 None => Ok(moved(volume, kept).filter(|_| is_other_set)),
             }
         }
@@ -167,7 +181,13 @@ fn member_of(volume: &Volume, kept: &Kept, set: &str) -> Failure {
 }
 
 /// Returns the error for a file that is marked as another disk.
-fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, uuid: Uuid) -> Failure {
+fn other_mark(
+    volume: &Volume,
+    kept: &Kept,
+    known: &Known<'_>,
+    identity: Uuid,
+    uuid: Uuid,
+) -> Failure {
     let (name, folder) = (&volume.name, kept.folder.display());
     let path = volume.spec.file().unwrap_or(Path::new("")).display();
     let (as_volume, itself) = match known.other(volume, kept, &disk_key(&uuid)) {
@@ -185,7 +205,10 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
     };
     let is_disk = match volume.uuid {
         Some(_) => format!("`uuid` makes {name} the disk {identity}"),
-        None => format!("{name} is the disk {identity} in the state directory {}", known.directory.display()),
+        None => format!(
+            "{name} is the disk {identity} in the state directory {}",
+            known.directory.display()
+        ),
     };
     let new = match (volume.uuid, kept.has_disk()) {
         (None, _) => format!(
@@ -193,7 +216,8 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
              specification"
         ),
         (Some(_), false) => {
-            "; if it is a copy with the original's mark, add `identity=new` to the specification".to_owned()
+            "; if it is a copy with the original's mark, add `identity=new` to the specification"
+                .to_owned()
         }
         (Some(_), true) => String::new(),
     };
@@ -206,7 +230,13 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
 }
 
 /// Returns the error for unmarked storage that was served as another volume.
-fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, other: &str) -> Failure {
+fn other_place(
+    volume: &Volume,
+    kept: &Kept,
+    known: &Known<'_>,
+    what: &str,
+    other: &str,
+) -> Failure {
     let (name, directory) = (&volume.name, known.directory.display());
     let remedy = match known.served_as(volume, other) {
         Some(served) if have_common_store(&served.spec, &volume.spec) => String::new(),
@@ -251,7 +281,9 @@ fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
 /// mark before, as on a file system that cannot store marks.
 fn unmarked(volume: &Volume, kept: &Kept) -> Option<String> {
     let path = volume.spec.file().filter(|path| path.exists())?;
-    let Some(Mark::File(uuid)) = &kept.mark else { return None };
+    let Some(Mark::File(uuid)) = &kept.mark else {
+        return None;
+    };
     let (name, path) = (&volume.name, path.display());
     Some(format!(
         "{path} no longer has the mark of the disk {uuid}, with which volume {name} was last served. It may \
@@ -278,7 +310,11 @@ pub(crate) struct Known<'a> {
 
 impl Known<'_> {
     pub(crate) fn new<'a>(directory: &'a Path, wanted: &'a [Volume]) -> Known<'a> {
-        Known { directory, wanted, names: OnceLock::new() }
+        Known {
+            directory,
+            wanted,
+            names: OnceLock::new(),
+        }
     }
 
     /// Returns the name of another volume that was served with the data of this key. `kept` is the record of
@@ -302,7 +338,11 @@ impl Known<'_> {
     fn served_as(&self, volume: &Volume, record: &str) -> Option<&Volume> {
         let is_its = |other: &&Volume| {
             let names = [Some(&other.name), other.previous_name.as_ref()];
-            other.name != volume.name && names.into_iter().flatten().any(|name| name.as_str() == record)
+            other.name != volume.name
+                && names
+                    .into_iter()
+                    .flatten()
+                    .any(|name| name.as_str() == record)
         };
         self.wanted.iter().find(is_its)
     }
@@ -316,7 +356,12 @@ fn keys(kept: &Kept) -> Vec<String> {
         Some(Mark::Set(set)) => (None, Some(set_key(set))),
         None => (None, place()),
     };
-    kept.identity.or(disk).map(|uuid| disk_key(&uuid)).into_iter().chain(other).collect()
+    kept.identity
+        .or(disk)
+        .map(|uuid| disk_key(&uuid))
+        .into_iter()
+        .chain(other)
+        .collect()
 }
 
 fn disk_key(uuid: &Uuid) -> String {
@@ -334,7 +379,11 @@ fn place_key(spec: &Spec) -> Option<String> {
         (BlockPlaces::Store, _) if !spec.keeps_data() => None,
         (BlockPlaces::Store, _) => {
             let place = match spec.backend.path() {
-                Some(path) => path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string(),
+                Some(path) => path
+                    .canonicalize()
+                    .unwrap_or_else(|_| path.to_owned())
+                    .display()
+                    .to_string(),
                 None => spec.backend.place(),
             };
             Some(format!("{} {place}", spec.backend.kind().name))
@@ -357,7 +406,10 @@ pub(crate) fn marked(
     device: &dyn BlockDevice,
 ) -> Result<Option<Uuid>, Failure> {
     let (name, directory) = (&volume.name, known.directory.display());
-    let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
+    let marked = volume
+        .spec
+        .file()
+        .and_then(|path| Some((path, read_mark(path)?)));
     // The volume was served under a `uuid` that was since removed from the configuration. If no specification
     // is recorded, no start was completed. The mark of a read-only file may differ from the identity.
     if let Some((_, uuid)) = marked
@@ -414,7 +466,9 @@ pub(crate) fn marked(
 
 /// Marks the file of a volume with the identity under which it is served.
 pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
-    let Some(path) = volume.spec.file().filter(|_| !volume.spec.is_readonly()) else { return };
+    let Some(path) = volume.spec.file().filter(|_| !volume.spec.is_readonly()) else {
+        return;
+    };
     let before = read_mark(path);
     if before == Some(uuid) || !fs::metadata(path).is_ok_and(|file| file.is_file()) {
         return;
@@ -457,7 +511,8 @@ pub(crate) fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
             add_caches(spec, &mut digest);
             generation.copy_from_slice(&digest.finalize()[..16]);
         }
-        _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),
+        _ => getrandom::fill(&mut generation)
+            .expect("the system has random numbers once it has started"),
     }
     generation
 }
@@ -468,9 +523,14 @@ fn add_caches(spec: &Spec, digest: &mut Sha256) {
         // If the page cache cannot be identified, only a boot changes the generation.
         let signs = page_cache(Path::new(SYSFS), path).unwrap_or_default();
         digest.update(signs.len().to_be_bytes());
-        signs.iter().for_each(|sign| digest.update(sign.to_be_bytes()));
+        signs
+            .iter()
+            .for_each(|sign| digest.update(sign.to_be_bytes()));
     }
-    spec.backend.members().iter().for_each(|member| add_caches(member, digest));
+    spec.backend
+        .members()
+        .iter()
+        .for_each(|member| add_caches(member, digest));
 }
 
 /// Numbers that identify the page cache of this file or disk: two page caches differ in at least one number.
@@ -481,18 +541,23 @@ fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
     let number = format!("{}:{}", major(device), minor(device));
     let Ok(disk) = fs::canonicalize(sysfs.join("dev/block").join(&number)) else {
         // This is a file system without a disk, such as NFS.
-        return Ok(vec![fs::metadata(sysfs.join("class/bdi").join(number))?.ino()]);
+        return Ok(vec![
+            fs::metadata(sysfs.join("class/bdi").join(number))?.ino(),
+        ]);
     };
     let mut signs = Vec::new();
     if let Some(name) = disk.file_name().filter(|_| !is_disk) {
         let systems = fs::read_dir(sysfs.join("fs"))?.filter_map(Result::ok);
-        signs.extend(systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())));
+        signs.extend(
+            systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())),
+        );
         signs.sort_unstable();
     }
     // A partition has the sequence number of its disk.
     let whole = disk.parent().unwrap_or(&disk);
-    let sequence =
-        [disk.as_path(), whole].into_iter().find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());
+    let sequence = [disk.as_path(), whole]
+        .into_iter()
+        .find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());
     signs.extend(sequence.and_then(|text| text.trim().parse::<u64>().ok()));
     Ok(signs)
 }
@@ -511,7 +576,9 @@ mod tests {
 
     impl Machine {
         fn new() -> Machine {
-            let machine = Machine { folder: tempfile::tempdir().expect("a temporary directory") };
+            let machine = Machine {
+                folder: tempfile::tempdir().expect("a temporary directory"),
+            };
             fs::write(machine.path("image"), "").expect("a file");
             fs::create_dir_all(machine.path("sys/fs/tmpfs")).expect("a folder");
             machine
@@ -547,7 +614,11 @@ mod tests {
         }
 
         fn insert_disk(&self, sequence: u64) {
-            fs::write(self.path("sys/devices/sda/diskseq"), format!("{sequence}\n")).expect("written");
+            fs::write(
+                self.path("sys/devices/sda/diskseq"),
+                format!("{sequence}\n"),
+            )
+            .expect("written");
         }
 
         fn page_cache(&self) -> Vec<u64> {

@@ -102,7 +102,8 @@ struct Reopened {
 impl LiveState {
     /// Refuses a change if the file and the current configuration differ.
     pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
-        let unserved = Difference::between(&self.config, &self.start_options.safe_config_with(file)?);
+        let unserved =
+            Difference::between(&self.config, &self.start_options.safe_config_with(file)?);
         match unserved.lines.is_empty() {
             true => Ok(()),
             false => Err(Failure::refused(format!(
@@ -182,7 +183,11 @@ impl Live {
         self.tell_ready();
         let live = Arc::downgrade(self);
         let work = move || watch(&live, period, has_watchdog);
-        thread::Builder::new().name("supervisor".to_owned()).spawn(work).map(drop).map_err(Failure::failed)
+        thread::Builder::new()
+            .name("supervisor".to_owned())
+            .spawn(work)
+            .map(drop)
+            .map_err(Failure::failed)
     }
 
     /// Reports that the server is ready, after its start or a reload.
@@ -201,7 +206,11 @@ impl Live {
 
     /// The current metrics. Blocks for up to one second per concurrent caller.
     pub fn metrics(&self) -> String {
-        render::text(&self.probe.sample(&self.server, &self.reloads, || self.sessions()))
+        render::text(
+            &self
+                .probe
+                .sample(&self.server, &self.reloads, || self.sessions()),
+        )
     }
 
     /// The health of the server. Does not send requests to the cores, and does not block.
@@ -222,7 +231,10 @@ impl Live {
 
     /// The sessions of all front ends. Blocks for up to one second per front end.
     pub(crate) fn sessions(&self) -> Vec<ServedSession> {
-        self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
+        self.front_ends
+            .iter()
+            .flat_map(|front_end| front_end.sessions(&self.server))
+            .collect()
     }
 
     /// The targets. Blocks like [`Live::sessions`].
@@ -242,7 +254,11 @@ impl Live {
     /// of the front end, as in `nbd:3`. Blocks like [`Live::sessions`].
     pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> Result<usize, String> {
         let of_one = which.split_once(':').filter(|(name, number)| {
-            number.parse::<u16>().is_ok() && self.front_ends.iter().any(|front_end| front_end.name() == *name)
+            number.parse::<u16>().is_ok()
+                && self
+                    .front_ends
+                    .iter()
+                    .any(|front_end| front_end.name() == *name)
         });
         let (only, which) = of_one.map_or((None, which), |(name, number)| (Some(name), number));
         if only.is_none()
@@ -262,9 +278,13 @@ impl Live {
                 ));
             }
         }
-        let front_ends =
-            self.front_ends.iter().filter(|front_end| only.is_none_or(|name| front_end.name() == name));
-        Ok(front_ends.map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum())
+        let front_ends = self
+            .front_ends
+            .iter()
+            .filter(|front_end| only.is_none_or(|name| front_end.name() == name));
+        Ok(front_ends
+            .map(|front_end| front_end.drop_sessions(&self.server, which, force))
+            .sum())
     }
 
     /// Runs a closure on the current configuration. A reload waits until the closure returns. If a reload is
@@ -275,7 +295,10 @@ impl Live {
 
     /// Shuts the server down: requests logouts, and waits up to `grace` for outstanding commands.
     pub fn shutdown(&self, grace: Duration) {
-        tracing::info!(grace_seconds = grace.as_secs(), "shutting down; requesting logout from initiators");
+        tracing::info!(
+            grace_seconds = grace.as_secs(),
+            "shutting down; requesting logout from initiators"
+        );
         if let Some(supervisor) = self.supervisor.get() {
             supervisor.stopping();
         }
@@ -287,11 +310,20 @@ impl Live {
     }
 
     /// Releases the lock until an order to a RAID set has ended.
-    pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, LiveState>) -> MutexGuard<'a, LiveState> {
+    pub(crate) fn order_ended<'a>(
+        &'a self,
+        mut now: MutexGuard<'a, LiveState>,
+    ) -> MutexGuard<'a, LiveState> {
         debug_assert!(!now.ordered.is_empty(), "an order ends");
         now.waiting += 1;
-        tracing::info!(waiting = now.waiting, "a configuration change is waiting for a RAID operation");
-        let mut now = self.orders.wait(now).unwrap_or_else(PoisonError::into_inner);
+        tracing::info!(
+            waiting = now.waiting,
+            "a configuration change is waiting for a RAID operation"
+        );
+        let mut now = self
+            .orders
+            .wait(now)
+            .unwrap_or_else(PoisonError::into_inner);
         now.waiting -= 1;
         now
     }
@@ -344,13 +376,22 @@ impl Live {
         let outcome = change();
         audit(&outcome, options, by);
         match &outcome {
-            Ok(Reloaded { changes, failed, .. }) => {
+            Ok(Reloaded {
+                changes, failed, ..
+            }) => {
                 let (changes, failed) = (changes.clone(), failed.clone());
-                self.events.publish(Event::ReloadApplied { changes, failed });
+                self.events
+                    .publish(Event::ReloadApplied { changes, failed });
             }
-            Err(failure) => self.events.publish(Event::ReloadRefused { reason: failure.to_string() }),
+            Err(failure) => self.events.publish(Event::ReloadRefused {
+                reason: failure.to_string(),
+            }),
         }
-        self.reloads.ended(outcome.as_ref().is_ok_and(|reloaded| reloaded.failed.is_empty()));
+        self.reloads.ended(
+            outcome
+                .as_ref()
+                .is_ok_and(|reloaded| reloaded.failed.is_empty()),
+        );
         self.tell_ready();
         outcome
     }
@@ -370,22 +411,35 @@ impl Live {
         );
         let (added, cut, discard_data) = match order {
             Some(Change::Add { volume, .. }) => (Some(volume), None, false),
-            Some(Change::Resize { volume, shrink: true, discard_data, .. }) => {
-                (None, Some(volume), *discard_data)
-            }
+            Some(Change::Resize {
+                volume,
+                shrink: true,
+                discard_data,
+                ..
+            }) => (None, Some(volume), *discard_data),
             _ => (None, None, false),
         };
         let without_order = |volume: &config::Volume| {
-            let shrunk = difference.shrunk.iter().find(|(name, ..)| *name == volume.name)?;
-            Some(shrunk).filter(|(name, ..)| Some(name) != cut).map(|shrunk| (shrunk, volume.spec.clone()))
+            let shrunk = difference
+                .shrunk
+                .iter()
+                .find(|(name, ..)| *name == volume.name)?;
+            Some(shrunk)
+                .filter(|(name, ..)| Some(name) != cut)
+                .map(|shrunk| (shrunk, volume.spec.clone()))
         };
         if let Some(((name, before, bytes), spec)) = wanted.volumes.iter().find_map(without_order) {
             return Err(volumes::too_small(name, &spec, *before, *bytes));
         }
-        let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
+        let mut reloaded = Reloaded {
+            changes: difference.lines.clone(),
+            ..Reloaded::default()
+        };
         if !difference.at_next_start.is_empty() {
             let keys = difference.at_next_start.join(", ");
-            reloaded.notes.push(format!("takes effect at the next start: {keys}"));
+            reloaded
+                .notes
+                .push(format!("takes effect at the next start: {keys}"));
         }
         // Check before anything changes: hosts must not lose a volume because of a reload that is then
         // refused.
@@ -402,7 +456,9 @@ impl Live {
             let line = |loss| format!("in use: {loss}; to remove it anyway, use --force");
             reloaded.notes.extend(losses.iter().map(line));
             if !difference.shrunk.is_empty() && !discard_data {
-                reloaded.notes.push("a dry run does not check for data in the part to be cut off".to_owned());
+                reloaded
+                    .notes
+                    .push("a dry run does not check for data in the part to be cut off".to_owned());
             }
             return Ok(reloaded);
         }
@@ -415,25 +471,47 @@ impl Live {
         let undo = Undo::default();
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
-        let known: Vec<&VolumeName> = added.into_iter().filter(|name| self.state.keeps(name)).collect();
-        let opened =
-            volumes::open_these(&wanted.volumes, &difference.added, &self.state, &self.openers, added, &undo)
-                .and_then(|opened| {
-                    next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened)
-                })
-                .inspect_err(|_| undo.take_back())?;
-        reloaded.notes.extend(known.iter().filter_map(|name| opened.get(name)?.of_created_file(name)));
-        reloaded.notes.extend(opened.all().filter_map(Opened::moved).cloned());
+        let known: Vec<&VolumeName> = added
+            .into_iter()
+            .filter(|name| self.state.keeps(name))
+            .collect();
+        let opened = volumes::open_these(
+            &wanted.volumes,
+            &difference.added,
+            &self.state,
+            &self.openers,
+            added,
+            &undo,
+        )
+        .and_then(|opened| {
+            next.all_but(&difference.reopened)
+                .are_distinct_from(&opened)
+                .map(|()| opened)
+        })
+        .inspect_err(|_| undo.take_back())?;
+        reloaded.notes.extend(
+            known
+                .iter()
+                .filter_map(|name| opened.get(name)?.of_created_file(name)),
+        );
+        reloaded
+            .notes
+            .extend(opened.all().filter_map(Opened::moved).cloned());
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
         let units = without_reopened.units();
-        let serving = Serving { config: &wanted, units: &units };
+        let serving = Serving {
+            config: &wanted,
+            units: &units,
+        };
         self.apply(serving).map_err(|error| {
             undo.take_back();
             Failure::refused(format!("cannot listen on {error}"))
         })?;
         undo.keep();
-        let taken = losses.iter().map(|loss| format!("removed while in use: {loss}"));
+        let taken = losses
+            .iter()
+            .map(|loss| format!("removed while in use: {loss}"));
         reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
         let to_cut: Vec<ToCut> = difference
@@ -441,12 +519,21 @@ impl Live {
             .iter()
             .filter_map(|(name, _, bytes)| {
                 let opened = now.volumes.get(name)?;
-                let (device, kept) = (Arc::clone(opened.unit.volume().device()), Arc::clone(&opened.kept));
-                Some(ToCut { name: name.clone(), bytes: *bytes, device, kept })
+                let (device, kept) = (
+                    Arc::clone(opened.unit.volume().device()),
+                    Arc::clone(&opened.kept),
+                );
+                Some(ToCut {
+                    name: name.clone(),
+                    bytes: *bytes,
+                    device,
+                    kept,
+                })
             })
             .collect();
         let gone = difference.removed.iter().chain(&difference.reopened);
-        let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
+        let gone: Vec<(VolumeName, Opened)> =
+            gone.filter_map(|name| now.volumes.take(name)).collect();
         now.volumes = without_reopened;
         drop(next);
         let in_doubt = close(gone, &mut reloaded.failed);
@@ -455,14 +542,28 @@ impl Live {
             let is_closed = !in_doubt.contains(&volume.name);
             let name = volume.name.clone();
             if let Err(error) = volume.prepare(is_closed, discard_data) {
-                reloaded.failed.push(format!("{error}; the volume is unchanged"));
+                reloaded
+                    .failed
+                    .push(format!("{error}; the volume is unchanged"));
                 uncut.push(name);
             }
         }
         let before = now.config.renamed_volumes(&difference.renamed);
-        let Reopened { unchanged, not_served } =
-            self.reopen(now, &before, &wanted, &difference, &uncut, &mut reloaded.failed);
-        let reopened = difference.reopened.iter().filter(|name| !unchanged.contains(name));
+        let Reopened {
+            unchanged,
+            not_served,
+        } = self.reopen(
+            now,
+            &before,
+            &wanted,
+            &difference,
+            &uncut,
+            &mut reloaded.failed,
+        );
+        let reopened = difference
+            .reopened
+            .iter()
+            .filter(|name| !unchanged.contains(name));
         let reopened = reopened.filter_map(|name| now.volumes.get(name)?.moved());
         reloaded.notes.extend(reopened.cloned());
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
@@ -473,27 +574,39 @@ impl Live {
                 && let Some(volume) = wanted.volumes.iter().find(|volume| volume.name == *name)
                 && let Err(error) = block_on(opened.kept.keep_spec(volume.spec.to_string()))
             {
-                reloaded
-                    .failed
-                    .push(format!("the specification of volume {name} could not be saved: {error}"));
+                reloaded.failed.push(format!(
+                    "the specification of volume {name} could not be saved: {error}"
+                ));
             }
         }
-        let not_grown =
-            grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
+        let not_grown = grow(
+            &self.server,
+            &now.volumes,
+            &wanted.volumes,
+            &difference.grown,
+            &mut reloaded.failed,
+        );
         now.config = wanted;
         // Failed changes remain a difference from the wanted configuration, so the next reload retries them.
-        now.config.keep_volumes(&before, &[not_grown, unchanged].concat());
-        now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
+        now.config
+            .keep_volumes(&before, &[not_grown, unchanged].concat());
+        now.config
+            .volumes
+            .retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
         self.tell_volumes(&difference, &now.volumes);
         self.probe.describe(&now.config, &now.volumes);
         if difference.metrics
             && let Err(error) = self.serve_metrics(metrics)
         {
-            reloaded.failed.push(format!("metrics are not served: {error}"));
+            reloaded
+                .failed
+                .push(format!("metrics are not served: {error}"));
         }
         debug_assert!(
-            now.ordered.iter().all(|name| now.volumes.get(name).is_some()),
+            now.ordered
+                .iter()
+                .all(|name| now.volumes.get(name).is_some()),
             "a volume with an order stays open"
         );
         Ok(reloaded)
@@ -506,21 +619,49 @@ impl Live {
         let is_served = |name: &&VolumeName| served.get(name).is_some();
         let (reopened, lost): (Vec<_>, Vec<_>) = difference.reopened.iter().partition(is_served);
         let renamed = difference.renamed.iter();
-        let renamed = renamed.map(|(from, to)| Event::VolumeRenamed { volume: text(to), from: text(from) });
-        let removed =
-            difference.removed.iter().chain(lost).map(|name| Event::VolumeRemoved { volume: text(name) });
-        let replaced = reopened.into_iter().map(|name| Event::VolumeReplaced { volume: text(name) });
-        let added = difference.added.iter().map(|name| Event::VolumeAdded { volume: text(name) });
-        renamed.chain(removed).chain(replaced).chain(added).for_each(|event| self.events.publish(event));
+        let renamed = renamed.map(|(from, to)| Event::VolumeRenamed {
+            volume: text(to),
+            from: text(from),
+        });
+        let removed = difference
+            .removed
+            .iter()
+            .chain(lost)
+            .map(|name| Event::VolumeRemoved { volume: text(name) });
+        let replaced = reopened
+            .into_iter()
+            .map(|name| Event::VolumeReplaced { volume: text(name) });
+        let added = difference
+            .added
+            .iter()
+            .map(|name| Event::VolumeAdded { volume: text(name) });
+        renamed
+            .chain(removed)
+            .chain(replaced)
+            .chain(added)
+            .for_each(|event| self.events.publish(event));
     }
 
     /// Describes the losses that a change would cause for initiators. New volumes have no initiators yet.
-    pub(crate) fn losses(&self, now: &LiveState, wanted: &Config, difference: &Difference) -> Vec<String> {
-        let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
+    pub(crate) fn losses(
+        &self,
+        now: &LiveState,
+        wanted: &Config,
+        difference: &Difference,
+    ) -> Vec<String> {
+        let gone: Vec<VolumeName> = difference
+            .removed
+            .iter()
+            .chain(&difference.reopened)
+            .cloned()
+            .collect();
         let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
         let units = next.all_but(&gone).units();
-        let wanted = Serving { config: wanted, units: &units };
+        let wanted = Serving {
+            config: wanted,
+            units: &units,
+        };
         let portals = wanted.of_server().portals;
         self.front_ends
             .iter()
@@ -543,7 +684,11 @@ impl Live {
     }
 
     fn apply(&self, wanted: Serving<'_>) -> std::io::Result<()> {
-        let adopt = || self.front_ends.iter().for_each(|front_end| front_end.adopt(wanted));
+        let adopt = || {
+            self.front_ends
+                .iter()
+                .for_each(|front_end| front_end.adopt(wanted))
+        };
         let reconfigured = self.server.reconfigure(wanted.of_server(), adopt);
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
@@ -564,20 +709,25 @@ impl Live {
             return reopened;
         }
         debug_assert!(
-            difference.reopened.iter().all(|name| now.volumes.get(name).is_none()),
+            difference
+                .reopened
+                .iter()
+                .all(|name| now.volumes.get(name).is_none()),
             "they are closed"
         );
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let open = |volumes| volumes::open_these(volumes, one, &self.state, &self.openers, None, &undo);
+            let open = |volumes| {
+                volumes::open_these(volumes, one, &self.state, &self.openers, None, &undo)
+            };
             let opened = if uncut.contains(name) {
                 reopened.unchanged.push(name.clone());
                 open(before)
             } else {
                 let opened = open(&wanted.volumes);
-                let opened =
-                    opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
+                let opened = opened
+                    .and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
                 opened.or_else(|error| {
                     undo.take_back();
                     failed.push(format!("{error}; the volume is unchanged"));
@@ -595,7 +745,10 @@ impl Live {
                 reopened.not_served.push(name.clone());
             }
         }
-        if let Err(error) = self.apply(Serving { config: wanted, units: &now.volumes.units() }) {
+        if let Err(error) = self.apply(Serving {
+            config: wanted,
+            units: &now.volumes.units(),
+        }) {
             failed.push(format!("cannot listen on {error}"));
         }
         reopened
@@ -604,10 +757,18 @@ impl Live {
     /// Renames the persisted state of volumes, which is stored under their names.
     fn rename(&self, volumes: &Volumes, difference: &Difference, failed: &mut Vec<String>) {
         // Reopened volumes already use their new names.
-        for (from, to) in difference.renamed.iter().filter(|(_, to)| !difference.reopened.contains(to)) {
-            let Some(opened) = volumes.get(to) else { continue };
+        for (from, to) in difference
+            .renamed
+            .iter()
+            .filter(|(_, to)| !difference.reopened.contains(to))
+        {
+            let Some(opened) = volumes.get(to) else {
+                continue;
+            };
             if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
-                failed.push(format!("the saved state of volume {from} could not be renamed: {error}"));
+                failed.push(format!(
+                    "the saved state of volume {from} could not be renamed: {error}"
+                ));
             }
         }
     }
@@ -628,16 +789,26 @@ fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
     loop {
         let begin = Instant::now();
         let Some(live) = live.upgrade() else { return };
-        let answers = live.server.ask_cores(period, |_| ()).into_iter().enumerate();
-        let silent: Vec<usize> =
-            answers.filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect();
-        let Some(supervisor) = live.supervisor.get() else { return };
+        let answers = live
+            .server
+            .ask_cores(period, |_| ())
+            .into_iter()
+            .enumerate();
+        let silent: Vec<usize> = answers
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(core, _)| core)
+            .collect();
+        let Some(supervisor) = live.supervisor.get() else {
+            return;
+        };
         match &silent[..] {
             [] if has_watchdog => supervisor.tell(&format!("WATCHDOG=1\nSTATUS={}", live.status())),
             [] => supervisor.tell(&format!("STATUS={}", live.status())),
             _ => {
                 tracing::error!(reactors = ?silent, "reactor threads are unresponsive");
-                supervisor.tell(&format!("STATUS=reactor threads are unresponsive: {silent:?}"));
+                supervisor.tell(&format!(
+                    "STATUS=reactor threads are unresponsive: {silent:?}"
+                ));
             }
         }
         drop(live);
@@ -649,16 +820,28 @@ fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
 fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) {
     let force = options.force;
     match outcome {
-        Ok(Reloaded { changes, notes, failed }) => {
+        Ok(Reloaded {
+            changes,
+            notes,
+            failed,
+        }) => {
             tracing::info!(target: AUDIT, by, force, changes = changes.len(), "configuration changed");
-            changes.iter().for_each(|change| tracing::info!(target: AUDIT, by, change, "changed"));
-            notes.iter().for_each(|note| tracing::info!(target: AUDIT, by, note, "changed"));
-            failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, why, "not changed"));
+            changes
+                .iter()
+                .for_each(|change| tracing::info!(target: AUDIT, by, change, "changed"));
+            notes
+                .iter()
+                .for_each(|note| tracing::info!(target: AUDIT, by, note, "changed"));
+            failed
+                .iter()
+                .for_each(|why| tracing::error!(target: AUDIT, by, why, "not changed"));
         }
         Err(failure) => {
             // Log each line of the error separately, because it may contain several errors.
             let why = failure.to_string();
-            why.lines().for_each(|why| tracing::error!(target: AUDIT, by, why, "configuration not changed"));
+            why.lines().for_each(
+                |why| tracing::error!(target: AUDIT, by, why, "configuration not changed"),
+            );
         }
     }
 }
@@ -677,7 +860,12 @@ impl ToCut {
     /// has no data. Hosts could write to that part until the volume was closed, so an earlier check is not
     /// enough.
     fn prepare(self, is_closed: bool, discard_data: bool) -> Result<(), Failure> {
-        let ToCut { name, bytes, device, kept } = self;
+        let ToCut {
+            name,
+            bytes,
+            device,
+            kept,
+        } = self;
         if !discard_data {
             if !is_closed {
                 return Err(Failure::refused(format!(
@@ -687,12 +875,17 @@ impl ToCut {
             // The kernel may still process aborted requests.
             let quiesced = block_on(answered(device.quiesced()));
             quiesced.map_err(|error| {
-                Failure::device(format_args!("volume {name} is not shrunk to {bytes}"), error)
+                Failure::device(
+                    format_args!("volume {name} is not shrunk to {bytes}"),
+                    error,
+                )
             })?;
             block_on(shrink::check(&name, device.as_ref(), bytes))?;
         }
         block_on(kept.keep_bytes(bytes.0)).map_err(|error| {
-            Failure::failed(format_args!("the size of volume {name} could not be saved: {error}"))
+            Failure::failed(format_args!(
+                "the size of volume {name} could not be saved: {error}"
+            ))
         })
     }
 }
@@ -757,18 +950,28 @@ fn grow(
     failed: &mut Vec<String>,
 ) -> Vec<VolumeName> {
     let mut not_grown = Vec::new();
-    debug_assert!(grown.iter().all(|(name, _)| specs.iter().any(|volume| volume.name == *name)));
+    debug_assert!(
+        grown
+            .iter()
+            .all(|(name, _)| specs.iter().any(|volume| volume.name == *name))
+    );
     for (name, bytes) in grown {
-        let Some(opened) = volumes.get(name) else { continue };
+        let Some(opened) = volumes.get(name) else {
+            continue;
+        };
         let growth = reactor::timeout(GROW_TIME, opened.unit.volume().device().grow(bytes.0));
         match block_on(growth).unwrap_or(Err(DeviceError::TimedOut)) {
             Ok(()) => {
                 server.volume_grew(opened.unit.volume());
-                if let Some(spec) =
-                    specs.iter().find(|volume| volume.name == *name).map(|volume| &volume.spec)
+                if let Some(spec) = specs
+                    .iter()
+                    .find(|volume| volume.name == *name)
+                    .map(|volume| &volume.spec)
                     && let Err(error) = block_on(opened.kept.keep_served(spec.to_string(), bytes.0))
                 {
-                    failed.push(format!("the size of volume {name} could not be saved: {error}"));
+                    failed.push(format!(
+                        "the size of volume {name} could not be saved: {error}"
+                    ));
                 }
             }
             Err(error) => {

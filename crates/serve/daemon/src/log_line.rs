@@ -53,20 +53,34 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt:
         });
     }
     match writer.has_ansi_escapes() {
-        true => write!(writer, "\u{1b}[3m{}\u{1b}[0m\u{1b}[2m=\u{1b}[0m", field.name())?,
+        true => write!(
+            writer,
+            "\u{1b}[3m{}\u{1b}[0m\u{1b}[2m=\u{1b}[0m",
+            field.name()
+        )?,
         false => write!(writer, "{}=", field.name())?,
     }
-    if is_word(&text) || is_quoted(&text) { writer.write_str(&text) } else { write!(writer, "{text:?}") }
+    if is_word(&text) || is_quoted(&text) {
+        writer.write_str(&text)
+    } else {
+        write!(writer, "{text:?}")
+    }
 }
 
 fn is_word(text: &str) -> bool {
-    let ends_word = |letter: char| letter == '"' || letter.is_whitespace() || !foreign::is_printable(letter);
+    let ends_word =
+        |letter: char| letter == '"' || letter.is_whitespace() || !foreign::is_printable(letter);
     !text.is_empty() && !text.contains(ends_word)
 }
 
 /// Whether `text` is a single quoted text, in the format of `Debug`.
 fn is_quoted(text: &str) -> bool {
-    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
+    let Some(inner) = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+    else {
+        return false;
+    };
     let mut is_escaped = false;
     let ends_early = |letter: char| {
         let ends = !foreign::is_printable(letter) || (letter == '"' && !is_escaped);
@@ -94,7 +108,8 @@ where
         event: &Event<'_>,
     ) -> std::fmt::Result {
         let mut line = String::new();
-        self.0.format_event(context, Writer::new(&mut line), event)?;
+        self.0
+            .format_event(context, Writer::new(&mut line), event)?;
         match cut(&line) {
             None => writer.write_str(&line),
             Some(end) if line.contains(ESCAPE) => writeln!(writer, "{}…\u{1b}[0m", &line[..end]),
@@ -123,7 +138,10 @@ fn cut(line: &str) -> Option<usize> {
             end = Some(at);
         }
     }
-    debug_assert!(end.is_none_or(|end| line.is_char_boundary(end)), "it is cut between letters");
+    debug_assert!(
+        end.is_none_or(|end| line.is_char_boundary(end)),
+        "it is cut between letters"
+    );
     // A cut at the end of the line would remove nothing.
     end.filter(|end| line[*end..].trim_end() != "")
 }
@@ -155,8 +173,12 @@ pub(crate) mod tests {
     pub(crate) fn logged(work: impl FnOnce()) -> String {
         let written = Written::default();
         let writer = written.clone();
-        let lines = fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
-        let lines = lines.fmt_fields(log_fields()).event_format(LogLine::new(false));
+        let lines = fmt::layer()
+            .with_writer(move || writer.clone())
+            .with_ansi(false);
+        let lines = lines
+            .fmt_fields(log_fields())
+            .event_format(LogLine::new(false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
         String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text")
     }
@@ -185,7 +207,10 @@ pub(crate) mod tests {
     fn a_field_is_whole_or_left_out() {
         let name = format!("target=iqn.2026-01.io.linerate:{}", "x".repeat(190));
         let line = format!("{} {name} {name}\n", "y".repeat(180));
-        assert_eq!(&line[..cut(&line).expect("a cut")], format!("{} {name}", "y".repeat(180)));
+        assert_eq!(
+            &line[..cut(&line).expect("a cut")],
+            format!("{} {name}", "y".repeat(180))
+        );
         let quoted = format!("why=\"{}\"", "a \\\" ".repeat(60));
         let line = format!("{quoted} peer=[::1]:7\n");
         assert_eq!(&line[..cut(&line).expect("a cut")], quoted);
@@ -199,7 +224,10 @@ pub(crate) mod tests {
         assert_eq!(cut(&format!("{long}\n")), None);
         assert_eq!(cut(&format!("{long} y\n")), Some(199));
         assert_eq!(cut(&format!("{wide} y\n")), Some(2 * 199));
-        assert_eq!(cut(&format!("\u{1b}[2m{}\u{1b}[0m y\n", "x".repeat(190))), None);
+        assert_eq!(
+            cut(&format!("\u{1b}[2m{}\u{1b}[0m y\n", "x".repeat(190))),
+            None
+        );
         assert_eq!(cut(&format!("{}\n", "x".repeat(1000))), Some(LINE_MOST - 1));
     }
 }

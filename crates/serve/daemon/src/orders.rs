@@ -30,25 +30,50 @@ impl Live {
     /// requester for the audit log.
     pub fn answer(&self, request: &ControlRequest, by: &str) -> ControlReply {
         match request {
-            ControlRequest::Sessions => ControlReply::Sessions { sessions: self.sessions() },
-            ControlRequest::Targets => ControlReply::Targets { targets: self.targets() },
-            ControlRequest::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
-                Ok(0) => ControlReply::Refused {
-                    reason: format!("no session has the TSIH or initiator name {sessions}"),
-                },
-                Ok(sessions) => ControlReply::Dropped { sessions },
-                Err(reason) => ControlReply::Refused { reason },
+            ControlRequest::Sessions => ControlReply::Sessions {
+                sessions: self.sessions(),
             },
-            ControlRequest::Volumes => ControlReply::Volumes { volumes: self.volumes() },
-            ControlRequest::Metrics => ControlReply::Metrics { text: self.metrics() },
+            ControlRequest::Targets => ControlReply::Targets {
+                targets: self.targets(),
+            },
+            ControlRequest::Drop { sessions, force } => {
+                match self.drop_sessions(sessions, *force) {
+                    Ok(0) => ControlReply::Refused {
+                        reason: format!("no session has the TSIH or initiator name {sessions}"),
+                    },
+                    Ok(sessions) => ControlReply::Dropped { sessions },
+                    Err(reason) => ControlReply::Refused { reason },
+                }
+            }
+            ControlRequest::Volumes => ControlReply::Volumes {
+                volumes: self.volumes(),
+            },
+            ControlRequest::Metrics => ControlReply::Metrics {
+                text: self.metrics(),
+            },
             ControlRequest::Usage => ControlReply::Usage { text: self.usage() },
-            ControlRequest::Reload { dry_run, force } => {
-                reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }, by))
+            ControlRequest::Reload { dry_run, force } => reloaded(self.reload(
+                ReloadOptions {
+                    dry_run: *dry_run,
+                    force: *force,
+                },
+                by,
+            )),
+            ControlRequest::Change {
+                change,
+                dry_run,
+                force,
+            } => reloaded(self.change(
+                change,
+                ReloadOptions {
+                    dry_run: *dry_run,
+                    force: *force,
+                },
+                by,
+            )),
+            ControlRequest::Raid { volume, set, order } => {
+                reloaded(self.raid(volume, *set, order, by))
             }
-            ControlRequest::Change { change, dry_run, force } => {
-                reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }, by))
-            }
-            ControlRequest::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
             ControlRequest::Fault { volume, mode } => switch(self, volume, *mode, by),
             ControlRequest::Events => ControlReply::Refused {
                 reason: "events are sent on the control socket, or by Live::events".to_owned(),
@@ -59,19 +84,35 @@ impl Live {
 
 fn reloaded(outcome: Result<Reloaded, Failure>) -> ControlReply {
     match outcome {
-        Ok(Reloaded { changes, notes, failed }) => ControlReply::Reloaded { changes, notes, failed },
-        Err(failure) => ControlReply::Refused { reason: failure.to_string() },
+        Ok(Reloaded {
+            changes,
+            notes,
+            failed,
+        }) => ControlReply::Reloaded {
+            changes,
+            notes,
+            failed,
+        },
+        Err(failure) => ControlReply::Refused {
+            reason: failure.to_string(),
+        },
     }
 }
 
 fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
-    let switched = live.now().volumes.named(name).map(|volume| volume.switch(mode));
+    let switched = live
+        .now()
+        .volumes
+        .named(name)
+        .map(|volume| volume.switch(mode));
     let reason = match switched {
         Some(true) => {
             tracing::info!(target: AUDIT, by, volume = name, ?mode, "fault");
             return ControlReply::Done;
         }
-        Some(false) => format!("volume {name} has no fault: layer; to inject faults, use fault:[…]"),
+        Some(false) => {
+            format!("volume {name} has no fault: layer; to inject faults, use fault:[…]")
+        }
         None => format!("no volume named {name} is served"),
     };
     ControlReply::Refused { reason }
@@ -92,7 +133,9 @@ impl Rewrite<'_> {
     /// Restores the former text, because the change that was written is not in effect. If this fails, adds the
     /// error to the outcome of the change.
     fn take_back(self, served: Result<Reloaded, Failure>) -> Result<Reloaded, Failure> {
-        let Err(error) = self.before.replace(self.after) else { return served };
+        let Err(error) = self.before.replace(self.after) else {
+            return served;
+        };
         let why = format!(
             "{} still contains the change, because its former text could not be restored ({error}): undo the \
              change there before the next start or reload",
@@ -122,12 +165,22 @@ impl Live {
     ///
     /// # Errors
     /// The reason for the failure; in this case nothing has changed.
-    pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
+    pub fn change(
+        &self,
+        change: &Change,
+        options: ReloadOptions,
+        by: &str,
+    ) -> Result<Reloaded, Failure> {
         self.noted(options, by, || self.change_unnoted(change, options))
     }
 
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        if let Change::Resize { volume, bytes, shrink: true, discard_data: false } = change
+        if let Change::Resize {
+            volume,
+            bytes,
+            shrink: true,
+            discard_data: false,
+        } = change
             && !options.dry_run
             && let Some(served) = self.volume_to_cut(volume, change, options)?
             && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
@@ -141,7 +194,10 @@ impl Live {
             Ok((changed.wanted(file.as_ref())?, (file, changed)))
         };
         let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
-        let files = file.as_ref().zip(changed.file.as_ref()).filter(|_| !options.dry_run);
+        let files = file
+            .as_ref()
+            .zip(changed.file.as_ref())
+            .filter(|_| !options.dry_run);
         let files = files.map(|(before, after)| Rewrite { before, after });
         let asked = changed.wanted(file.as_ref())?;
         // Write a larger size to the file before the volume grows. If the server is killed in between, its next
@@ -149,7 +205,8 @@ impl Live {
         let is_growth = matches!(change, Change::Resize { shrink: false, .. });
         let early = files.filter(|_| is_growth).map(|files| files.write());
         let served = self.serve(&mut now, wanted, options, Some(change));
-        let is_in_effect = served.is_ok() && Difference::between(&now.config, &asked).lines.is_empty();
+        let is_in_effect =
+            served.is_ok() && Difference::between(&now.config, &asked).lines.is_empty();
         let mut reloaded = match (files, &early) {
             // If a file could not grow, the configuration must not specify the new size at the next start either.
             (Some(files), Some(Ok(()))) if !is_in_effect => files.take_back(served)?,
@@ -219,12 +276,24 @@ impl LiveState {
     fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
         let file = self.start_options.file()?;
         self.check_served(file.as_ref())?;
-        let changed = Changed::by(change, &self.start_options, file.as_ref()).map_err(Failure::refused)?;
-        if let Change::Resize { volume, bytes, shrink, .. } = change {
+        let changed =
+            Changed::by(change, &self.start_options, file.as_ref()).map_err(Failure::refused)?;
+        if let Change::Resize {
+            volume,
+            bytes,
+            shrink,
+            ..
+        } = change
+        {
             let difference = Difference::between(&self.config, &changed.wanted(file.as_ref())?);
-            let served = self.config.volumes.iter().find(|served| served.name == *volume);
+            let served = self
+                .config
+                .volumes
+                .iter()
+                .find(|served| served.name == *volume);
             let is_of_file = served.is_some_and(|served| served.spec.file().is_some());
-            if !(*shrink && is_of_file && difference.shrunk.iter().any(|(name, ..)| name == volume)) {
+            if !(*shrink && is_of_file && difference.shrunk.iter().any(|(name, ..)| name == volume))
+            {
                 check_growth(volume, Bytes(*bytes), &difference)?;
             }
         }
@@ -234,7 +303,8 @@ impl LiveState {
 
 impl Changed {
     fn wanted(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
-        self.start_options.safe_config_with(self.file.as_ref().or(file))
+        self.start_options
+            .safe_config_with(self.file.as_ref().or(file))
     }
 
     fn by(
@@ -242,25 +312,70 @@ impl Changed {
         start_options: &StartOptions,
         file: Option<&ConfigFile>,
     ) -> Result<Changed, String> {
-        let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
+        let (Change::Add { volume, .. }
+        | Change::Remove { volume }
+        | Change::Resize { volume, .. }) = change;
         let on_command_line = |start_options| {
-            let mut lasts =
-                format!("this is lost at a restart: volume {volume} is not in the configuration file");
+            let mut lasts = format!(
+                "this is lost at a restart: volume {volume} is not in the configuration file"
+            );
             if matches!(change, Change::Resize { .. }) {
                 lasts += "; set the new size on the command line: a start with a smaller size is refused";
             }
-            Changed { start_options, file: None, lasts: Some(lasts) }
+            Changed {
+                start_options,
+                file: None,
+                lasts: Some(lasts),
+            }
         };
-        let in_file = |file| Changed { start_options: start_options.clone(), file: Some(file), lasts: None };
+        let in_file = |file| Changed {
+            start_options: start_options.clone(),
+            file: Some(file),
+            lasts: None,
+        };
         match (change, start_options.has_volume(volume), file) {
             (Change::Add { .. }, true, _) => Err(format!("volume {volume} already exists")),
-            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, Some(file)) => {
+            (
+                Change::Add {
+                    spec,
+                    front_end,
+                    target,
+                    lun,
+                    initiators,
+                    keys,
+                    ..
+                },
+                false,
+                Some(file),
+            ) => {
                 let (spec, target) = (read(spec)?.to_string(), target.as_deref());
                 let kind = start_options.front_ends.named(front_end.as_deref())?;
-                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators, keys }, kind)
-                    .map(in_file)
+                file.with_volume(
+                    &Addition {
+                        volume,
+                        spec: &spec,
+                        target,
+                        lun: *lun,
+                        initiators,
+                        keys,
+                    },
+                    kind,
+                )
+                .map(in_file)
             }
-            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, None) => {
+            (
+                Change::Add {
+                    spec,
+                    front_end,
+                    target,
+                    lun,
+                    initiators,
+                    keys,
+                    ..
+                },
+                false,
+                None,
+            ) => {
                 if front_end.is_some()
                     || target.is_some()
                     || lun.is_some()
@@ -273,17 +388,26 @@ impl Changed {
                             .to_owned(),
                     );
                 }
-                let lasts = "this is lost at a restart: the server has no configuration file".to_owned();
+                let lasts =
+                    "this is lost at a restart: the server has no configuration file".to_owned();
                 let start_options = start_options.with_volume(volume, &read(spec)?);
-                Ok(Changed { start_options, file: None, lasts: Some(lasts) })
+                Ok(Changed {
+                    start_options,
+                    file: None,
+                    lasts: Some(lasts),
+                })
             }
             (Change::Remove { .. }, true, None) if start_options.volumes.len() == 1 => {
-                Err(format!("{volume} is the last volume; a server without a configuration file needs one"))
+                Err(format!(
+                    "{volume} is the last volume; a server without a configuration file needs one"
+                ))
             }
-            (Change::Remove { .. }, true, _) => Ok(on_command_line(start_options.without_volume(volume))),
-            (Change::Resize { bytes, .. }, true, _) => {
-                start_options.with_size(volume, Bytes(*bytes)).map(on_command_line)
+            (Change::Remove { .. }, true, _) => {
+                Ok(on_command_line(start_options.without_volume(volume)))
             }
+            (Change::Resize { bytes, .. }, true, _) => start_options
+                .with_size(volume, Bytes(*bytes))
+                .map(on_command_line),
             (Change::Remove { .. }, false, Some(file)) => file.without_volume(volume).map(in_file),
             (Change::Resize { bytes, .. }, false, Some(file)) => {
                 file.with_size(volume, Bytes(*bytes)).map(in_file)
@@ -311,7 +435,8 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
 /// Returns a file in the specification whose path is not absolute.
 fn relative(spec: &Spec) -> Option<String> {
     let own = spec.backend.path().filter(|path| path.is_relative());
-    own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
+    own.map(|path| path.display().to_string())
+        .or_else(|| spec.backend.members().iter().find_map(relative))
 }
 
 /// Returns an error if the change to the volume is not growth.
@@ -348,7 +473,9 @@ impl Live {
         match &outcome {
             Ok(Reloaded { failed, .. }) => {
                 tracing::info!(target: AUDIT, by, volume, order, "raid");
-                failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, volume, why, "not changed"));
+                failed
+                    .iter()
+                    .for_each(|why| tracing::error!(target: AUDIT, by, volume, why, "not changed"));
             }
             Err(why) => tracing::error!(target: AUDIT, by, volume, order, %why, "raid refused"),
         }
@@ -377,7 +504,11 @@ impl Live {
             .named(volume)
             .ok_or_else(|| Failure::refused(format_args!("no volume named {volume} is served")))?;
         let set = match (&opened.sets()[..], set) {
-            ([], _) => return Err(Failure::refused(format_args!("volume {volume} is not a RAID set"))),
+            ([], _) => {
+                return Err(Failure::refused(format_args!(
+                    "volume {volume} is not a RAID set"
+                )));
+            }
             ([only], None) => Arc::clone(only),
             (sets, Some(number)) if number < sets.len() => Arc::clone(&sets[number]),
             (sets, _) => {
@@ -411,14 +542,21 @@ impl Live {
                 )));
             }
         };
-        let mut reloaded = Reloaded { changes: vec![answer], ..Reloaded::default() };
+        let mut reloaded = Reloaded {
+            changes: vec![answer],
+            ..Reloaded::default()
+        };
         let mut now = self.now();
         debug_assert!(
-            claim.as_ref().is_none_or(|claim| now.ordered.contains(&claim.volume)),
+            claim
+                .as_ref()
+                .is_none_or(|claim| now.ordered.contains(&claim.volume)),
             "the claim lasts until the outcome is written down"
         );
         debug_assert!(
-            claim.as_ref().is_none_or(|claim| now.volumes.get(&claim.volume).is_some()),
+            claim
+                .as_ref()
+                .is_none_or(|claim| now.volumes.get(&claim.volume).is_some()),
             "a claimed volume is not taken away"
         );
         now.write_down(&set, &mut reloaded);
@@ -446,10 +584,18 @@ impl Live {
                 Ok(answer) => tracing::info!(target: AUDIT, volume, answer, "late raid order"),
                 Err(why) => tracing::error!(target: AUDIT, volume, %why, "late raid order failed"),
             }
-            reloaded.notes.iter().for_each(|note| tracing::info!(target: AUDIT, volume, note, "changed"));
-            reloaded.failed.iter().for_each(|why| tracing::error!(target: AUDIT, volume, why, "not changed"));
+            reloaded
+                .notes
+                .iter()
+                .for_each(|note| tracing::info!(target: AUDIT, volume, note, "changed"));
+            reloaded
+                .failed
+                .iter()
+                .for_each(|why| tracing::error!(target: AUDIT, volume, why, "not changed"));
         };
-        let spawned = thread::Builder::new().name("raid-order".to_owned()).spawn(wait);
+        let spawned = thread::Builder::new()
+            .name("raid-order".to_owned())
+            .spawn(wait);
         spawned.map(drop).map_err(Failure::failed)
     }
 }
@@ -473,7 +619,10 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut now = self.live.now();
-        debug_assert!(now.ordered.contains(&self.volume), "an order is claimed until this is dropped");
+        debug_assert!(
+            now.ordered.contains(&self.volume),
+            "an order is claimed until this is dropped"
+        );
         now.ordered.retain(|volume| *volume != self.volume);
         drop(now);
         self.live.orders.notify_all();
@@ -503,10 +652,16 @@ impl Live {
 impl LiveState {
     /// Records the new specification of a set, if orders have changed it and the set is in use.
     fn write_down(&mut self, set: &Arc<Running>, reloaded: &mut Reloaded) {
-        let Some(volume) = self.volumes.of_set(set) else { return };
+        let Some(volume) = self.volumes.of_set(set) else {
+            return;
+        };
         let named = |known: &Volume| known.name == *volume;
-        let Some(at) = self.config.volumes.iter().position(named) else { return };
-        let Some([before, after]) = set.rewritten() else { return };
+        let Some(at) = self.config.volumes.iter().position(named) else {
+            return;
+        };
+        let Some([before, after]) = set.rewritten() else {
+            return;
+        };
         let rewritten = |spec: &Spec| {
             let text = spec.to_string();
             match text.contains(&before) {
@@ -544,7 +699,10 @@ impl LiveState {
                 "volume {name} is not in a configuration file: next time, start the server with --volume '{name}={spec}'"
             ));
         }
-        let file = self.start_options.file().map_err(|failure| failure.to_string())?;
+        let file = self
+            .start_options
+            .file()
+            .map_err(|failure| failure.to_string())?;
         let file = file.ok_or("the server has no configuration file")?;
         let other = |text: &str| {
             let spec = parse(text).map_err(|error| error.to_string())?;
@@ -559,10 +717,19 @@ impl LiveState {
 fn order_of(order: &RaidOrder) -> Result<Order, String> {
     Ok(match order {
         RaidOrder::Fail { member } => Order::Fail { member: *member },
-        RaidOrder::Replace { member, with, overwrite } => {
-            Order::Replace { member: *member, with: read(with)?, overwrites: *overwrite }
-        }
-        RaidOrder::Add { spare, overwrite } => Order::Add { spare: read(spare)?, overwrites: *overwrite },
+        RaidOrder::Replace {
+            member,
+            with,
+            overwrite,
+        } => Order::Replace {
+            member: *member,
+            with: read(with)?,
+            overwrites: *overwrite,
+        },
+        RaidOrder::Add { spare, overwrite } => Order::Add {
+            spare: read(spare)?,
+            overwrites: *overwrite,
+        },
         RaidOrder::Scrub { repair } => Order::Scrub { repairs: *repair },
         RaidOrder::CancelScrub => Order::CancelScrub,
         RaidOrder::Grow => Order::Grow,
@@ -581,23 +748,49 @@ mod tests {
         let path = folder.path().join("linerate.toml");
         std::fs::write(&path, "[volume.v]\nspec = \"file:/v.img?size=1MiB\"\n").expect("written");
         let before = ConfigFile::read(&path, FrontEnds(&[])).expect("a file");
-        let after = before.with_size(&"v".parse().expect("a name"), Bytes(2 << 20)).expect("a size");
-        let files = Rewrite { before: &before, after: &after };
-        let not_grown = || Reloaded { failed: vec!["cannot grow".to_owned()], ..Reloaded::default() };
+        let after = before
+            .with_size(&"v".parse().expect("a name"), Bytes(2 << 20))
+            .expect("a size");
+        let files = Rewrite {
+            before: &before,
+            after: &after,
+        };
+        let not_grown = || Reloaded {
+            failed: vec!["cannot grow".to_owned()],
+            ..Reloaded::default()
+        };
         files.write().expect("written");
-        assert_eq!(files.take_back(Ok(not_grown())).expect("an outcome").failed, ["cannot grow"]);
-        assert!(std::fs::read_to_string(&path).expect("a file").contains("size=1MiB"), "taken back");
+        assert_eq!(
+            files.take_back(Ok(not_grown())).expect("an outcome").failed,
+            ["cannot grow"]
+        );
+        assert!(
+            std::fs::read_to_string(&path)
+                .expect("a file")
+                .contains("size=1MiB"),
+            "taken back"
+        );
 
         files.write().expect("written");
         std::fs::write(&path, "# another program's\n").expect("written");
-        let failed = files.take_back(Ok(not_grown())).expect("an outcome").failed.join("; ");
-        let refused = files.take_back(Err(Failure::failed("cannot grow"))).expect_err("both").to_string();
+        let failed = files
+            .take_back(Ok(not_grown()))
+            .expect("an outcome")
+            .failed
+            .join("; ");
+        let refused = files
+            .take_back(Err(Failure::failed("cannot grow")))
+            .expect_err("both")
+            .to_string();
         for told in [failed, refused] {
             assert!(
                 told.contains("cannot grow; ") && told.contains("linerate.toml still contains"),
                 "{told}"
             );
         }
-        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "# another program's\n");
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("a file"),
+            "# another program's\n"
+        );
     }
 }

@@ -17,7 +17,11 @@ use backends::Failure;
 ///
 /// # Errors
 /// There is data, or the device fails, or the check takes too long.
-pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: Bytes) -> Result<(), Failure> {
+pub(crate) async fn check(
+    name: &VolumeName,
+    device: &dyn BlockDevice,
+    bytes: Bytes,
+) -> Result<(), Failure> {
     let checked = reactor::timeout(CHECK_TIME, has_no_data_behind(name, device, bytes)).await;
     checked.unwrap_or_else(|_| {
         let seconds = CHECK_TIME.as_secs();
@@ -68,7 +72,9 @@ async fn has_no_data_behind(
              --discard-data"
         ))
     };
-    let system = answered(disk_contents::file_system_bytes(device)).await.map_err(failed)?;
+    let system = answered(disk_contents::file_system_bytes(device))
+        .await
+        .map_err(failed)?;
     match system {
         Some(length) if length > bytes.0 => {
             return Err(refused(format!("its file system has {length} bytes")));
@@ -79,9 +85,13 @@ async fn has_no_data_behind(
     match first_data(device, bytes.0).await.map_err(failed)? {
         None => Ok(()),
         Some(at) => {
-            let found = answered(disk_contents::contents(device)).await.map_err(failed)?;
+            let found = answered(disk_contents::contents(device))
+                .await
+                .map_err(failed)?;
             let found = found.map_or_else(String::new, |found| format!(", and it has {found}"));
-            Err(refused(format!("there is data after that size, from byte {at}{found}")))
+            Err(refused(format!(
+                "there is data after that size, from byte {at}{found}"
+            )))
         }
     }
 }
@@ -94,7 +104,10 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
     let step = Blocks((STEP_BYTES >> geometry.block_size.shift()).max(1));
     let mut at = from >> geometry.block_size.shift();
     while at < geometry.blocks.0 {
-        let rest = Extent { lba: Lba(at), blocks: Blocks(geometry.blocks.0 - at) };
+        let rest = Extent {
+            lba: Lba(at),
+            blocks: Blocks(geometry.blocks.0 - at),
+        };
         for run in answered(device.allocation(rest, RUNS)).await? {
             let end = run.extent.lba.0 + run.extent.blocks.0;
             debug_assert!(
@@ -103,7 +116,10 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
             );
             while run.allocation == Allocation::Mapped && at < end {
                 debug_assert!(step.0 > 0);
-                let piece = Extent { lba: Lba(at), blocks: Blocks(step.0.min(end - at)) };
+                let piece = Extent {
+                    lba: Lba(at),
+                    blocks: Blocks(step.0.min(end - at)),
+                };
                 let buffer = Buffer::recycled(geometry.length(piece) as usize);
                 let data = answered(device.read(piece, buffer)).await?;
                 if let Some(byte) = data.iter().position(|byte| *byte != 0) {
@@ -131,32 +147,53 @@ mod tests {
         block::forward!(self => self.0; geometry, profile, read, write, flush, unmap, write_zeroes, losses, quiesced);
 
         fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-            Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+            Box::pin(async move {
+                Ok(vec![Run {
+                    extent,
+                    allocation: Allocation::Mapped,
+                }])
+            })
         }
     }
 
     /// Checks an empty 256 MiB device before it is shrunk to 1 MiB. Returns the result and the duration.
     fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
-        let geometry =
-            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(1 << 19),
+            physical_exponent: 0,
+        };
         let faults = FaultControl::default();
-        let device = Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults.clone());
+        let device = Fault::new(
+            Zeros(Null::new(geometry)),
+            Arc::new(ReactorClock),
+            faults.clone(),
+        );
         misbehave(&faults);
         reactor::block_on(reactor::Alone::virtual_time(), async {
             let begin = reactor::now();
             let outcome = check(&"v".parse().expect("a name"), &device, Bytes(1 << 20)).await;
-            (outcome.err().map(|why| why.to_string()), reactor::now() - begin)
+            (
+                outcome.err().map(|why| why.to_string()),
+                reactor::now() - begin,
+            )
         })
     }
 
     #[test]
     fn a_check_releases_the_device_of_a_volume_that_is_closed_meanwhile() {
-        let geometry =
-            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(1 << 19),
+            physical_exponent: 0,
+        };
         let faults = FaultControl::default();
         faults.hang();
-        let device: Arc<dyn BlockDevice> =
-            Arc::new(Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults));
+        let device: Arc<dyn BlockDevice> = Arc::new(Fault::new(
+            Zeros(Null::new(geometry)),
+            Arc::new(ReactorClock),
+            faults,
+        ));
         let served = Arc::new(());
         let (weak, held) = (Arc::downgrade(&served), Arc::downgrade(&device));
         reactor::block_on(reactor::Alone::virtual_time(), async move {
@@ -165,7 +202,8 @@ mod tests {
                 reactor::sleep(Duration::from_secs(1)).await;
                 drop(served);
             });
-            let outcome = check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
+            let outcome =
+                check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
             assert!(outcome.is_err_and(|why| why.to_string().contains("it has been closed")));
             assert_eq!(held.strong_count(), 0);
             assert!(reactor::now() - begin < Duration::from_secs(2));

@@ -47,26 +47,51 @@ pub fn start(start_options: StartOptions, config: Config) -> Result<Started, Fai
     Ok(started)
 }
 
-fn start_noting(start_options: StartOptions, config: Config, undo: &Undo) -> Result<Started, Failure> {
-    config.io_engine.unwrap_or_default().choose().map_err(|error| {
-        Failure::refused(format!("io_uring is unavailable ({error}); use --io-engine auto"))
-    })?;
+fn start_noting(
+    start_options: StartOptions,
+    config: Config,
+    undo: &Undo,
+) -> Result<Started, Failure> {
+    config
+        .io_engine
+        .unwrap_or_default()
+        .choose()
+        .map_err(|error| {
+            Failure::refused(format!(
+                "io_uring is unavailable ({error}); use --io-engine auto"
+            ))
+        })?;
     tracing::debug!(open_files = ?host::usage::raise_open_files(), "limits");
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
-    let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
+    let cores = config
+        .reactors
+        .and_then(NonZeroUsize::new)
+        .unwrap_or_else(threads::available);
     let (openers, of_cores, ends) = Openers::of_cores(cores);
     let (reactors, begins) = start_reactors(&config, cores, of_cores)?;
     let volumes = volumes::open(&config, &state, &openers, undo)?;
     let units = volumes.units();
-    let serving = Serving { config: &config, units: &units };
-    let front_ends: Vec<Arc<dyn RunningFrontEnd>> =
-        config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
-    let for_server = front_ends.iter().map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>).collect();
+    let serving = Serving {
+        config: &config,
+        units: &units,
+    };
+    let front_ends: Vec<Arc<dyn RunningFrontEnd>> = config
+        .front_ends()
+        .map(|front_end| front_end.start(serving, cores.get()))
+        .collect();
+    let for_server = front_ends
+        .iter()
+        .map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>)
+        .collect();
     let (server, parts) = Server::new(serving.of_server(), cores.get(), for_server);
     let events = Arc::new(Events::default());
     server.set_observer(events.clone());
     let addresses = addresses(&begin(&begins, parts))?;
-    debug_assert_eq!(addresses.len(), server.portals().len(), "an address for each portal");
+    debug_assert_eq!(
+        addresses.len(),
+        server.portals().len(),
+        "an address for each portal"
+    );
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.map(Bound::new).transpose()?;
     tell(&start_options, &config, &state, &addresses);
@@ -76,10 +101,23 @@ fn start_noting(start_options: StartOptions, config: Config, undo: &Undo) -> Res
         front_ends,
         events,
         openers,
-        LiveState { start_options, config, volumes, ordered: Vec::new(), waiting: 0 },
+        LiveState {
+            start_options,
+            config,
+            volumes,
+            ordered: Vec::new(),
+            waiting: 0,
+        },
     );
     live.serve_metrics(metrics)?;
-    Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
+    Ok(Started {
+        live,
+        addresses,
+        ends,
+        reactors,
+        socket: Some(socket),
+        socket_file: None,
+    })
 }
 
 impl Started {
@@ -104,7 +142,9 @@ impl Started {
             let live = Arc::downgrade(&self.live);
             let answer = move |request, by: &str| match live.upgrade() {
                 Some(live) => live.answer(&request, by),
-                None => ControlReply::Refused { reason: "the server has ended".to_owned() },
+                None => ControlReply::Refused {
+                    reason: "the server has ended".to_owned(),
+                },
             };
             let served = socket.serve(Arc::clone(self.live.events()), answer);
             self.socket_file = Some(served.map_err(Failure::failed)?);
@@ -143,13 +183,28 @@ pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
 }
 
 pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
-    config.control.clone().unwrap_or_else(|| state.join(CONTROL))
+    config
+        .control
+        .clone()
+        .unwrap_or_else(|| state.join(CONTROL))
 }
 
 /// Logs the configuration at the start.
-fn tell(start_options: &StartOptions, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
-    let file = start_options.path.as_ref().map(|path| path.display().to_string());
-    let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
+fn tell(
+    start_options: &StartOptions,
+    config: &Config,
+    state: &ServerState,
+    bound: &[ListenAddress],
+) {
+    let file = start_options
+        .path
+        .as_ref()
+        .map(|path| path.display().to_string());
+    let (version, pid, state) = (
+        env!("CARGO_PKG_VERSION"),
+        process::id(),
+        state.directory().display(),
+    );
     tracing::info!(version, pid, config = file, %state, "started");
     for line in announce::summary_of(config, bound).lines() {
         tracing::info!("serves: {}", secrets::masked(line).trim_start());
@@ -184,10 +239,14 @@ fn start_reactors(
         let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
         let part = parts.get_mut(number).and_then(Option::take);
         async move {
-            let Some(((jobs, last_use), mut part)) = part else { return true };
+            let Some(((jobs, last_use), mut part)) = part else {
+                return true;
+            };
             drop(reactor::spawn(jobs.attend()));
             // The mailbox is closed without a part if the server could not be started.
-            let Some((core, report)) = part.recv().await else { return true };
+            let Some((core, report)) = part.recv().await else {
+                return true;
+            };
             let flushed = core.run(report).await;
             last_use.ended().await;
             flushed
@@ -212,7 +271,9 @@ fn addresses(bound: &BoundPortals) -> Result<Vec<ListenAddress>, Failure> {
     match bound.recv() {
         Ok(Ok(addresses)) => Ok(addresses),
         Ok(Err(error)) => Err(Failure::refused(no_listener(&error))),
-        Err(_) => Err(Failure::failed("the reactor threads ended before they listened")),
+        Err(_) => Err(Failure::failed(
+            "the reactor threads ended before they listened",
+        )),
     }
 }
 
@@ -233,7 +294,9 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
         }
         io::ErrorKind::PermissionDenied => "choose a port above 1023, such as 3260",
         // This error occurs only for a congestion control algorithm.
-        io::ErrorKind::NotFound => "choose another with --congestion, or `congestion` of the portal",
+        io::ErrorKind::NotFound => {
+            "choose another with --congestion, or `congestion` of the portal"
+        }
         _ => "see --listen",
     }
 }
@@ -250,7 +313,10 @@ mod tests {
         use std::os::unix::fs::FileExt as _;
         let one = One::start("file:FOLDER/v.img?size=4MiB");
         let image = one.folder.path().join("v.img");
-        let file = std::fs::File::options().write(true).open(&image).expect("made");
+        let file = std::fs::File::options()
+            .write(true)
+            .open(&image)
+            .expect("made");
         file.write_all_at(b"data", 3 << 20).expect("written");
         let resize = |mib: u64, shrink, discard_data| {
             let change = Change::Resize {
@@ -259,8 +325,14 @@ mod tests {
                 shrink,
                 discard_data,
             };
-            match one.live().answer(&ControlRequest::Change { change, dry_run: false, force: false }, "test")
-            {
+            match one.live().answer(
+                &ControlRequest::Change {
+                    change,
+                    dry_run: false,
+                    force: false,
+                },
+                "test",
+            ) {
                 ControlReply::Reloaded { failed, .. } => failed.join("\n"),
                 ControlReply::Refused { reason } => reason,
                 other => panic!("{other:?}"),
@@ -268,7 +340,10 @@ mod tests {
         };
         assert!(resize(2, false, false).contains("to 2MiB"));
         let told = resize(2, true, false);
-        assert!(told.contains("there is data after that size, from byte 3145728"), "{told}");
+        assert!(
+            told.contains("there is data after that size, from byte 3145728"),
+            "{told}"
+        );
         assert_eq!(one.mib(), 4);
         assert_eq!(resize(2, true, true), "");
         assert_eq!(one.mib(), 2);
@@ -278,8 +353,14 @@ mod tests {
         let folder = one.end();
         let start_options = start_options("127.0.0.1:0", "file:FOLDER/v.img?size=2MiB", &folder);
         let config = start_options.safe_config().expect("nothing wrong");
-        let told = start(start_options, config).map(drop).expect_err("cut by a configuration").to_string();
-        assert!(told.contains("served with 4MiB, and would be shrunk to 2MiB"), "{told}");
+        let told = start(start_options, config)
+            .map(drop)
+            .expect_err("cut by a configuration")
+            .to_string();
+        assert!(
+            told.contains("served with 4MiB, and would be shrunk to 2MiB"),
+            "{told}"
+        );
     }
 
     /// The thread that waits for clients of the control socket outlives the server.
@@ -304,14 +385,23 @@ mod tests {
         }
 
         fn start_at(listen: &str, spec: &str) -> One {
-            One::start_in(tempfile::tempdir().expect("a temporary directory"), listen, spec)
+            One::start_in(
+                tempfile::tempdir().expect("a temporary directory"),
+                listen,
+                spec,
+            )
         }
 
         fn start_in(folder: tempfile::TempDir, listen: &str, spec: &str) -> One {
             let start_options = start_options(listen, spec, &folder);
-            let mut one = One { folder, server: None };
+            let mut one = One {
+                folder,
+                server: None,
+            };
             let config = start_options.safe_config().expect("nothing wrong");
-            let server = one.server.insert(start(start_options, config).expect("started"));
+            let server = one
+                .server
+                .insert(start(start_options, config).expect("started"));
             server.open().expect("threads");
             one
         }
@@ -329,22 +419,37 @@ mod tests {
         }
 
         fn faults(&self) -> block::FaultControl {
-            self.live().now().volumes.named("v").and_then(|volume| volume.faults.clone()).expect("a layer")
+            self.live()
+                .now()
+                .volumes
+                .named("v")
+                .and_then(|volume| volume.faults.clone())
+                .expect("a layer")
         }
 
         /// Sends a request on another thread, which sends the text of the reply to the returned receiver.
         fn ask(&self, request: ControlRequest) -> mpsc::Receiver<String> {
             let socket = self.folder.path().join("state").join(CONTROL);
             let (tell, reply) = mpsc::channel();
-            let asked = move || tell.send(format!("{:?}", ask(&socket, &request).expect("a reply")));
+            let asked =
+                move || tell.send(format!("{:?}", ask(&socket, &request).expect("a reply")));
             drop(std::thread::spawn(asked));
             reply
         }
 
         fn shrink(&self, mib: u64, dry_run: bool) -> mpsc::Receiver<String> {
             let volume = "v".parse().expect("a name");
-            let change = Change::Resize { volume, bytes: mib << 20, shrink: true, discard_data: false };
-            self.ask(ControlRequest::Change { change, dry_run, force: false })
+            let change = Change::Resize {
+                volume,
+                bytes: mib << 20,
+                shrink: true,
+                discard_data: false,
+            };
+            self.ask(ControlRequest::Change {
+                change,
+                dry_run,
+                force: false,
+            })
         }
 
         fn end(mut self) -> tempfile::TempDir {
@@ -384,12 +489,18 @@ mod tests {
         let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
         let faults = one.faults();
         let hang = block::Rule::all(block::FaultAction::Hang);
-        faults.set([block::Rule { requests: block::Requests::Flushes, ..hang }]);
+        faults.set([block::Rule {
+            requests: block::Requests::Flushes,
+            ..hang
+        }]);
         let reply = one.shrink(2, false);
         // The last flush hangs: the check has passed, and hosts are about to lose the volume.
         wait_until(|| faults.counts().hanging > 0);
         let image = one.folder.path().join("v.img");
-        let file = std::fs::File::options().write(true).open(&image).expect("there");
+        let file = std::fs::File::options()
+            .write(true)
+            .open(&image)
+            .expect("there");
         file.write_all_at(b"data", 3 << 20).expect("written");
         faults.pass();
         let reply = reply.recv_timeout(WAIT).expect("a reply");
@@ -405,13 +516,19 @@ mod tests {
         let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
         let faults = one.faults();
         faults.hang();
-        let reply = one.shrink(2, true).recv_timeout(WAIT).expect("a dry run asks no device");
+        let reply = one
+            .shrink(2, true)
+            .recv_timeout(WAIT)
+            .expect("a dry run asks no device");
         assert!(reply.contains("Reloaded"), "{reply}");
         let reply = one.shrink(2, false);
         wait_until(|| faults.counts().hanging > 0);
         for request in [
             ControlRequest::Volumes,
-            ControlRequest::Fault { volume: "v".to_owned(), mode: crate::control::FaultMode::Pass },
+            ControlRequest::Fault {
+                volume: "v".to_owned(),
+                mode: crate::control::FaultMode::Pass,
+            },
         ] {
             one.ask(request).recv_timeout(WAIT).expect("a reply");
         }
@@ -424,19 +541,36 @@ mod tests {
     fn a_shrink_of_a_volume_in_use_is_refused_before_its_device_is_asked() {
         use std::io::{Read as _, Write as _};
         let one = One::start_at("nbd://127.0.0.1:0", "fault:[file:FOLDER/v.img?size=4MiB]");
-        let address = one.server.as_ref().and_then(|server| server.addresses()[0].inet()).expect("a port");
+        let address = one
+            .server
+            .as_ref()
+            .and_then(|server| server.addresses()[0].inet())
+            .expect("a port");
         let mut client = std::net::TcpStream::connect(address).expect("connected");
         client.set_read_timeout(Some(WAIT)).expect("a limit");
         // NBD_FLAG_C_FIXED_NEWSTYLE and NBD_FLAG_C_NO_ZEROES, NBD_OPT_EXPORT_NAME.
-        let hello = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &1_u32.to_be_bytes(), b"v"];
+        let hello = [
+            &3_u32.to_be_bytes()[..],
+            b"IHAVEOPT",
+            &1_u32.to_be_bytes(),
+            &1_u32.to_be_bytes(),
+            b"v",
+        ];
         client.read_exact(&mut [0; 18]).expect("a greeting");
         client.write_all(&hello.concat()).expect("an export");
         client.read_exact(&mut [0; 10]).expect("its size and flags");
         let faults = one.faults();
         faults.hang();
         let reply = one.shrink(2, false).recv_timeout(WAIT).expect("a reply");
-        assert!(reply.contains("resources in use would be removed"), "{reply}");
-        assert_eq!((faults.counts().hanging, faults.counts().dropped), (0, 0), "its device is not asked");
+        assert!(
+            reply.contains("resources in use would be removed"),
+            "{reply}"
+        );
+        assert_eq!(
+            (faults.counts().hanging, faults.counts().dropped),
+            (0, 0),
+            "its device is not asked"
+        );
         faults.pass();
         drop(client);
         drop(one.end());
@@ -455,7 +589,9 @@ mod tests {
         let set = backends::parse(&spec).expect("a specification");
         let creation = backends::raid::Creation::default();
         backends::remote::run(async {
-            backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
+            backends::raid::create(&set, &creation, disk_contents::Consent::Given)
+                .await
+                .map(drop)
         })
         .expect("a set");
         One::start_in(folder, "127.0.0.1:0", &format!("{spec}{options}"))
@@ -466,10 +602,15 @@ mod tests {
     #[test]
     fn the_specification_after_an_order_to_a_set_overrules_no_refusal() {
         let one = mirror_with("?missing-are-lost&rebuild=1GiB");
-        let reply = add_spare(&one, "spare").recv_timeout(WAIT).expect("a reply");
+        let reply = add_spare(&one, "spare")
+            .recv_timeout(WAIT)
+            .expect("a reply");
         let written = one.live().now().config.volumes[0].spec.to_string();
         for text in [&reply, &written] {
-            assert!(text.contains("spare") && text.contains("]?rebuild=1GiB"), "{text}");
+            assert!(
+                text.contains("spare") && text.contains("]?rebuild=1GiB"),
+                "{text}"
+            );
             assert!(!text.contains("missing-are-lost"), "{text}");
         }
         drop(one.end());
@@ -477,8 +618,15 @@ mod tests {
 
     fn add_spare(one: &One, name: &str) -> mpsc::Receiver<String> {
         let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
-        let order = RaidOrder::Add { spare, overwrite: false };
-        one.ask(ControlRequest::Raid { volume: "v".to_owned(), set: None, order })
+        let order = RaidOrder::Add {
+            spare,
+            overwrite: false,
+        };
+        one.ask(ControlRequest::Raid {
+            volume: "v".to_owned(),
+            set: None,
+            order,
+        })
     }
 
     fn is_ordered(one: &One) -> bool {
@@ -496,15 +644,27 @@ mod tests {
         for (request, expected) in [
             (ControlRequest::Targets, "iqn.2026-01.io.linerate:v"),
             (ControlRequest::Volumes, "raid1"),
-            (ControlRequest::Reload { dry_run: false, force: false }, "Reloaded"),
+            (
+                ControlRequest::Reload {
+                    dry_run: false,
+                    force: false,
+                },
+                "Reloaded",
+            ),
             (add_ram("w", 1), "+ volume w"),
             // A dry run changes nothing.
             (remove("v", true), "- volume v"),
         ] {
-            let reply = one.ask(request).recv_timeout(WAIT).expect("a reply while the order waits");
+            let reply = one
+                .ask(request)
+                .recv_timeout(WAIT)
+                .expect("a reply while the order waits");
             assert!(reply.contains(expected), "{reply}");
         }
-        assert!(order.try_recv().is_err() && is_ordered(&one), "the order still waits");
+        assert!(
+            order.try_recv().is_err() && is_ordered(&one),
+            "the order still waits"
+        );
         faults.pass();
         let reply = order.recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("failed: []"), "{reply}");
@@ -519,11 +679,16 @@ mod tests {
         let faults = one.faults();
         let add_late = |name: &str| {
             let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
-            let order = RaidOrder::Add { spare, overwrite: false };
+            let order = RaidOrder::Add {
+                spare,
+                overwrite: false,
+            };
             faults.hang();
             // An order that has not started within this time limit is withdrawn.
             let told = loop {
-                let late = one.live().raid_unnoted("v", None, &order, Duration::from_secs(1));
+                let late = one
+                    .live()
+                    .raid_unnoted("v", None, &order, Duration::from_secs(1));
                 let told = late.expect_err("a member hangs").to_string();
                 if !told.contains("withdrawn") {
                     break told;
@@ -534,8 +699,10 @@ mod tests {
         };
         let is_written = |name: &str| {
             let now = one.live().now();
-            let specs =
-                [now.config.volumes[0].spec.to_string(), now.start_options.volumes[0].spec.to_string()];
+            let specs = [
+                now.config.volumes[0].spec.to_string(),
+                now.start_options.volumes[0].spec.to_string(),
+            ];
             specs.iter().all(|spec| spec.contains(name))
         };
         add_late("first");
@@ -561,18 +728,31 @@ mod tests {
             initiators: Vec::new(),
             keys: Vec::new(),
         };
-        ControlRequest::Change { change, dry_run: false, force: false }
+        ControlRequest::Change {
+            change,
+            dry_run: false,
+            force: false,
+        }
     }
 
     fn remove(volume: &str, dry_run: bool) -> ControlRequest {
-        let change = Change::Remove { volume: volume.parse().expect("a name") };
-        ControlRequest::Change { change, dry_run, force: true }
+        let change = Change::Remove {
+            volume: volume.parse().expect("a name"),
+        };
+        ControlRequest::Change {
+            change,
+            dry_run,
+            force: true,
+        }
     }
 
     #[test]
     fn orders_to_a_set_and_changes_of_its_volume_wait_for_the_order_before() {
         let one = mirror();
-        let added = one.ask(add_ram("w", 1)).recv_timeout(WAIT).expect("a reply");
+        let added = one
+            .ask(add_ram("w", 1))
+            .recv_timeout(WAIT)
+            .expect("a reply");
         assert!(added.contains("+ volume w"), "{added}");
         let faults = one.faults();
         faults.hang();
@@ -586,18 +766,28 @@ mod tests {
             assert!(reply.contains("failed: []"), "{reply}");
         }
         let spec = one.live().volumes().remove(0).spec;
-        assert!(spec.contains("/first") && spec.contains("/second"), "{spec}");
+        assert!(
+            spec.contains("/first") && spec.contains("/second"),
+            "{spec}"
+        );
         faults.hang();
         let third = add_spare(&one, "third");
         wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
         let removed = one.ask(remove("v", false));
         wait_until(|| one.live().now().waiting == 1);
-        assert_eq!(one.live().volumes().len(), 2, "it is served while the order waits");
+        assert_eq!(
+            one.live().volumes().len(),
+            2,
+            "it is served while the order waits"
+        );
         faults.pass();
         let reply = third.recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("failed: []"), "{reply}");
         let reply = removed.recv_timeout(WAIT).expect("a reply");
-        assert!(reply.contains("- volume v") && reply.contains("failed: []"), "{reply}");
+        assert!(
+            reply.contains("- volume v") && reply.contains("failed: []"),
+            "{reply}"
+        );
         drop(one.end());
     }
 
@@ -606,10 +796,22 @@ mod tests {
     #[test]
     fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
         let one = mirror();
-        let opening = || one.live().now().volumes.named("v").expect("served").unit.volume().opening();
+        let opening = || {
+            one.live()
+                .now()
+                .volumes
+                .named("v")
+                .expect("served")
+                .unit
+                .volume()
+                .opening()
+        };
         let (before, mib) = (opening(), one.mib());
         let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
-        assert!(reply.contains("Refused") && reply.contains("only file volumes"), "{reply}");
+        assert!(
+            reply.contains("Refused") && reply.contains("only file volumes"),
+            "{reply}"
+        );
         assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
         drop(one.end());
     }
@@ -619,7 +821,10 @@ mod tests {
     #[test]
     fn a_reload_that_removes_an_order_lets_the_next_one_count() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let (image, path) = (folder.path().join("v.img"), folder.path().join("linerate.toml"));
+        let (image, path) = (
+            folder.path().join("v.img"),
+            folder.path().join("linerate.toml"),
+        );
         let write = |order: &str| {
             let spec = format!("file:{}?size=1MiB{order}", image.display());
             let text = format!(
@@ -634,7 +839,12 @@ mod tests {
             reactors: Some(1),
             ..StartOptions::default()
         };
-        let start = || start(start_options.clone(), start_options.safe_config().expect("nothing wrong"));
+        let start = || {
+            start(
+                start_options.clone(),
+                start_options.safe_config().expect("nothing wrong"),
+            )
+        };
         let end = |server: Started| {
             server.live().shutdown(std::time::Duration::ZERO);
             server.join().expect("flushed");
@@ -643,7 +853,10 @@ mod tests {
         let mut server = start().expect("started");
         server.open().expect("threads");
         write("");
-        let reloaded = server.live().reload(crate::ReloadOptions::default(), "a test").expect("reloaded");
+        let reloaded = server
+            .live()
+            .reload(crate::ReloadOptions::default(), "a test")
+            .expect("reloaded");
         assert!(reloaded.failed.is_empty(), "{reloaded:?}");
         end(server);
         std::fs::remove_file(&image).expect("lost");
@@ -664,13 +877,18 @@ mod tests {
         let write = |[v, w]: [&str; 2], specs: [&str; 2]| {
             let mut text = "[[portal]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
             for ((name, previous), spec) in [(v, "v"), (w, "w")].into_iter().zip(specs) {
-                text += &format!("[volume.{name}]\nprevious-name = \"{previous}\"\nspec = \"{spec}\"\n");
+                text += &format!(
+                    "[volume.{name}]\nprevious-name = \"{previous}\"\nspec = \"{spec}\"\n"
+                );
                 text += &format!("[[target]]\nname = \"iqn.2026-01.com.example:{previous}\"\n");
                 text += &format!("lun = [{{ lun = 0, volume = \"{name}\" }}]\n");
             }
             std::fs::write(
                 &path,
-                text.replace("previous-name = \"w\"", "read-only = true\nprevious-name = \"w\""),
+                text.replace(
+                    "previous-name = \"w\"",
+                    "read-only = true\nprevious-name = \"w\"",
+                ),
             )
             .expect("written");
         };
@@ -681,16 +899,30 @@ mod tests {
             ..StartOptions::default()
         };
         std::fs::write(folder.path().join("w.img"), vec![0; 1 << 20]).expect("written");
-        write(["v", "w"], [&file("v.img?size=1MiB"), &file("w.img?size=1MiB")]);
+        write(
+            ["v", "w"],
+            [&file("v.img?size=1MiB"), &file("w.img?size=1MiB")],
+        );
         let config = start_options.safe_config().expect("nothing wrong");
         let mut server = start(start_options.clone(), config).expect("started");
         server.open().expect("threads");
         let live = server.live();
-        let uuid = |name| live.now().volumes.named(name).map(|volume| volume.unit.identity().uuid);
+        let uuid = |name| {
+            live.now()
+                .volumes
+                .named(name)
+                .map(|volume| volume.unit.identity().uuid)
+        };
         let before = ["v", "w"].map(uuid);
         assert!(before.iter().all(Option::is_some));
-        write(["v2", "w2"], [&file("missing.img"), &file("w.img?size=2MiB")]);
-        let options = crate::ReloadOptions { force: true, ..crate::ReloadOptions::default() };
+        write(
+            ["v2", "w2"],
+            [&file("missing.img"), &file("w.img?size=2MiB")],
+        );
+        let options = crate::ReloadOptions {
+            force: true,
+            ..crate::ReloadOptions::default()
+        };
         for _ in 0..2 {
             let failed = live.reload(options, "a test").expect("reloaded").failed;
             assert_eq!(failed.len(), 2, "the next reload retries both: {failed:?}");
@@ -698,9 +930,16 @@ mod tests {
                 failed[0].contains("missing.img") && failed[0].ends_with("the volume is unchanged"),
                 "{failed:?}"
             );
-            assert!(failed[1].contains("volume w2 cannot grow to 2MiB"), "{failed:?}");
+            assert!(
+                failed[1].contains("volume w2 cannot grow to 2MiB"),
+                "{failed:?}"
+            );
             assert_eq!(["v2", "w2"].map(uuid), before);
-            let specs: Vec<String> = live.volumes().into_iter().map(|volume| volume.spec).collect();
+            let specs: Vec<String> = live
+                .volumes()
+                .into_iter()
+                .map(|volume| volume.spec)
+                .collect();
             assert!(
                 specs[0].contains("v.img?size=1MiB") && specs[1].contains("w.img?size=1MiB"),
                 "{specs:?}"
@@ -708,7 +947,11 @@ mod tests {
         }
         std::fs::write(folder.path().join("missing.img"), vec![0; 1 << 20]).expect("written");
         let failed = live.reload(options, "a test").expect("reloaded").failed;
-        assert_eq!((failed.len(), ["v2", "w2"].map(uuid)), (1, before), "{failed:?}");
+        assert_eq!(
+            (failed.len(), ["v2", "w2"].map(uuid)),
+            (1, before),
+            "{failed:?}"
+        );
         server.live().shutdown(Duration::ZERO);
         server.join().expect("flushed");
     }
@@ -721,11 +964,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let image = |name: &str| folder.path().join(name);
         let path = image("linerate.toml");
-        ["a", "b", "c"].iter().for_each(|name| std::fs::write(image(name), vec![7; 1 << 20]).expect("data"));
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|name| std::fs::write(image(name), vec![7; 1 << 20]).expect("data"));
         let write = |volumes: &[(&str, &str)]| {
             let mut text = "[[portal]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
             for (name, file) in volumes {
-                text += &format!("[volume.{name}]\nspec = \"file:{}\"\n", image(file).display());
+                text += &format!(
+                    "[volume.{name}]\nspec = \"file:{}\"\n",
+                    image(file).display()
+                );
                 text += &format!("[[target]]\nname = \"iqn.2026-01.com.example:{name}\"\n");
                 text += &format!("lun = [{{ lun = 0, volume = \"{name}\" }}]\n");
             }
@@ -742,16 +990,35 @@ mod tests {
         let mut server = start(start_options.clone(), config).expect("started");
         server.open().expect("threads");
         let live = server.live();
-        let reload = |dry_run| live.reload(crate::ReloadOptions { dry_run, force: false }, "a test");
+        let reload = |dry_run| {
+            live.reload(
+                crate::ReloadOptions {
+                    dry_run,
+                    force: false,
+                },
+                "a test",
+            )
+        };
         write(&[("v", "a")]);
         reload(false).expect("reloaded");
         let (of_a, of_b) = (read_mark(&image("a")), read_mark(&image("b")));
-        let opening = || live.now().volumes.named("v").expect("served").unit.volume().opening();
+        let opening = || {
+            live.now()
+                .volumes
+                .named("v")
+                .expect("served")
+                .unit
+                .volume()
+                .opening()
+        };
         let before = opening();
         write(&[("v", "b")]);
         for dry_run in [true, false] {
             let told = reload(dry_run).expect_err("another disk").to_string();
-            assert!(told.contains("(volume w of this state directory), but v is the disk"), "{told}");
+            assert!(
+                told.contains("(volume w of this state directory), but v is the disk"),
+                "{told}"
+            );
         }
         assert_eq!(opening(), before, "its hosts keep it");
         write(&[("v", "a")]);
@@ -765,7 +1032,11 @@ mod tests {
                 initiators: Vec::new(),
                 keys: Vec::new(),
             };
-            let request = ControlRequest::Change { change, dry_run: false, force: false };
+            let request = ControlRequest::Change {
+                change,
+                dry_run: false,
+                force: false,
+            };
             format!("{:?}", live.answer(&request, "a test"))
         };
         let told = add("x", "b");
@@ -773,18 +1044,29 @@ mod tests {
             told.contains("Refused") && told.contains("which is volume w in the state directory"),
             "{told}"
         );
-        assert!(add("w", "c").contains("hosts treat it as the same disk"), "unmarked");
+        assert!(
+            add("w", "c").contains("hosts treat it as the same disk"),
+            "unmarked"
+        );
         let removed = live.answer(&remove("w", false), "a test");
         assert!(
             matches!(&removed, ControlReply::Reloaded { failed, .. } if failed.is_empty()),
             "{removed:?}"
         );
-        assert_eq!((read_mark(&image("a")), read_mark(&image("b"))), (of_a, of_b));
+        assert_eq!(
+            (read_mark(&image("a")), read_mark(&image("b"))),
+            (of_a, of_b)
+        );
         std::fs::write(image("d"), vec![7; 1 << 20]).expect("data");
         write(&[("v", "d")]);
         for dry_run in [true, false] {
             let notes = reload(dry_run).expect("maybe a copy").notes;
-            assert!(notes.iter().any(|note| note.contains("hosts treat it as the same disk")), "{notes:?}");
+            assert!(
+                notes
+                    .iter()
+                    .any(|note| note.contains("hosts treat it as the same disk")),
+                "{notes:?}"
+            );
         }
         server.live().shutdown(Duration::ZERO);
         server.join().expect("flushed");
@@ -806,8 +1088,15 @@ mod tests {
         };
         assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
         let added = ask(&socket, &add_ram("vm2", 2)).expect("a reply");
-        assert!(matches!(&added, ControlReply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
-        let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
+        assert!(
+            matches!(&added, ControlReply::Reloaded { failed, .. } if failed.is_empty()),
+            "{added:?}"
+        );
+        let sizes = server
+            .live()
+            .volumes()
+            .into_iter()
+            .map(|volume| (volume.name, volume.bytes));
         let expected = [("v".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
         assert_eq!(sizes.collect::<Vec<_>>(), expected);
         let _folder = one.end();

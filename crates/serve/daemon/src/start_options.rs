@@ -69,11 +69,20 @@ impl FromStr for Listen {
         let name = scheme.map(|scheme| scheme.split_once('+').map_or(scheme, |(name, _)| name));
         let named = |kind: &&FrontEndKind| name.is_none_or(|name| kind.name == name);
         let Some(kind) = kinds.iter().find(named) else {
-            let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();
+            let schemes: Vec<String> = kinds
+                .iter()
+                .map(|kind| format!("{}://…", kind.name))
+                .collect();
             let scheme = scheme.unwrap_or_default();
-            return Err(Unfit(format!("`{scheme}://` is not served here; write {}", schemes.join(" or "))));
+            return Err(Unfit(format!(
+                "`{scheme}://` is not served here; write {}",
+                schemes.join(" or ")
+            )));
         };
-        Ok(Listen { front_end: kind.name, address: (kind.listen)(text)? })
+        Ok(Listen {
+            front_end: kind.name,
+            address: (kind.listen)(text)?,
+        })
     }
 }
 
@@ -81,8 +90,9 @@ impl FromStr for NamedSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<NamedSpec, String> {
-        let (name, spec) =
-            text.split_once('=').ok_or("write a name, `=` and a specification, such as vm1=ram:1GiB")?;
+        let (name, spec) = text
+            .split_once('=')
+            .ok_or("write a name, `=` and a specification, such as vm1=ram:1GiB")?;
         let name = name.parse().map_err(|error| format!("{error}"))?;
         let spec = backends::parse(spec).map_err(|error| error.to_string())?;
         Ok(NamedSpec { name, spec })
@@ -102,7 +112,11 @@ impl StartOptions {
     /// The configuration file, if there is one.
     pub(crate) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
         let read = |path| ConfigFile::read(path, self.front_ends);
-        self.path.as_deref().map(read).transpose().map_err(Failure::refused)
+        self.path
+            .as_deref()
+            .map(read)
+            .transpose()
+            .map_err(Failure::refused)
     }
 
     /// Like [`StartOptions::safe_config`], with this file instead of the one on disk.
@@ -119,7 +133,10 @@ impl StartOptions {
             config.volumes.push(Volume::new(name.clone(), spec.clone()));
         }
         for front_end in &mut config.front_ends {
-            let its = self.listen.iter().filter(|listen| listen.front_end == front_end.kind().name);
+            let its = self
+                .listen
+                .iter()
+                .filter(|listen| listen.front_end == front_end.kind().name);
             let beside = Beside {
                 listen: its.map(|listen| listen.address.clone()).collect(),
                 has_addresses: !self.listen.is_empty(),
@@ -134,7 +151,16 @@ impl StartOptions {
                 headings.join(" and no ")
             )));
         }
-        let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = &mut config;
+        let Config {
+            state,
+            control,
+            reactors,
+            poll,
+            gather,
+            io_engine,
+            congestion,
+            ..
+        } = &mut config;
         congestion.clone_from(&self.congestion);
         *state = self.state.clone().or(state.take());
         *control = self.control.clone().or(control.take());
@@ -161,7 +187,10 @@ impl StartOptions {
 
     pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
         let mut start_options = self.clone();
-        start_options.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
+        start_options.volumes.push(NamedSpec {
+            name: name.clone(),
+            spec: spec.clone(),
+        });
         start_options
     }
 
@@ -177,13 +206,19 @@ impl StartOptions {
             return Ok(self.clone());
         };
         let sized = resized(name, &volume.spec.to_string(), size)?;
-        Ok(self.with_spec(name, &backends::parse(&sized).map_err(|error| error.to_string())?))
+        Ok(self.with_spec(
+            name,
+            &backends::parse(&sized).map_err(|error| error.to_string())?,
+        ))
     }
 
     /// Returns a copy in which the volume has a different specification.
     pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
         let mut start_options = self.clone();
-        let named = start_options.volumes.iter_mut().filter(|volume| volume.name == *name);
+        let named = start_options
+            .volumes
+            .iter_mut()
+            .filter(|volume| volume.name == *name);
         named.for_each(|volume| volume.spec = spec.clone());
         start_options
     }
@@ -197,7 +232,11 @@ mod tests {
     use super::*;
 
     fn config(start_options: &StartOptions) -> Result<Config, String> {
-        start_options.clone().or_usual().safe_config().map_err(|failure| failure.to_string())
+        start_options
+            .clone()
+            .or_usual()
+            .safe_config()
+            .map_err(|failure| failure.to_string())
     }
 
     fn volume(text: &str) -> Vec<NamedSpec> {
@@ -212,7 +251,10 @@ mod tests {
     fn file(text: &str) -> (tempfile::NamedTempFile, StartOptions) {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("written");
-        let start_options = StartOptions { path: Some(file.path().to_owned()), ..StartOptions::default() };
+        let start_options = StartOptions {
+            path: Some(file.path().to_owned()),
+            ..StartOptions::default()
+        };
         (file, start_options)
     }
 
@@ -220,9 +262,15 @@ mod tests {
     fn without_arguments_a_ram_volume_is_served_to_this_machine() {
         let config = config(&StartOptions::default()).expect("nothing wrong");
         assert_eq!(config.volumes[0].spec.to_string(), "ram:1GiB");
-        assert_eq!(config.iscsi().targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
+        assert_eq!(
+            config.iscsi().targets[0].name.as_str(),
+            "iqn.2026-01.io.linerate:ram0"
+        );
         assert_eq!(config.iscsi().targets[0].luns[0].lun, 0);
-        assert_eq!(config.iscsi().portals[0].listen.0.to_string(), "127.0.0.1:3260");
+        assert_eq!(
+            config.iscsi().portals[0].listen.0.to_string(),
+            "127.0.0.1:3260"
+        );
     }
 
     #[test]
@@ -232,11 +280,19 @@ mod tests {
              lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\n",
         );
         let (volumes, listen) = (volume("b=ram:1MiB"), listening("[::1]:2"));
-        let both = config(&StartOptions { volumes, listen, ..start_options.clone() }).expect("fine");
+        let both = config(&StartOptions {
+            volumes,
+            listen,
+            ..start_options.clone()
+        })
+        .expect("fine");
         assert_eq!(both.volumes.len(), 2);
         assert_eq!(both.iscsi().portals.len(), 1, "an address replaces");
-        let twice = config(&StartOptions { volumes: volume("a=ram:1MiB"), ..start_options })
-            .expect_err("two of a name");
+        let twice = config(&StartOptions {
+            volumes: volume("a=ram:1MiB"),
+            ..start_options
+        })
+        .expect_err("two of a name");
         assert!(twice.contains("two volumes are named a"), "{twice}");
     }
 
@@ -247,7 +303,10 @@ mod tests {
              lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\ngroup = 2\n",
         );
         config(&start_options).expect("fine as it is");
-        let lost = StartOptions { listen: listening("127.0.0.1:2"), ..start_options };
+        let lost = StartOptions {
+            listen: listening("127.0.0.1:2"),
+            ..start_options
+        };
         let lost = config(&lost).expect_err("nobody could reach it");
         assert!(lost.contains("use [[portal]]"), "{lost}");
     }
@@ -256,8 +315,7 @@ mod tests {
     #[test]
     fn what_listens_may_be_without_volumes() {
         let volume = "[volume.a]\nspec = \"ram:1MiB\"\n";
-        let target =
-            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nlun = [{ lun = 0, volume = \"a\" }]\n";
+        let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nlun = [{ lun = 0, volume = \"a\" }]\n";
         for section in [
             format!("[[portal]]\nlisten = \"127.0.0.1:1\"\n{target}"),
             "[nbd]\nlisten = [\"127.0.0.1:1\"]\n[[nbd.export]]\nvolume = \"a\"\n".to_owned(),

@@ -64,7 +64,9 @@ impl Kept {
     pub(crate) fn creation(&self, volume: &Volume) -> Creation {
         match (&self.spec, self.served_as()) {
             (None, _) => Creation::Free,
-            (_, Some(before)) if before.orders_creation() && volume.spec.orders_creation() => Creation::Never,
+            (_, Some(before)) if before.orders_creation() && volume.spec.orders_creation() => {
+                Creation::Never
+            }
             _ => Creation::Ordered,
         }
     }
@@ -73,7 +75,10 @@ impl Kept {
     pub(crate) fn growing(&self, volume: &Volume) -> Option<(Bytes, Spec)> {
         let before = self.served_as()?;
         let bytes = growth(&before, &volume.spec)?;
-        debug_assert!(size(&before).is_some_and(|size| size.0 < bytes.0), "it becomes longer");
+        debug_assert!(
+            size(&before).is_some_and(|size| size.0 < bytes.0),
+            "it becomes longer"
+        );
         let former = with_size(&volume.spec.to_string(), size(&before)?)?;
         Some((bytes, backends::parse(&former).ok()?))
     }
@@ -81,11 +86,14 @@ impl Kept {
     /// Refuses a smaller `size=` of a known store before the store is opened. After opening it would be too
     /// late: a RAID set would continue without that member.
     pub(crate) fn check_sizes(&self, volume: &Volume) -> Result<(), Failure> {
-        let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else { return Ok(()) };
+        let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else {
+            return Ok(());
+        };
         let (kept, now) = (stores(&before), stores(&volume.spec));
         let shrinks_by_order = volume.spec.cannot_shrink().is_none();
         // After an order to shrink, the recorded length is already the smaller length.
-        let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && !(shrinks_by_order && new.0 >= bytes);
+        let is_cut =
+            |old: &Bytes, new: &Bytes| new.0 < old.0 && !(shrinks_by_order && new.0 >= bytes);
         let sizes = now.iter().filter_map(|store| {
             let former = kept.iter().find(|former| is_same(former, store))?;
             Some((size(former)?, size(store)?))
@@ -99,7 +107,9 @@ impl Kept {
     /// Refuses a volume that has shrunk without an order to shrink it, if it still has one of its former
     /// stores.
     pub(crate) fn check_length(&self, volume: &Volume, bytes: u64) -> Result<(), Failure> {
-        let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else { return Ok(()) };
+        let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else {
+            return Ok(());
+        };
         match bytes < before && have_common_store(&kept, &volume.spec) {
             true => Err(self.cut(volume, Bytes(before), Bytes(bytes))),
             false => Ok(()),
@@ -129,15 +139,19 @@ impl Kept {
 
     /// Whether the volume was last served with one of these stores.
     pub(crate) fn has_store_of(&self, spec: &Spec) -> bool {
-        self.served_as().is_some_and(|before| have_common_store(&before, spec))
+        self.served_as()
+            .is_some_and(|before| have_common_store(&before, spec))
     }
 
     /// Whether the volume was last served with exactly these stores.
     pub(crate) fn has_stores_of(&self, spec: &Spec) -> bool {
-        let Some(before) = self.served_as() else { return false };
+        let Some(before) = self.served_as() else {
+            return false;
+        };
         let (before, now) = (stores(&before), stores(spec));
         let are_in = |some: &[&Spec], all: &[&Spec]| {
-            some.iter().all(|one| all.iter().any(|other| is_same(one, other)))
+            some.iter()
+                .all(|one| all.iter().any(|other| is_same(one, other)))
         };
         are_in(&before, &now) && are_in(&now, &before)
     }
@@ -168,9 +182,15 @@ impl Kept {
 
     /// Returns the usable records in a state directory, with the names of their volumes.
     pub(crate) fn all(directory: &Path) -> Vec<(String, Kept)> {
-        let folders = fs::read_dir(directory.join("volumes")).into_iter().flatten().flatten();
+        let folders = fs::read_dir(directory.join("volumes"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let read = |folder: fs::DirEntry| {
-            Some((folder.file_name().into_string().ok()?, Kept::read(folder.path()).ok()?))
+            Some((
+                folder.file_name().into_string().ok()?,
+                Kept::read(folder.path()).ok()?,
+            ))
         };
         folders.filter_map(read).collect()
     }
@@ -178,12 +198,23 @@ impl Kept {
     fn read(folder: PathBuf) -> Result<Kept, StateError> {
         let read = |name| match fs::read_to_string(folder.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => read.map(Some).map_err(|error| StateError::Io("read", folder.join(name), error)),
+            read => read
+                .map(Some)
+                .map_err(|error| StateError::Io("read", folder.join(name), error)),
         };
         let identity = read(UUID)?.and_then(|text| text.trim().parse().ok());
         let mark = read(MARK)?.and_then(|text| text.parse().ok());
-        let (spec, bytes) = (read(SPEC)?, read(BYTES)?.and_then(|text| text.trim().parse().ok()));
-        Ok(Kept { identity, mark, spec, bytes, folder })
+        let (spec, bytes) = (
+            read(SPEC)?,
+            read(BYTES)?.and_then(|text| text.trim().parse().ok()),
+        );
+        Ok(Kept {
+            identity,
+            mark,
+            spec,
+            bytes,
+            folder,
+        })
     }
 
     /// The specification with which the volume was served, if it can still be parsed.
@@ -203,7 +234,9 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
 /// Whether both specifications have data in the same store.
 pub(crate) fn have_common_store(one: &Spec, other: &Spec) -> bool {
     let others = stores(other);
-    stores(one).iter().any(|one| others.iter().any(|other| is_same(one, other)))
+    stores(one)
+        .iter()
+        .any(|one| others.iter().any(|other| is_same(one, other)))
 }
 
 /// Whether both specifications name the same store, regardless of size and options. Paths are compared by the
@@ -250,9 +283,9 @@ impl std::error::Error for StateError {}
 impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StateError::NoPlace => {
-                f.write_str("there is no state directory, because HOME is not set; choose one with --state")
-            }
+            StateError::NoPlace => f.write_str(
+                "there is no state directory, because HOME is not set; choose one with --state",
+            ),
             StateError::Held(directory, pid) => {
                 let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
                 write!(
@@ -273,7 +306,11 @@ impl fmt::Display for StateError {
                 )
             }
             StateError::Io(what, path, error) => {
-                write!(f, "cannot {what} {}: {error}; check --state", path.display())
+                write!(
+                    f,
+                    "cannot {what} {}: {error}; check --state",
+                    path.display()
+                )
             }
         }
     }
@@ -294,15 +331,28 @@ impl ServerState {
     pub(crate) fn open(directory: &Path, undo: &Undo) -> Result<ServerState, StateError> {
         use std::os::unix::fs::DirBuilderExt;
         let volumes = directory.join("volumes");
-        let mut missing: Vec<PathBuf> =
-            volumes.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
+        let mut missing: Vec<PathBuf> = volumes
+            .ancestors()
+            .take_while(|path| !path.exists())
+            .map(Path::to_owned)
+            .collect();
         missing.reverse();
         // `remove_dir` keeps a directory to which another program has added files.
-        missing.into_iter().for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&volumes);
-        made.map_err(|error| StateError::Io("create the state directory", directory.to_owned(), error))?;
+        missing
+            .into_iter()
+            .for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&volumes);
+        made.map_err(|error| {
+            StateError::Io("create the state directory", directory.to_owned(), error)
+        })?;
         let lock = take(directory, undo)?;
-        Ok(ServerState { directory: directory.to_owned(), _lock: lock })
+        Ok(ServerState {
+            directory: directory.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// Checks that no server uses this directory. Creates and changes nothing.
@@ -312,7 +362,9 @@ impl ServerState {
     pub(crate) fn look(directory: &Path) -> Result<(), StateError> {
         let path = directory.join(LOCK);
         match File::open(&path) {
-            Ok(lock) => lock.try_lock_shared().map_err(|error| held(error, directory)),
+            Ok(lock) => lock
+                .try_lock_shared()
+                .map_err(|error| held(error, directory)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(StateError::Io("read", path, error)),
         }
@@ -326,7 +378,11 @@ impl ServerState {
         let folder = |name: &VolumeName| directory.join("volumes").join(name.as_str());
         let previous = volume.previous_name.as_ref().map(folder);
         let own = folder(&volume.name);
-        let folder = if own.exists() { own } else { previous.unwrap_or(own) };
+        let folder = if own.exists() {
+            own
+        } else {
+            previous.unwrap_or(own)
+        };
         let kept = Kept::read(folder)?;
         let uuid = kept.folder.join(UUID);
         match volume.uuid.is_none() && kept.identity.is_none() && uuid.exists() {
@@ -395,8 +451,13 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
     let failed = |error| StateError::Io("lock", path.clone(), error);
     let is_new = !path.exists();
     let mut lock = loop {
-        let open =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
         let lock = open.map_err(failed)?;
         lock.try_lock().map_err(|error| held(error, directory))?;
         // A failed start may have removed the file in the meantime.
@@ -412,7 +473,10 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
         }
         drop(held);
     });
-    if let Err(error) = lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())) {
+    if let Err(error) = lock
+        .set_len(0)
+        .and_then(|()| writeln!(lock, "{}", process::id()))
+    {
         // The process ID is used only in messages, so a full file system must not prevent a start.
         tracing::warn!(path = %path.display(), %error, "cannot record the process ID in the lock file");
     }
@@ -424,7 +488,9 @@ fn held(error: TryLockError, directory: &Path) -> StateError {
     let path = directory.join(LOCK);
     match error {
         TryLockError::WouldBlock => {
-            let pid = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+            let pid = fs::read_to_string(path)
+                .ok()
+                .and_then(|text| text.trim().parse().ok());
             StateError::Held(directory.to_owned(), pid)
         }
         TryLockError::Error(error) => StateError::Io("lock", path, error),
@@ -434,9 +500,14 @@ fn held(error: TryLockError, directory: &Path) -> StateError {
 impl Folder {
     /// The recorded UUID of the volume, if there is one.
     pub(crate) fn identity(&self) -> Result<Option<Uuid>, StateError> {
-        let Some(kept) = self.load(UUID)? else { return Ok(None) };
-        let uuid = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse().ok());
-        uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID))).map(Some)
+        let Some(kept) = self.load(UUID)? else {
+            return Ok(None);
+        };
+        let uuid = std::str::from_utf8(&kept)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID)))
+            .map(Some)
     }
 
     /// Records the UUID `known`, or a new one, for data that still has the mark `mark`. The mark is recorded
@@ -453,15 +524,23 @@ impl Folder {
         }
         let failed = |error| StateError::Io("write", self.path.join(UUID), error);
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error.to_string())))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| failed(io::Error::other(error.to_string())))?;
         let uuid = known.unwrap_or_else(|| Uuid::from_random(random));
-        self.keep.save_at_start(UUID, format!("{uuid}\n").as_bytes()).map_err(failed)?;
+        self.keep
+            .save_at_start(UUID, format!("{uuid}\n").as_bytes())
+            .map_err(failed)?;
         Ok(uuid)
     }
 
     /// Records the specification and length with which the volume is served; `undo` restores the former
     /// record.
-    pub(crate) fn keep_served(&self, spec: &str, bytes: u64, undo: &Undo) -> Result<(), StateError> {
+    pub(crate) fn keep_served(
+        &self,
+        spec: &str,
+        bytes: u64,
+        undo: &Undo,
+    ) -> Result<(), StateError> {
         self.keep(BYTES, format!("{bytes}\n").as_bytes(), undo)?;
         self.keep(SPEC, spec.as_bytes(), undo)
     }
@@ -490,8 +569,15 @@ impl Folder {
         let (at_start, lost) = (self.load(UNIT)?, self.load(LOST)?);
         // Linerate never truncates this file. Content of another length is still a valid mark.
         let mut loss_mark = LossMark::default();
-        loss_mark.iter_mut().zip(lost.into_iter().flatten()).for_each(|(byte, kept)| *byte = kept);
-        Ok(UnitState { folder: self, at_start, loss_mark })
+        loss_mark
+            .iter_mut()
+            .zip(lost.into_iter().flatten())
+            .for_each(|(byte, kept)| *byte = kept);
+        Ok(UnitState {
+            folder: self,
+            at_start,
+            loss_mark,
+        })
     }
 
     /// The path of the logical unit's state.
@@ -500,7 +586,9 @@ impl Folder {
     }
 
     fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.keep.load_at_start(name).map_err(|error| StateError::Io("read", self.path.join(name), error))
+        self.keep
+            .load_at_start(name)
+            .map_err(|error| StateError::Io("read", self.path.join(name), error))
     }
 }
 
@@ -524,7 +612,11 @@ impl PersistentState for UnitState {
     }
 
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
-        Box::pin(self.replace(LOST, mark.to_vec(), "cannot record a loss of writes for the next start"))
+        Box::pin(self.replace(
+            LOST,
+            mark.to_vec(),
+            "cannot record a loss of writes for the next start",
+        ))
     }
 }
 
@@ -547,11 +639,21 @@ impl UnitState {
 
     /// Records the length that the volume must have.
     pub(crate) async fn keep_bytes(&self, bytes: u64) -> io::Result<()> {
-        self.folder.keep.save(BYTES, format!("{bytes}\n").into_bytes()).await
+        self.folder
+            .keep
+            .save(BYTES, format!("{bytes}\n").into_bytes())
+            .await
     }
 
-    async fn replace(&self, name: &str, bytes: Vec<u8>, consequence: &str) -> Result<(), DeviceError> {
-        let Err(error) = self.folder.keep.save(name, bytes).await else { return Ok(()) };
+    async fn replace(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        consequence: &str,
+    ) -> Result<(), DeviceError> {
+        let Err(error) = self.folder.keep.save(name, bytes).await else {
+            return Ok(());
+        };
         tracing::error!(path = %self.folder.keep.path().join(name).display(), %error, "{consequence}");
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(DeviceError::NoSpace),
@@ -563,7 +665,11 @@ impl UnitState {
 /// The default state directory: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
 /// `~/.local/state/linerate` for others.
 pub fn usual_directory() -> Result<PathBuf, StateError> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     place(is_root(), variable("XDG_STATE_HOME"), variable("HOME")).ok_or(StateError::NoPlace)
 }
 
@@ -582,7 +688,9 @@ pub fn runtime_directory() -> Result<PathBuf, StateError> {
     if is_root() {
         return Ok(PathBuf::from("/run/linerate"));
     }
-    let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let variable = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     match variable {
         Some(directory) => Ok(directory.join("linerate")),
         None => usual_directory().map(|directory| directory.join("run")),
@@ -605,14 +713,17 @@ pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<Pat
         return Ok(path.to_owned());
     }
     let [control, state] = config.map_or(Ok([None, None]), places)?;
-    let state = state.map_or_else(usual_directory, Ok).map_err(Failure::refused);
+    let state = state
+        .map_or_else(usual_directory, Ok)
+        .map_err(Failure::refused);
     control.map_or_else(|| state.map(|directory| directory.join(CONTROL)), Ok)
 }
 
 /// Reads the keys `control` and `state` of a configuration file.
 fn places(config: &Path) -> Result<[Option<PathBuf>; 2], Failure> {
     let file = ConfigFile::read(config, FrontEnds::default());
-    file.and_then(|file| file.places()).map_err(Failure::refused)
+    file.and_then(|file| file.places())
+        .map_err(Failure::refused)
 }
 
 /// The control socket's name within the state directory.
@@ -648,13 +759,19 @@ mod tests {
     fn identity(state: &ServerState, volume: &Volume) -> Uuid {
         let folder = folder(state, volume).expect("a folder");
         let kept = folder.identity().expect("no damage");
-        volume.uuid.or(kept).unwrap_or_else(|| new_identity(&folder).expect("kept"))
+        volume
+            .uuid
+            .or(kept)
+            .unwrap_or_else(|| new_identity(&folder).expect("kept"))
     }
 
     #[test]
     fn an_identity_survives_a_restart_and_is_nobody_elses() {
         let (_directory, state) = state();
-        let (uuid, directory) = (identity(&state, &volume("vm1")), state.directory().to_owned());
+        let (uuid, directory) = (
+            identity(&state, &volume("vm1")),
+            state.directory().to_owned(),
+        );
         drop(state);
         let again = opened(&directory).expect("again");
         assert_eq!(identity(&again, &volume("vm1")), uuid);
@@ -664,7 +781,11 @@ mod tests {
     #[test]
     fn what_a_logical_unit_saves_is_there_after_a_restart() {
         let (_directory, state) = state();
-        let unit = || folder(&state, &volume("vm1")).and_then(Folder::unit).expect("a folder");
+        let unit = || {
+            folder(&state, &volume("vm1"))
+                .and_then(Folder::unit)
+                .expect("a folder")
+        };
         let first = unit();
         assert_eq!(first.load(), None);
         let world = host::Epoll::shared(host::EpollOptions::default()).expect("an epoll");
@@ -678,20 +799,36 @@ mod tests {
         let (_directory, state) = state();
         let uuid = identity(&state, &volume("old"));
         fs::write(state.directory().join("volumes/old/unit"), "kept").expect("reservations");
-        let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
+        let renamed = Volume {
+            previous_name: Some("old".parse().expect("a name")),
+            ..volume("new")
+        };
         for _restart in 0..2 {
             assert_eq!(identity(&state, &renamed), uuid);
         }
-        assert_eq!(fs::read_to_string(state.directory().join("volumes/new/unit")).expect("moved"), "kept");
-        assert_ne!(identity(&state, &volume("old")), uuid, "a new volume under the old name");
+        assert_eq!(
+            fs::read_to_string(state.directory().join("volumes/new/unit")).expect("moved"),
+            "kept"
+        );
+        assert_ne!(
+            identity(&state, &volume("old")),
+            uuid,
+            "a new volume under the old name"
+        );
     }
 
     #[test]
     fn a_volume_cannot_be_renamed_while_it_is_served() {
         let (_directory, state) = state();
         let _served = folder(&state, &volume("old")).expect("free");
-        let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
-        assert!(matches!(folder(&state, &renamed), Err(StateError::StillOpen(_))));
+        let renamed = Volume {
+            previous_name: Some("old".parse().expect("a name")),
+            ..volume("new")
+        };
+        assert!(matches!(
+            folder(&state, &renamed),
+            Err(StateError::StillOpen(_))
+        ));
     }
 
     #[test]
@@ -699,7 +836,16 @@ mod tests {
         let (_directory, state) = state();
         identity(&state, &volume("vm1"));
         let uuid = Uuid([7; 16]);
-        assert_eq!(identity(&state, &Volume { uuid: Some(uuid), ..volume("vm1") }), uuid);
+        assert_eq!(
+            identity(
+                &state,
+                &Volume {
+                    uuid: Some(uuid),
+                    ..volume("vm1")
+                }
+            ),
+            uuid
+        );
     }
 
     #[test]
@@ -708,7 +854,12 @@ mod tests {
         let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
         let error = folder.identity().expect_err("damaged");
-        assert!(error.to_string().contains("uuid does not contain a UUID; restore it"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("uuid does not contain a UUID; restore it"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -716,7 +867,12 @@ mod tests {
         let (_directory, state) = state();
         let served = folder(&state, &volume("vm1")).expect("free");
         let error = folder(&state, &volume("vm1")).err().expect("taken");
-        assert!(error.to_string().starts_with("volume vm1 is still open in this server"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("volume vm1 is still open in this server"),
+            "{error}"
+        );
         drop(served);
         folder(&state, &volume("vm1")).expect("free again");
     }
@@ -727,7 +883,10 @@ mod tests {
         let path = state.directory().to_owned();
         for refused in [opened(&path).map(drop), ServerState::look(&path)] {
             let error = refused.expect_err("taken").to_string();
-            assert!(error.contains(&format!("by another server (process {})", process::id())), "{error}");
+            assert!(
+                error.contains(&format!("by another server (process {})", process::id())),
+                "{error}"
+            );
         }
         drop(state);
         ServerState::look(&path).expect("free again");
@@ -741,7 +900,10 @@ mod tests {
         // A device cannot be truncated.
         std::os::unix::fs::symlink("/dev/null", directory.path().join(LOCK)).expect("a link");
         let _state = opened(directory.path()).expect("a state directory");
-        assert!(matches!(ServerState::look(directory.path()), Err(StateError::Held(_, None))));
+        assert!(matches!(
+            ServerState::look(directory.path()),
+            Err(StateError::Held(_, None))
+        ));
     }
 
     #[test]
@@ -750,19 +912,34 @@ mod tests {
         let path = directory.path().join("a/b");
         let (first, second) = (Undo::default(), Undo::default());
         let state = ServerState::open(&path, &first).expect("a state directory");
-        let made = |name, undo| state.folder(&volume(name), undo).and_then(|folder| new_identity(&folder));
+        let made = |name, undo| {
+            state
+                .folder(&volume(name), undo)
+                .and_then(|folder| new_identity(&folder))
+        };
         made("old", &first).expect("an identity");
         let uuid = made("kept", &Undo::default()).expect("an identity");
-        let renamed = Volume { previous_name: Some("kept".parse().expect("a name")), ..volume("new") };
+        let renamed = Volume {
+            previous_name: Some("kept".parse().expect("a name")),
+            ..volume("new")
+        };
         state.folder(&renamed, &second).map(drop).expect("free");
         second.take_back();
-        assert_eq!(identity(&state, &volume("kept")), uuid, "its name is what it was");
+        assert_eq!(
+            identity(&state, &volume("kept")),
+            uuid,
+            "its name is what it was"
+        );
         first.take_back();
         assert!(!state.keeps(&"old".parse().expect("a name")));
-        assert!(state.keeps(&"kept".parse().expect("a name")), "another start has made it");
+        assert!(
+            state.keeps(&"kept".parse().expect("a name")),
+            "another start has made it"
+        );
         fs::remove_dir_all(path.join("volumes")).expect("there");
         second.take_back();
-        let state = ServerState::open(&directory.path().join("c/d"), &second).expect("a state directory");
+        let state =
+            ServerState::open(&directory.path().join("c/d"), &second).expect("a state directory");
         drop(state);
         second.take_back();
         assert!(!directory.path().join("c").exists());
@@ -774,11 +951,22 @@ mod tests {
         let socket = |text: &str, named: Option<&str>| {
             fs::write(file.path(), text).expect("written");
             let socket = control_socket(named.map(Path::new), Some(file.path()));
-            socket.map_err(|failure| failure.to_string()).map(|path| path.display().to_string())
+            socket
+                .map_err(|failure| failure.to_string())
+                .map(|path| path.display().to_string())
         };
-        assert_eq!(socket("state = \"/s\"", None).as_deref(), Ok("/s/control.sock"));
-        assert_eq!(socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(), Ok("/c"));
-        assert_eq!(socket("control = \"/c\"", Some("/named")).as_deref(), Ok("/named"));
+        assert_eq!(
+            socket("state = \"/s\"", None).as_deref(),
+            Ok("/s/control.sock")
+        );
+        assert_eq!(
+            socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(),
+            Ok("/c")
+        );
+        assert_eq!(
+            socket("control = \"/c\"", Some("/named")).as_deref(),
+            Ok("/named")
+        );
         let wrong = socket("state = \"/s\"\ncontrol = = 3", None).expect_err("not TOML");
         assert!(wrong.contains(":2:11: invalid TOML: "), "{wrong}");
     }
@@ -786,18 +974,34 @@ mod tests {
     #[test]
     fn the_usual_place_depends_on_who_asks() {
         let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(place(true, path("/x"), path("/root")), path("/var/lib/linerate"));
-        assert_eq!(place(false, path("/x"), path("/home/a")), path("/x/linerate"));
-        assert_eq!(place(false, path("x"), path("/home/a")), path("/home/a/.local/state/linerate"));
+        assert_eq!(
+            place(true, path("/x"), path("/root")),
+            path("/var/lib/linerate")
+        );
+        assert_eq!(
+            place(false, path("/x"), path("/home/a")),
+            path("/x/linerate")
+        );
+        assert_eq!(
+            place(false, path("x"), path("/home/a")),
+            path("/home/a/.local/state/linerate")
+        );
         assert_eq!(place(false, None, None), None);
     }
 
     fn made_of(spec: &str) -> Volume {
-        Volume::new("v".parse().expect("a name"), backends::parse(spec).expect("a specification"))
+        Volume::new(
+            "v".parse().expect("a name"),
+            backends::parse(spec).expect("a specification"),
+        )
     }
 
     fn served(spec: &str, mib: u64) -> Kept {
-        Kept { spec: Some(spec.to_owned()), bytes: Some(mib << 20), ..Kept::default() }
+        Kept {
+            spec: Some(spec.to_owned()),
+            bytes: Some(mib << 20),
+            ..Kept::default()
+        }
     }
 
     /// Regression: any two LUNs counted as one store, since neither has a path, and only the first member of
@@ -805,20 +1009,37 @@ mod tests {
     #[test]
     fn a_volume_has_become_smaller_if_it_has_a_store_of_before() {
         for (before, now, is_refused) in [
-            ("iscsi://san1/iqn.2026-01.com.example:a/0", "iscsi://san1/iqn.2026-01.com.example:a/0", true),
-            ("iscsi://san1/iqn.2026-01.com.example:a/0", "iscsi://san1/iqn.2026-01.com.example:a/1", false),
+            (
+                "iscsi://san1/iqn.2026-01.com.example:a/0",
+                "iscsi://san1/iqn.2026-01.com.example:a/0",
+                true,
+            ),
+            (
+                "iscsi://san1/iqn.2026-01.com.example:a/0",
+                "iscsi://san1/iqn.2026-01.com.example:a/1",
+                false,
+            ),
             ("nbd://san1/a", "delay:1ms:[nbd://san1/a]", true),
             ("nbd://san1/a", "nbd://san1/b", false),
             ("raid1:[file:/a,file:/b]", "raid1:[file:/c,file:/b]", true),
             ("raid1:[file:/a,file:/b]", "raid1:[file:/c,file:/d]", false),
-            ("raid1:[ram:2MiB,file:/b]", "raid1:[ram:2MiB,file:/d]", false),
+            (
+                "raid1:[ram:2MiB,file:/b]",
+                "raid1:[ram:2MiB,file:/d]",
+                false,
+            ),
             ("file:/a?direct", "file:/a?size=1MiB", true),
             ("file:/a/b", "file:/a//./b", true),
             ("file:/proc/self/mounts", "file:/proc/mounts", true),
         ] {
             let refused = served(before, 2).check_length(&made_of(now), 1 << 20);
             assert_eq!(refused.is_err(), is_refused, "{before} {now}");
-            assert!(served(before, 2).check_length(&made_of(now), 2 << 20).is_ok(), "{before} {now}");
+            assert!(
+                served(before, 2)
+                    .check_length(&made_of(now), 2 << 20)
+                    .is_ok(),
+                "{before} {now}"
+            );
         }
     }
 
@@ -831,9 +1052,16 @@ mod tests {
             ("raid1:[file:/a?size=2MiB,file:/c?size=1MiB]", false),
             ("raid1:[file:/a?size=3MiB,file:/b?size=2MiB]", false),
         ] {
-            assert_eq!(served(before, 1).check_sizes(&made_of(now)).is_err(), is_refused, "{now}");
+            assert_eq!(
+                served(before, 1).check_sizes(&made_of(now)).is_err(),
+                is_refused,
+                "{now}"
+            );
         }
         let shrunk = served("file:/a?size=2MiB", 1);
-        assert!(shrunk.check_sizes(&made_of("file:/a?size=1MiB")).is_ok(), "by an order");
+        assert!(
+            shrunk.check_sizes(&made_of("file:/a?size=1MiB")).is_ok(),
+            "by an order"
+        );
     }
 }

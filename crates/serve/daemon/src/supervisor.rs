@@ -33,29 +33,43 @@ impl Supervisor {
         variable: impl Fn(&str) -> Option<OsString>,
         pid: u32,
     ) -> io::Result<Option<Supervisor>> {
-        let Some(path) = variable("NOTIFY_SOCKET") else { return Ok(None) };
+        let Some(path) = variable("NOTIFY_SOCKET") else {
+            return Ok(None);
+        };
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(&path)?,
             // For example, the address of a virtual machine (vsock:…).
             _ => {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET is not a UNIX socket"));
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "NOTIFY_SOCKET is not a UNIX socket",
+                ));
             }
         };
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|other| other == u64::from(pid));
         let watchdog = number("WATCHDOG_USEC").filter(|time| is_ours && *time > 0);
         debug_assert!(watchdog != Some(0), "that is no watchdog");
-        let (socket, watchdog) = (UnixDatagram::unbound()?, watchdog.map(Duration::from_micros));
+        let (socket, watchdog) = (
+            UnixDatagram::unbound()?,
+            watchdog.map(Duration::from_micros),
+        );
         // A service manager that does not read must not block a reload.
         socket.set_nonblocking(true)?;
-        Ok(Some(Supervisor { socket, address, watchdog }))
+        Ok(Some(Supervisor {
+            socket,
+            address,
+            watchdog,
+        }))
     }
 
     /// Reports that the server is reloading its configuration.
     pub(crate) fn reloading(&self) {
         let time = host::monotonic().as_micros();
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=reloading"));
+        self.tell(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=reloading"
+        ));
     }
 
     pub(crate) fn ready(&self, status: &str) {
@@ -92,7 +106,11 @@ mod tests {
 
     #[test]
     fn without_a_socket_there_is_no_service_manager() {
-        assert!(of(&[("WATCHDOG_USEC", "1000000")]).expect("nothing wrong").is_none());
+        assert!(
+            of(&[("WATCHDOG_USEC", "1000000")])
+                .expect("nothing wrong")
+                .is_none()
+        );
         assert!(of(&[("NOTIFY_SOCKET", "vsock:2:1234")]).is_err());
         assert!(of(&[("NOTIFY_SOCKET", "relative")]).is_err());
     }
@@ -101,13 +119,22 @@ mod tests {
     fn the_watchdog_is_told_twice_in_its_time() {
         let socket = ("NOTIFY_SOCKET", "@linerate-test-of-nobody");
         let period = |variables: &[_]| {
-            of(&[&[socket], variables].concat()).expect("fine").expect("a service manager").period()
+            of(&[&[socket], variables].concat())
+                .expect("fine")
+                .expect("a service manager")
+                .period()
         };
         assert_eq!(period(&[]), STATUS_TIME);
-        assert_eq!(period(&[("WATCHDOG_USEC", "30000000")]), Duration::from_secs(15));
+        assert_eq!(
+            period(&[("WATCHDOG_USEC", "30000000")]),
+            Duration::from_secs(15)
+        );
         let others = [("WATCHDOG_USEC", "30000000"), ("WATCHDOG_PID", "8")];
         assert_eq!(period(&others), STATUS_TIME, "it watches another process");
-        assert_eq!(period(&[("WATCHDOG_USEC", "30000000"), ("WATCHDOG_PID", "7")]), Duration::from_secs(15));
+        assert_eq!(
+            period(&[("WATCHDOG_USEC", "30000000"), ("WATCHDOG_PID", "7")]),
+            Duration::from_secs(15)
+        );
     }
 
     #[test]
@@ -120,14 +147,24 @@ mod tests {
             UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name"))
                 .expect("a socket"),
         ];
-        for (socket, named) in listening.iter().zip([path.display().to_string(), format!("@{name}")]) {
-            let supervisor = of(&[("NOTIFY_SOCKET", &named)]).expect("fine").expect("a service manager");
+        for (socket, named) in listening
+            .iter()
+            .zip([path.display().to_string(), format!("@{name}")])
+        {
+            let supervisor = of(&[("NOTIFY_SOCKET", &named)])
+                .expect("fine")
+                .expect("a service manager");
             supervisor.reloading();
             let mut text = [0; 256];
             let length = socket.recv(&mut text).expect("a datagram");
             let text = String::from_utf8_lossy(&text[..length]).into_owned();
-            let time = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|rest| rest.lines().next());
-            assert!(time.is_some_and(|time| time.parse::<u64>().is_ok()), "{text}");
+            let time = text
+                .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+                .and_then(|rest| rest.lines().next());
+            assert!(
+                time.is_some_and(|time| time.parse::<u64>().is_ok()),
+                "{text}"
+            );
         }
     }
 }

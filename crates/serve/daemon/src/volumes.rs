@@ -49,13 +49,20 @@ impl Volumes {
     /// Returns a copy without these volumes.
     pub(crate) fn all_but(&self, names: &[VolumeName]) -> Volumes {
         let others = self.0.iter().filter(|(name, _)| !names.contains(name));
-        Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
+        Volumes(
+            others
+                .map(|(name, opened)| (name.clone(), opened.clone()))
+                .collect(),
+        )
     }
 
     /// Checks that initiators can distinguish all of these volumes and `others` by their designators. The
     /// configuration already ensures this for specified names; other names derive from a stored UUID.
     pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
-        debug_assert!(others.0.keys().all(|name| !self.0.contains_key(name)), "no volume is its own twin");
+        debug_assert!(
+            others.0.keys().all(|name| !self.0.contains_key(name)),
+            "no volume is its own twin"
+        );
         let mut taken = HashMap::new();
         for (name, opened) in self.0.iter().chain(&others.0) {
             for designator in opened.unit.identity().names() {
@@ -73,7 +80,10 @@ impl Volumes {
 
     /// The units that front ends serve, by name.
     pub(crate) fn units(&self) -> Units {
-        self.0.iter().map(|(name, opened)| (name.clone(), Arc::clone(&opened.unit))).collect()
+        self.0
+            .iter()
+            .map(|(name, opened)| (name.clone(), Arc::clone(&opened.unit)))
+            .collect()
     }
 
     pub(crate) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
@@ -91,10 +101,18 @@ impl Volumes {
     /// Renames volumes, given as pairs of old and new names. All are renamed together, so that two volumes
     /// may exchange their names.
     pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
-        let taken: Vec<_> =
-            renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
-        debug_assert_eq!(taken.len(), renamed.len(), "what gets another name is served");
-        taken.iter().for_each(|(name, opened)| opened.name_sets(name));
+        let taken: Vec<_> = renamed
+            .iter()
+            .filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?)))
+            .collect();
+        debug_assert_eq!(
+            taken.len(),
+            renamed.len(),
+            "what gets another name is served"
+        );
+        taken
+            .iter()
+            .for_each(|(name, opened)| opened.name_sets(name));
         self.0.extend(taken);
     }
 
@@ -114,11 +132,17 @@ impl Volumes {
     /// Returns the volume with this RAID set.
     pub(crate) fn of_set(&self, set: &Arc<Running>) -> Option<&VolumeName> {
         let has_set = |opened: &Opened| opened.sets().iter().any(|known| Arc::ptr_eq(known, set));
-        self.0.iter().find(|(_, opened)| has_set(opened)).map(|(name, _)| name)
+        self.0
+            .iter()
+            .find(|(_, opened)| has_set(opened))
+            .map(|(name, _)| name)
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
-        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
+        self.0
+            .iter()
+            .find(|(known, _)| known.as_str() == name)
+            .map(|(_, opened)| opened)
     }
 }
 
@@ -133,7 +157,11 @@ impl Opened {
     fn name_sets(&self, name: &VolumeName) {
         let sets = self.sets();
         for (number, set) in sets.iter().enumerate() {
-            let number = if sets.len() > 1 { format!("/{number}") } else { String::new() };
+            let number = if sets.len() > 1 {
+                format!("/{number}")
+            } else {
+                String::new()
+            };
             set.called(&format!("{name}{number}"));
         }
     }
@@ -175,8 +203,15 @@ pub(crate) fn open(
     openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    let volumes =
-        open_all(&config.volumes, config.exported(), state, openers, None, undo, Some(Instant::now()))?;
+    let volumes = open_all(
+        &config.volumes,
+        config.exported(),
+        state,
+        openers,
+        None,
+        undo,
+        Some(Instant::now()),
+    )?;
     volumes.are_distinct_from(&Volumes::default())?;
     Ok(volumes)
 }
@@ -214,7 +249,15 @@ fn open_all<'a>(
             true => Creation::Free,
             false => kept.creation(volume),
         };
-        Ok((kept, Opening { creation, start, undo: undo.clone(), ..backends::opening() }))
+        Ok((
+            kept,
+            Opening {
+                creation,
+                start,
+                undo: undo.clone(),
+                ..backends::opening()
+            },
+        ))
     };
     // State under a previous name must be moved before a new volume of that name is opened, which would
     // otherwise use this state.
@@ -223,11 +266,18 @@ fn open_all<'a>(
     let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
     let open = |volume: &Volume| {
         let (kept, opening) = opening(volume)?;
-        Ok((volume.name.clone(), open_one(volume, state, &kept, &known, &remote, &opening)?))
+        Ok((
+            volume.name.clone(),
+            open_one(volume, state, &kept, &known, &remote, &opening)?,
+        ))
     };
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
-    renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
+    renamed
+        .into_iter()
+        .chain(others)
+        .collect::<Result<_, _>>()
+        .map(Volumes)
 }
 
 /// [`identity::check`], with the volume's name in its error.
@@ -250,7 +300,12 @@ pub(crate) fn check_before(
 ) -> Result<Option<String>, Failure> {
     let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
     let mark = Mark::of_file(&volume.spec);
-    check_disk(volume, &kept, &Known::new(state.directory(), wanted), mark.as_ref())
+    check_disk(
+        volume,
+        &kept,
+        &Known::new(state.directory(), wanted),
+        mark.as_ref(),
+    )
 }
 
 /// The devices of network volumes, with the controls of their `fault:` layers, and the layers that accept
@@ -263,15 +318,23 @@ fn remotes<'a>(
     opening: &impl Fn(&Volume) -> Result<(Kept, Opening), Failure>,
 ) -> Result<Remotes, Failure> {
     let remote = volumes.filter(|volume| volume.spec.opens_later());
-    let remote: Vec<(&Volume, Opening)> =
-        remote.map(|volume| Ok((*volume, opening(volume)?.1))).collect::<Result<_, Failure>>()?;
-    let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
+    let remote: Vec<(&Volume, Opening)> = remote
+        .map(|volume| Ok((*volume, opening(volume)?.1)))
+        .collect::<Result<_, Failure>>()?;
+    let opened = remote
+        .iter()
+        .map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
     let opened = openers.open(opened.collect());
     debug_assert_eq!(opened.len(), remote.len(), "an outcome for each");
-    let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
-        let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
-        Ok((volume.name.clone(), (device, faults, layers)))
-    });
+    let named =
+        remote
+            .into_iter()
+            .zip(opened)
+            .map(|((volume, Opening { faults, layers, .. }), device)| {
+                let device = device
+                    .map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
+                Ok((volume.name.clone(), (device, faults, layers)))
+            });
     named.collect()
 }
 
@@ -283,14 +346,23 @@ fn open_one(
     remote: &Remotes,
     opening: &Opening,
 ) -> Result<Opened, Failure> {
-    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let folder = state.folder(volume, &opening.undo).map_err(Failure::refused)?;
-    let known =
-        volume.uuid.map_or_else(|| folder.identity(), |uuid| Ok(Some(uuid))).map_err(Failure::refused)?;
+    let refused =
+        |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+    let folder = state
+        .folder(volume, &opening.undo)
+        .map_err(Failure::refused)?;
+    let known = volume
+        .uuid
+        .map_or_else(|| folder.identity(), |uuid| Ok(Some(uuid)))
+        .map_err(Failure::refused)?;
     let created = volume.spec.store().makes_file().map(Path::to_owned);
     let (device, control, layers) = match remote.get(&volume.name) {
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
-        None => (open_local(volume, before, opening)?, opening.faults.clone(), opening.layers.clone()),
+        None => (
+            open_local(volume, before, opening)?,
+            opening.faults.clone(),
+            opening.layers.clone(),
+        ),
     };
     let (mark, bytes) = (Mark::of(&volume.spec, &layers), device.geometry().bytes());
     let moved = check_disk(volume, before, disks, mark.as_ref())?;
@@ -311,20 +383,27 @@ fn open_one(
                 marked.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))
             });
             let marked = marked.transpose()?.flatten();
-            folder.keep_identity(marked, mark.as_ref(), &opening.undo).map_err(Failure::refused)?
+            folder
+                .keep_identity(marked, mark.as_ref(), &opening.undo)
+                .map_err(Failure::refused)?
         }
     };
     identity::put_mark(volume, uuid, &opening.undo);
     if volume.spec.keeps_data() {
         let mark = Mark::of(&volume.spec, &layers);
-        folder.keep_mark(mark.as_ref(), &opening.undo).map_err(Failure::refused)?;
+        folder
+            .keep_mark(mark.as_ref(), &opening.undo)
+            .map_err(Failure::refused)?;
         let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
         kept.map_err(Failure::refused)?;
     }
     // Compute the generation only here: earlier, a newly created file is not yet on a file system.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
-        identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
+        identity: Identity {
+            given: volume.names.clone(),
+            ..Identity::new(uuid.0)
+        },
         removable: volume.spec.removable,
         thin: volume.spec.thick.then_some(false),
     };
@@ -336,11 +415,24 @@ fn open_one(
         cache_generation: Some(generation),
     };
     let in_use = volume::Volume::new(device, of_volume);
-    let unit = in_use.and_then(|volume| LogicalUnit::new(volume, options)).map_err(|damaged| {
-        refused(&format_args!("{damaged}: restore {}, or remove it to start without them", path.display()))
-    })?;
+    let unit = in_use
+        .and_then(|volume| LogicalUnit::new(volume, options))
+        .map_err(|damaged| {
+            refused(&format_args!(
+                "{damaged}: restore {}, or remove it to start without them",
+                path.display()
+            ))
+        })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, moved, faults };
+    let opened = Opened {
+        unit,
+        spec: volume.spec.to_string(),
+        layers,
+        kept,
+        created,
+        moved,
+        faults,
+    };
     opened.name_sets(&volume.name);
     Ok(opened)
 }
@@ -362,8 +454,13 @@ pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: By
 /// Opens volumes that need no network. A file grows if it has its last recorded length and the configured
 /// size is larger: the server may have ended before a reload grew the file. A file that is shorter than
 /// recorded has been truncated, and is rejected.
-fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+fn open_local(
+    volume: &Volume,
+    kept: &Kept,
+    opening: &Opening,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let refused =
+        |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let growing = kept.growing(volume);
     let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
     let device = backends::open_local(spec, opening);
@@ -402,34 +499,55 @@ mod tests {
 
     #[test]
     fn all_of_many_volumes_are_opened_and_stay_who_they_are() {
-        let names: Vec<String> = (0..3 * OPENERS).map(|number| format!("v{number}")).collect();
+        let names: Vec<String> = (0..3 * OPENERS)
+            .map(|number| format!("v{number}"))
+            .collect();
         let volumes: String = names.iter().map(|name| ram(name, "")).collect();
-        let config = config(&volumes, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        let config = config(
+            &volumes,
+            &names.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
         let directory = tempfile::tempdir().expect("a temporary directory");
         let identities = || {
-            let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-            let volumes =
-                open(&config, &state, &aside(), &Undo::default()).unwrap_or_else(|_| panic!("opened"));
+            let state =
+                ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+            let volumes = open(&config, &state, &aside(), &Undo::default())
+                .unwrap_or_else(|_| panic!("opened"));
             let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
             names.iter().map(of).collect::<Vec<_>>()
         };
         let first = identities();
-        assert_eq!(first.iter().collect::<HashSet<_>>().len(), names.len(), "each has its own");
+        assert_eq!(
+            first.iter().collect::<HashSet<_>>().len(),
+            names.len(),
+            "each has its own"
+        );
         assert_eq!(identities(), first);
     }
 
     #[test]
     fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let before = open(&config(&ram("old", ""), &["old"]), &state, &aside(), &Undo::default())
-            .unwrap_or_else(|_| panic!("opened"));
+        let state =
+            ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let before = open(
+            &config(&ram("old", ""), &["old"]),
+            &state,
+            &aside(),
+            &Undo::default(),
+        )
+        .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
         // The new volume is first in the file, so it would be opened first if the order of the file counted.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
-        let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
-            .unwrap_or_else(|_| panic!("opened"));
+        let after = open(
+            &config(&both, &["old", "new"]),
+            &state,
+            &aside(),
+            &Undo::default(),
+        )
+        .unwrap_or_else(|_| panic!("opened"));
         let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
         assert_eq!(uuid("new"), identity);
         assert_ne!(uuid("old"), identity);
@@ -438,8 +556,15 @@ mod tests {
     #[test]
     fn a_volume_with_the_name_that_another_has_of_its_kept_uuid_is_refused() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let first = open(&config(&ram("a", ""), &["a"]), &state, &aside(), &Undo::default()).expect("opened");
+        let state =
+            ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let first = open(
+            &config(&ram("a", ""), &["a"]),
+            &state,
+            &aside(),
+            &Undo::default(),
+        )
+        .expect("opened");
         let naa: String = first
             .named("a")
             .expect("opened")
@@ -451,11 +576,18 @@ mod tests {
             .collect();
         drop(first);
         let both = ram("a", "") + &ram("b", &format!("naa = \"{naa}\""));
-        let failure = open(&config(&both, &["a", "b"]), &state, &aside(), &Undo::default())
-            .err()
-            .expect("two of a name");
+        let failure = open(
+            &config(&both, &["a", "b"]),
+            &state,
+            &aside(),
+            &Undo::default(),
+        )
+        .err()
+        .expect("two of a name");
         assert!(
-            failure.to_string().contains(&format!("a and b have the same designator, naa.{naa}")),
+            failure
+                .to_string()
+                .contains(&format!("a and b have the same designator, naa.{naa}")),
             "{failure}"
         );
     }
@@ -464,21 +596,36 @@ mod tests {
     fn the_order_to_shrink_is_advised_only_where_it_can_work() {
         let told = |spec: &str| {
             let spec = backends::parse(spec).expect("a specification");
-            too_small(&"v".parse().expect("a name"), &spec, Bytes(2 << 20), Bytes(1 << 20)).to_string()
+            too_small(
+                &"v".parse().expect("a name"),
+                &spec,
+                Bytes(2 << 20),
+                Bytes(1 << 20),
+            )
+            .to_string()
         };
         assert!(told("delay:1us:[file:/a?size=1MiB]").contains("resize v 1MiB --shrink"));
         let of_set = told("delay:1us:[raid1:[file:/a?size=1MiB, file:/b?size=2MiB]]");
-        assert!(of_set.contains("a RAID set cannot be shrunk") && !of_set.contains("--shrink"), "{of_set}");
+        assert!(
+            of_set.contains("a RAID set cannot be shrunk") && !of_set.contains("--shrink"),
+            "{of_set}"
+        );
     }
 
     #[test]
     fn the_first_volume_that_cannot_be_opened_says_why() {
         let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let failure = open(&config(volumes, &["a", "b"]), &state, &aside(), &Undo::default())
-            .err()
-            .expect("there is no such file");
+        let state =
+            ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let failure = open(
+            &config(volumes, &["a", "b"]),
+            &state,
+            &aside(),
+            &Undo::default(),
+        )
+        .err()
+        .expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
     }
 
@@ -508,17 +655,26 @@ mod tests {
         /// volume.
         fn refused_start(&self, spec: &str) {
             let undo = Undo::default();
-            self.start_noting(spec, &undo).expect("the volume can be opened");
+            self.start_noting(spec, &undo)
+                .expect("the volume can be opened");
             undo.take_back();
         }
 
         fn start_noting(&self, spec: &str, undo: &Undo) -> Result<u64, String> {
-            let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
+            let state = ServerState::open(&self.path("state"), &Undo::default())
+                .expect("a state directory");
             let spec = spec.replace("DATA", &self.path("data").display().to_string());
             let config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
             let opened = open(&config, &state, &aside(), undo).inspect_err(|_| undo.take_back());
             let volumes = opened.map_err(|failure| failure.to_string())?;
-            Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
+            Ok(volumes
+                .named("v")
+                .expect("opened")
+                .unit
+                .volume()
+                .device()
+                .geometry()
+                .bytes())
         }
 
         /// Returns the output of `serve --check`.
@@ -542,27 +698,57 @@ mod tests {
         std::fs::rename(site.path("data"), site.path("elsewhere")).expect("not mounted");
         std::fs::create_dir(site.path("data")).expect("the mount point");
         for told in [site.start(SPEC).expect_err("missing"), site.check(SPEC)] {
-            assert!(told.contains("v.img does not exist, and is not created"), "{told}");
+            assert!(
+                told.contains("v.img does not exist, and is not created"),
+                "{told}"
+            );
         }
-        let other = site.start("file:DATA/w.img?size=2MiB").expect_err("another path, by mistake");
-        assert!(other.contains("w.img does not exist, and is not created"), "{other}");
-        assert_eq!(std::fs::read_dir(site.path("data")).expect("a folder").count(), 0, "nothing is made");
+        let other = site
+            .start("file:DATA/w.img?size=2MiB")
+            .expect_err("another path, by mistake");
+        assert!(
+            other.contains("w.img does not exist, and is not created"),
+            "{other}"
+        );
+        assert_eq!(
+            std::fs::read_dir(site.path("data"))
+                .expect("a folder")
+                .count(),
+            0,
+            "nothing is made"
+        );
         std::fs::write(&image, "").expect("emptied");
         let empty = site.start(SPEC).expect_err("emptied");
-        assert!(empty.contains("has 0 bytes, less than the requested 2097152"), "{empty}");
+        assert!(
+            empty.contains("has 0 bytes, less than the requested 2097152"),
+            "{empty}"
+        );
         std::fs::remove_file(&image).expect("there");
         let ordered = SPEC.replace("2MiB", "2MiB&create");
         assert_eq!(site.check(&ordered), "");
         assert_eq!(site.start(&ordered), Ok(2 << 20));
         std::fs::remove_file(&image).expect("there");
-        for told in [site.start(&ordered).expect_err("the order counts once"), site.check(&ordered)] {
+        for told in [
+            site.start(&ordered).expect_err("the order counts once"),
+            site.check(&ordered),
+        ] {
             assert!(
-                told.contains("the `create` in the specification of its volume has already been used"),
+                told.contains(
+                    "the `create` in the specification of its volume has already been used"
+                ),
                 "{told}"
             );
-            assert!(told.contains(&format!("create it (truncate -s 2097152 {})", image.display())), "{told}");
+            assert!(
+                told.contains(&format!(
+                    "create it (truncate -s 2097152 {})",
+                    image.display()
+                )),
+                "{told}"
+            );
         }
-        std::fs::File::create(&image).and_then(|file| file.set_len(2 << 20)).expect("made by hand");
+        std::fs::File::create(&image)
+            .and_then(|file| file.set_len(2 << 20))
+            .expect("made by hand");
         assert_eq!(site.start(&ordered), Ok(2 << 20));
     }
 
@@ -575,10 +761,14 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=1MiB&create"), Ok(1 << 20));
         std::fs::remove_file(&image).expect("not mounted");
         for told in [
-            site.start("file:DATA/v.img?size=2MiB").expect_err("no order"),
+            site.start("file:DATA/v.img?size=2MiB")
+                .expect_err("no order"),
             site.check("file:DATA/v.img?size=2MiB"),
         ] {
-            assert!(told.contains("is not created, because its volume was served before"), "{told}");
+            assert!(
+                told.contains("is not created, because its volume was served before"),
+                "{told}"
+            );
         }
         assert!(!image.exists());
         std::fs::write(&image, vec![7; 1 << 20]).expect("mounted");
@@ -600,7 +790,11 @@ mod tests {
         assert!(!image.exists(), "it is taken back");
         assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
         site.refused_start("file:DATA/v.img?size=8MiB&create");
-        assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
+        assert_eq!(
+            site.start("file:DATA/v.img?size=4MiB"),
+            Ok(4 << 20),
+            "as long as was meant"
+        );
     }
 
     /// Regression: after the loss of the state directory, a disk was given another identity, with only a line
@@ -616,12 +810,19 @@ mod tests {
         let first = uuid();
         assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20));
         lose_state();
-        for told in
-            [site.start("delay:1us:[file:DATA/v.img]").expect_err("lost"), site.check("file:DATA/v.img")]
-        {
-            assert!(told.contains(&format!("was served before, as the disk {}", first.trim())), "{told}");
+        for told in [
+            site.start("delay:1us:[file:DATA/v.img]").expect_err("lost"),
+            site.check("file:DATA/v.img"),
+        ] {
+            assert!(
+                told.contains(&format!("was served before, as the disk {}", first.trim())),
+                "{told}"
+            );
         }
-        assert!(site.start("file:DATA/v.img").is_err(), "to ask once is not to be told");
+        assert!(
+            site.start("file:DATA/v.img").is_err(),
+            "to ask once is not to be told"
+        );
         assert_eq!(site.start("file:DATA/v.img?identity=file"), Ok(1 << 20));
         assert_eq!(uuid(), first);
         lose_state();
@@ -632,13 +833,18 @@ mod tests {
         assert_eq!(uuid(), second, "what is kept counts");
         lose_state();
         std::fs::write(site.path("data/v.img"), vec![0; 1 << 20]).expect("emptied");
-        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20), "there is nothing to lose");
+        assert_eq!(
+            site.start("file:DATA/v.img"),
+            Ok(1 << 20),
+            "there is nothing to lose"
+        );
     }
 
     impl Site {
         /// Starts with a volume of this name and these keys. Returns its identity, and the note.
         fn serve(&self, name: &str, keys: &str) -> Result<(String, Option<String>), String> {
-            let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
+            let state = ServerState::open(&self.path("state"), &Undo::default())
+                .expect("a state directory");
             let undo = Undo::default();
             let config = config(&self.section(name, keys), &[name]);
             let opened = open(&config, &state, &aside(), &undo).inspect_err(|_| undo.take_back());
@@ -691,7 +897,8 @@ mod tests {
         }
 
         fn remove_mark(&self, name: &str) {
-            rustix::fs::removexattr(self.path("data").join(name), identity::NAME).expect("it has a mark");
+            rustix::fs::removexattr(self.path("data").join(name), identity::NAME)
+                .expect("it has a mark");
         }
     }
 
@@ -701,28 +908,56 @@ mod tests {
     fn the_file_of_another_disk_is_not_served_under_the_identity_of_a_volume() {
         for byte in [7, 0] {
             let site = Site::new();
-            ["one", "two"].iter().for_each(|name| site.image(name, byte));
-            let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
-            let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+            ["one", "two"]
+                .iter()
+                .for_each(|name| site.image(name, byte));
+            let (one, _) = site
+                .serve("v", "spec = \"file:DATA/one\"")
+                .expect("a first start");
+            let (two, _) = site
+                .serve("w", "spec = \"file:DATA/two\"")
+                .expect("a first start");
             let told = site.refused("v", "spec = \"delay:1us:[file:DATA/two]\"");
             assert!(told.starts_with("volume v: /"), "{told}");
-            let is_known =
-                format!("two was served before as the disk {two} (volume w of this state directory)");
+            let is_known = format!(
+                "two was served before as the disk {two} (volume w of this state directory)"
+            );
             assert!(told.contains(&is_known), "{told}");
-            assert!(told.contains(&format!("but v is the disk {one} in the state directory")), "{told}");
-            assert!(told.contains("data/one. Hosts would"), "what it was served from: {told}");
+            assert!(
+                told.contains(&format!("but v is the disk {one} in the state directory")),
+                "{told}"
+            );
+            assert!(
+                told.contains("data/one. Hosts would"),
+                "what it was served from: {told}"
+            );
             assert_eq!(site.mark("two"), Some(two.clone()));
             // Both remedies that the error names work.
-            for keys in ["spec = \"file:DATA/two\"", "spec = \"file:DATA/two\"\nprevious-name = \"w\""] {
+            for keys in [
+                "spec = \"file:DATA/two\"",
+                "spec = \"file:DATA/two\"\nprevious-name = \"w\"",
+            ] {
                 let name = if keys.contains("previous") { "x" } else { "w" };
                 assert_eq!(site.serve(name, keys), Ok((two.clone(), None)));
             }
-            assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one.clone(), None)));
+            assert_eq!(
+                site.serve("v", "spec = \"file:DATA/one\""),
+                Ok((one.clone(), None))
+            );
             site.remove_mark("two");
-            let (as_one, note) = site.serve("v", "spec = \"file:DATA/two\"").expect("by order");
+            let (as_one, note) = site
+                .serve("v", "spec = \"file:DATA/two\"")
+                .expect("by order");
             assert_eq!((&as_one, site.mark("two")), (&one, Some(one.clone())));
-            assert!(note.expect("another place").contains("hosts treat it as the same disk"));
-            assert_eq!(site.serve("v", "spec = \"file:DATA/two\""), Ok((one, None)), "it has its mark");
+            assert!(
+                note.expect("another place")
+                    .contains("hosts treat it as the same disk")
+            );
+            assert_eq!(
+                site.serve("v", "spec = \"file:DATA/two\""),
+                Ok((one, None)),
+                "it has its mark"
+            );
         }
     }
 
@@ -730,12 +965,17 @@ mod tests {
     fn a_volume_becomes_a_new_disk_or_one_of_another_server_by_order() {
         let site = Site::new();
         ["one", "two"].iter().for_each(|name| site.image(name, 7));
-        let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        let (two, _) = site
+            .serve("w", "spec = \"file:DATA/two\"")
+            .expect("a first start");
         std::fs::remove_dir_all(site.path("state")).expect("another server's");
-        site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        site.serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
         let told = site.refused("v", "spec = \"file:DATA/two\"");
         assert!(
-            told.contains(&format!("two was served before as the disk {two}, but v is the disk")),
+            told.contains(&format!(
+                "two was served before as the disk {two}, but v is the disk"
+            )),
             "{told}"
         );
         // An option that stays in the specification is not an order for another file.
@@ -743,9 +983,14 @@ mod tests {
             site.refused("v", &format!("spec = \"file:DATA/two?{order}\""));
         }
         assert_eq!(site.mark("two"), Some(two.clone()));
-        assert_eq!(site.serve("x", "spec = \"file:DATA/two?identity=file\""), Ok((two.clone(), None)));
+        assert_eq!(
+            site.serve("x", "spec = \"file:DATA/two?identity=file\""),
+            Ok((two.clone(), None))
+        );
         std::fs::remove_dir_all(site.path("state/volumes/v")).expect("as was said");
-        let (new, _) = site.serve("v", "spec = \"file:DATA/two?identity=new\"").expect("by order");
+        let (new, _) = site
+            .serve("v", "spec = \"file:DATA/two?identity=new\"")
+            .expect("by order");
         assert_ne!(new, two);
         assert_eq!(site.mark("two"), Some(new));
     }
@@ -757,18 +1002,34 @@ mod tests {
         const LAST: &str = "uuid = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e70\"";
         let site = Site::new();
         ["one", "two"].iter().for_each(|name| site.image(name, 7));
-        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
-        let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        let (one, _) = site
+            .serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
+        let (two, _) = site
+            .serve("w", "spec = \"file:DATA/two\"")
+            .expect("a first start");
         for uuid in [OTHER, LAST] {
-            let (now, _) = site.serve("v", &format!("spec = \"file:DATA/one\"\n{uuid}")).expect("its file");
+            let (now, _) = site
+                .serve("v", &format!("spec = \"file:DATA/one\"\n{uuid}"))
+                .expect("its file");
             assert!(uuid.contains(&now), "{now}");
             let told = site.refused("v", &format!("spec = \"file:DATA/two\"\n{uuid}"));
-            assert!(told.contains(&format!("but `uuid` makes v the disk {now}")), "{told}");
+            assert!(
+                told.contains(&format!("but `uuid` makes v the disk {now}")),
+                "{told}"
+            );
         }
-        assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "as before `uuid`");
+        assert_eq!(
+            site.serve("v", "spec = \"file:DATA/one\""),
+            Ok((one, None)),
+            "as before `uuid`"
+        );
         // This is the first start of a copy that kept its attributes.
         let told = site.refused("copy", &format!("spec = \"file:DATA/two\"\n{OTHER}"));
-        assert!(told.contains("if it is a copy with the original's mark, add `identity=new`"), "{told}");
+        assert!(
+            told.contains("if it is a copy with the original's mark, add `identity=new`"),
+            "{told}"
+        );
         assert_eq!(site.mark("two"), Some(two));
         for _restart in 0..2 {
             let keys = format!("spec = \"file:DATA/two?identity=new\"\n{OTHER}");
@@ -784,14 +1045,19 @@ mod tests {
         const KEYS: &str = "spec = \"file:DATA/one?identity=new\"";
         let site = Site::new();
         site.image("one", 7);
-        let (former, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        let (former, _) = site
+            .serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
         std::fs::remove_dir_all(site.path("state")).expect("another server's");
         let (config, undo) = (config(&site.section("v", KEYS), &["v"]), Undo::default());
         let volume = config.volumes.first().expect("a volume");
         let state = ServerState::open(&site.path("state"), &undo).expect("a state directory");
         let folder = state.folder(volume, &undo).expect("free");
         let mark = Mark::of_file(&volume.spec);
-        let new = folder.keep_identity(None, mark.as_ref(), &undo).expect("recorded").to_string();
+        let new = folder
+            .keep_identity(None, mark.as_ref(), &undo)
+            .expect("recorded")
+            .to_string();
         drop((folder, state));
         undo.keep(); // a power failure
         assert_eq!(site.mark("one").as_ref(), Some(&former));
@@ -815,7 +1081,11 @@ mod tests {
                 let with_uuid = site.serve("v", &format!("{keys}\nuuid = \"{UUID}\""));
                 assert_eq!(with_uuid, Ok((UUID.to_owned(), None)));
                 for _restart in 0..2 {
-                    assert_eq!(site.serve("v", &keys), Ok((UUID.to_owned(), None)), "{byte} {order}");
+                    assert_eq!(
+                        site.serve("v", &keys),
+                        Ok((UUID.to_owned(), None)),
+                        "{byte} {order}"
+                    );
                 }
             }
         }
@@ -823,13 +1093,17 @@ mod tests {
 
     #[test]
     fn a_file_without_the_mark_that_its_volume_is_to_have_is_reported() {
-        for (byte, warning) in
-            [(7, "this volume has data and gets a new identity"), (0, "but no identity mark")]
-        {
+        for (byte, warning) in [
+            (7, "this volume has data and gets a new identity"),
+            (0, "but no identity mark"),
+        ] {
             let site = Site::new();
             site.image("one", byte);
-            let serve =
-                || site.serve("v", "spec = \"file:DATA/one?identity=file\"").map(drop).expect("served");
+            let serve = || {
+                site.serve("v", "spec = \"file:DATA/one?identity=file\"")
+                    .map(drop)
+                    .expect("served")
+            };
             let log = crate::log_line::tests::logged(serve);
             assert!(log.contains(warning), "{log}");
             let log = crate::log_line::tests::logged(serve);
@@ -841,13 +1115,19 @@ mod tests {
     fn a_read_only_volume_keeps_the_identity_that_was_chosen_for_it() {
         let site = Site::new();
         site.image("one", 7);
-        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        let (one, _) = site
+            .serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
         std::fs::remove_dir_all(site.path("state")).expect("another server's");
-        let (other, _) =
-            site.serve("v", "spec = \"file:DATA/one?read-only&identity=new\"").expect("by order");
+        let (other, _) = site
+            .serve("v", "spec = \"file:DATA/one?read-only&identity=new\"")
+            .expect("by order");
         assert_ne!(other, one);
         for _restart in 0..2 {
-            assert_eq!(site.serve("v", "spec = \"file:DATA/one?read-only\""), Ok((other.clone(), None)));
+            assert_eq!(
+                site.serve("v", "spec = \"file:DATA/one?read-only\""),
+                Ok((other.clone(), None))
+            );
         }
         assert_eq!(site.mark("one"), Some(one));
     }
@@ -859,10 +1139,15 @@ mod tests {
         let site = Site::new();
         for byte in [7, 0] {
             site.image("one", byte);
-            let (one, _) = site.serve("vm1", "spec = \"file:DATA/one\"").expect("served");
+            let (one, _) = site
+                .serve("vm1", "spec = \"file:DATA/one\"")
+                .expect("served");
             for order in ["", "?identity=file"] {
                 let told = site.refused("other", &format!("spec = \"file:DATA/one{order}\""));
-                assert!(told.contains(&format!("as the disk {one}, which is volume vm1 in the")), "{told}");
+                assert!(
+                    told.contains(&format!("as the disk {one}, which is volume vm1 in the")),
+                    "{told}"
+                );
                 assert!(told.contains("add `previous-name = \"vm1\"`"), "{told}");
             }
             let keys = "spec = \"file:DATA/one\"\nprevious-name = \"vm1\"";
@@ -877,15 +1162,26 @@ mod tests {
     #[test]
     fn a_missing_file_under_the_name_of_another_disk_is_told_its_specification() {
         let site = Site::new();
-        site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB\"").expect("a first start");
+        site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB\"")
+            .expect("a first start");
         for order in ["", "&create"] {
             if !order.is_empty() {
-                site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB&create\"").expect("it is there");
+                site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB&create\"")
+                    .expect("it is there");
             }
-            let told = site.refused("vm1", &format!("spec = \"file:DATA/vm1.img?size=1MiB{order}\""));
-            assert!(told.contains("Volume vm1 was last served from file:/"), "{told}");
+            let told = site.refused(
+                "vm1",
+                &format!("spec = \"file:DATA/vm1.img?size=1MiB{order}\""),
+            );
+            assert!(
+                told.contains("Volume vm1 was last served from file:/"),
+                "{told}"
+            );
             assert!(told.contains("example.img"), "{told}");
-            assert!(told.ends_with("use another volume name for another disk"), "{told}");
+            assert!(
+                told.ends_with("use another volume name for another disk"),
+                "{told}"
+            );
         }
         std::fs::remove_file(site.path("data/example.img")).expect("lost");
         let told = site.refused("vm1", "spec = \"file:DATA/example.img?size=1MiB\"");
@@ -896,9 +1192,14 @@ mod tests {
     #[test]
     fn unmarked_data_of_another_volume_is_refused_and_unknown_data_noted() {
         let site = Site::new();
-        ["one", "two", "three"].iter().for_each(|name| site.image(name, 7));
-        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
-        site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        ["one", "two", "three"]
+            .iter()
+            .for_each(|name| site.image(name, 7));
+        let (one, _) = site
+            .serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
+        site.serve("w", "spec = \"file:DATA/two\"")
+            .expect("a first start");
         site.remove_mark("two");
         std::fs::remove_file(site.path("state/volumes/w/mark")).expect("recorded");
         let told = site.refused("v", "spec = \"file:DATA/two\"");
@@ -906,19 +1207,38 @@ mod tests {
             told.contains("data/two was served before as volume w, but volume v is another disk"),
             "{told}"
         );
-        let (same, note) = site.serve("v", "spec = \"file:DATA/three\"").expect("maybe a copy");
+        let (same, note) = site
+            .serve("v", "spec = \"file:DATA/three\"")
+            .expect("maybe a copy");
         assert_eq!(same, one);
         let note = note.expect("only the administrator can know");
-        assert!(note.contains("data/one, and is now served from file:/"), "{note}");
-        assert_eq!(site.serve("v", "spec = \"file:DATA/three\""), Ok((one.clone(), None)), "noted once");
+        assert!(
+            note.contains("data/one, and is now served from file:/"),
+            "{note}"
+        );
+        assert_eq!(
+            site.serve("v", "spec = \"file:DATA/three\""),
+            Ok((one.clone(), None)),
+            "noted once"
+        );
         let (same, note) = site.serve("v", "spec = \"ram:1MiB\"").expect("served");
         assert_eq!(same, one);
-        assert!(note.expect("an empty disk").contains("now served from ram:1MiB"));
+        assert!(
+            note.expect("an empty disk")
+                .contains("now served from ram:1MiB")
+        );
         let spec = site.path("state/volumes/w/spec");
-        assert!(told.contains(&format!("remove {} and ", spec.display())), "{told}");
+        assert!(
+            told.contains(&format!("remove {} and ", spec.display())),
+            "{told}"
+        );
         std::fs::remove_file(spec).expect("as was said");
-        site.serve("v", "spec = \"file:DATA/two\"").expect("it is forgotten");
-        assert!(site.path("state/volumes/w/uuid").exists(), "it keeps its identity");
+        site.serve("v", "spec = \"file:DATA/two\"")
+            .expect("it is forgotten");
+        assert!(
+            site.path("state/volumes/w/uuid").exists(),
+            "it keeps its identity"
+        );
     }
 
     /// Regression: the error advised the administrator to remove the record of a volume that was being
@@ -928,27 +1248,43 @@ mod tests {
         let site = Site::new();
         ["a", "b", "c"].iter().for_each(|name| site.image(name, 7));
         let at = |name: &str| format!("file:{}", site.path("data").join(name).display());
-        [("v", "a"), ("w", "b")].iter().for_each(|(name, file)| site.record(name, &at(file)));
+        [("v", "a"), ("w", "b")]
+            .iter()
+            .for_each(|(name, file)| site.record(name, &at(file)));
         let configured = |places: &[(&str, &str)]| {
-            let section =
-                |(name, file): &(&str, &str)| site.section(name, &format!("spec = \"{}\"", at(file)));
+            let section = |(name, file): &(&str, &str)| {
+                site.section(name, &format!("spec = \"{}\"", at(file)))
+            };
             let names: Vec<&str> = places.iter().map(|(name, _)| *name).collect();
             let mut config = config(&places.iter().map(section).collect::<String>(), &names);
             config.state = Some(site.path("state"));
             config
         };
         let serve = |places: &[(&str, &str)]| {
-            let state = ServerState::open(&site.path("state"), &Undo::default()).expect("a state directory");
+            let state = ServerState::open(&site.path("state"), &Undo::default())
+                .expect("a state directory");
             let undo = Undo::default();
-            let opened = open(&configured(places), &state, &aside(), &undo).inspect_err(|_| undo.take_back());
+            let opened = open(&configured(places), &state, &aside(), &undo)
+                .inspect_err(|_| undo.take_back());
             opened.map(drop).map_err(|failure| failure.to_string())
         };
         let told = serve(&[("v", "c"), ("w", "a")]).expect_err("the place of v");
-        assert!(told.contains("first start or reload without w, to serve v from its new location"), "{told}");
+        assert!(
+            told.contains("first start or reload without w, to serve v from its new location"),
+            "{told}"
+        );
         assert!(!told.contains("remove"), "{told}");
-        let mistyped = crate::check::check(&configured(&[("v", "a"), ("w", "a")])).mistakes.join("\n");
-        assert!(mistyped.contains("was served before as volume v"), "{mistyped}");
-        assert!(!mistyped.contains("remove") && !mistyped.contains("new location"), "{mistyped}");
+        let mistyped = crate::check::check(&configured(&[("v", "a"), ("w", "a")]))
+            .mistakes
+            .join("\n");
+        assert!(
+            mistyped.contains("was served before as volume v"),
+            "{mistyped}"
+        );
+        assert!(
+            !mistyped.contains("remove") && !mistyped.contains("new location"),
+            "{mistyped}"
+        );
         serve(&[("v", "c")]).expect("as was said");
         serve(&[("v", "c"), ("w", "a")]).expect("as was said");
     }
@@ -957,11 +1293,16 @@ mod tests {
     fn a_gateway_does_not_serve_the_lun_of_another_volume() {
         let site = Site::new();
         let lun = |number| format!("iscsi://san/iqn.2026-01.com.example:a/{number}");
-        [("v", 0), ("w", 1)].iter().for_each(|(name, number)| site.record(name, &lun(*number)));
+        [("v", 0), ("w", 1)]
+            .iter()
+            .for_each(|(name, number)| site.record(name, &lun(*number)));
         let check = |number| site.check_place("v", &format!("delay:1us:[{}]", lun(number)));
         assert_eq!(check(0), Ok(None), "its LUN");
         let told = check(1).expect_err("that of another volume");
-        assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
+        assert!(
+            told.contains("was served before as volume w, but volume v is another disk"),
+            "{told}"
+        );
         let note = check(2).expect("an unknown one").expect("a note");
         assert!(note.contains("hosts treat it as the same disk"), "{note}");
     }
@@ -980,11 +1321,21 @@ mod tests {
         for spec in specs {
             let site = Site::new();
             let of = |selected| spec.replace("SELECTED", selected);
-            [("v", "0a"), ("w", "0b")].iter().for_each(|(name, selected)| site.record(name, &of(selected)));
+            [("v", "0a"), ("w", "0b")]
+                .iter()
+                .for_each(|(name, selected)| site.record(name, &of(selected)));
             assert_eq!(site.check_place("v", &of("0a")), Ok(None), "{spec}");
-            let told = site.check_place("v", &of("0b")).expect_err("that of another volume");
-            assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
-            let note = site.check_place("v", &of("0c")).expect("an unknown one").expect("a note");
+            let told = site
+                .check_place("v", &of("0b"))
+                .expect_err("that of another volume");
+            assert!(
+                told.contains("was served before as volume w, but volume v is another disk"),
+                "{told}"
+            );
+            let note = site
+                .check_place("v", &of("0c"))
+                .expect("an unknown one")
+                .expect("a note");
             assert!(note.contains("hosts treat it as the same disk"), "{note}");
         }
     }
@@ -1004,7 +1355,9 @@ mod tests {
             let set = backends::parse(&of(one, two)).expect("a specification");
             let creation = backends::raid::Creation::default();
             backends::remote::run(async {
-                backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
+                backends::raid::create(&set, &creation, disk_contents::Consent::Given)
+                    .await
+                    .map(drop)
             })
             .expect("a set");
         }
@@ -1018,14 +1371,25 @@ mod tests {
         let (first, _) = serve("v", &keys("a", "b")).expect("a first start");
         serve("w", &keys("c", "d")).expect("a first start");
         let told = serve("v", &keys("c", "d")).expect_err("another set");
-        assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
+        assert!(
+            told.contains("was served before as volume w, but volume v is another disk"),
+            "{told}"
+        );
         for (from, to) in [("a", "g"), ("b", "h")] {
-            std::fs::rename(site.path("data").join(from), site.path("data").join(to)).expect("moved");
+            std::fs::rename(site.path("data").join(from), site.path("data").join(to))
+                .expect("moved");
         }
-        assert_eq!(serve("v", &keys("g", "h")), Ok((first.clone(), None)), "the same set");
+        assert_eq!(
+            serve("v", &keys("g", "h")),
+            Ok((first.clone(), None)),
+            "the same set"
+        );
         let (same, note) = serve("v", &keys("e", "f")).expect("maybe a copy");
         assert_eq!(same, first);
-        assert!(note.expect("another set").contains("hosts treat it as the same disk"));
+        assert!(
+            note.expect("another set")
+                .contains("hosts treat it as the same disk")
+        );
     }
 
     /// Regression: a volume counted as the disk of the last start if one store was the same. A member of a
@@ -1040,10 +1404,24 @@ mod tests {
         let record = site.path("state/volumes/v/mark");
         std::fs::write(&record, "raid 7f2d4c1e\n").expect("a record");
         let told = site.refused("v", "spec = \"delay:1us:[file:DATA/b]\"");
-        assert!(told.contains("is a member of the RAID set 7f2d4c1e, but v is the whole set"), "{told}");
-        assert!(told.contains(&format!("stop the server and remove {}", record.display())), "{told}");
-        assert_eq!(site.check_place("v", &set("a", "c")), Ok(None), "a member was replaced");
-        let note = |spec: &str| site.check_place("v", spec).expect("maybe a copy").expect("a note");
+        assert!(
+            told.contains("is a member of the RAID set 7f2d4c1e, but v is the whole set"),
+            "{told}"
+        );
+        assert!(
+            told.contains(&format!("stop the server and remove {}", record.display())),
+            "{told}"
+        );
+        assert_eq!(
+            site.check_place("v", &set("a", "c")),
+            Ok(None),
+            "a member was replaced"
+        );
+        let note = |spec: &str| {
+            site.check_place("v", spec)
+                .expect("maybe a copy")
+                .expect("a note")
+        };
         assert!(note(&at("c")).contains("hosts treat it as the same disk"));
         // The file was a volume before it became a member.
         let uuid = std::fs::read_to_string(site.path("state/volumes/v/uuid")).expect("a record");
@@ -1053,9 +1431,16 @@ mod tests {
         site.refused("v", "spec = \"file:DATA/a\"");
         std::fs::remove_file(record).expect("as was said");
         assert!(note(&at("b")).contains("hosts treat it as the same disk"));
-        assert_eq!(site.serve("v", "spec = \"file:DATA/a\""), Ok((uuid.trim().to_owned(), None)), "its mark");
+        assert_eq!(
+            site.serve("v", "spec = \"file:DATA/a\""),
+            Ok((uuid.trim().to_owned(), None)),
+            "its mark"
+        );
         let note = note(&set("a", "b"));
-        assert!(note.contains("hosts treat it as the same disk"), "the file becomes a member: {note}");
+        assert!(
+            note.contains("hosts treat it as the same disk"),
+            "the file becomes a member: {note}"
+        );
     }
 
     /// Regression: a stale file below a mount point was served without a note.
@@ -1063,13 +1448,24 @@ mod tests {
     fn a_file_whose_mark_is_gone_is_noted() {
         let site = Site::new();
         site.image("one", 7);
-        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        let (one, _) = site
+            .serve("v", "spec = \"file:DATA/one\"")
+            .expect("a first start");
         site.remove_mark("one");
-        let (same, note) = site.serve("v", "spec = \"delay:1us:[file:DATA/one]\"").expect("maybe a copy");
+        let (same, note) = site
+            .serve("v", "spec = \"delay:1us:[file:DATA/one]\"")
+            .expect("maybe a copy");
         assert_eq!(same, one);
         let note = note.expect("only the administrator can know");
-        assert!(note.contains(&format!("no longer has the mark of the disk {one}")), "{note}");
-        assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "it has its mark");
+        assert!(
+            note.contains(&format!("no longer has the mark of the disk {one}")),
+            "{note}"
+        );
+        assert_eq!(
+            site.serve("v", "spec = \"file:DATA/one\""),
+            Ok((one, None)),
+            "it has its mark"
+        );
     }
 
     /// Regression: when 256MiB was mistyped as 25MiB, only the start of the disk was served.
@@ -1077,16 +1473,31 @@ mod tests {
     fn a_volume_does_not_become_smaller_without_an_order() {
         let site = Site::new();
         assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
-        for spec in ["file:DATA/v.img?size=1MiB", "delay:1us:[file:DATA/v.img?size=1MiB]"] {
+        for spec in [
+            "file:DATA/v.img?size=1MiB",
+            "delay:1us:[file:DATA/v.img?size=1MiB]",
+        ] {
             for told in [site.start(spec).expect_err("mistyped"), site.check(spec)] {
-                assert!(told.contains("served with 2MiB, and would be shrunk to 1MiB"), "{told}");
+                assert!(
+                    told.contains("served with 2MiB, and would be shrunk to 1MiB"),
+                    "{told}"
+                );
             }
         }
         assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
-        let file = std::fs::File::options().write(true).open(site.path("data/v.img")).expect("there");
+        let file = std::fs::File::options()
+            .write(true)
+            .open(site.path("data/v.img"))
+            .expect("there");
         file.set_len(1 << 20).expect("cut by somebody else");
-        for told in [site.start("file:DATA/v.img").expect_err("cut"), site.check("file:DATA/v.img")] {
-            assert!(told.contains("served with 2MiB, and would be shrunk to 1MiB"), "{told}");
+        for told in [
+            site.start("file:DATA/v.img").expect_err("cut"),
+            site.check("file:DATA/v.img"),
+        ] {
+            assert!(
+                told.contains("served with 2MiB, and would be shrunk to 1MiB"),
+                "{told}"
+            );
         }
     }
 
@@ -1098,7 +1509,10 @@ mod tests {
         let image = site.path("data/v.img");
         std::fs::write(&image, vec![7; 2 << 20]).expect("a device");
         let resize = |mib: u64| {
-            let file = std::fs::File::options().write(true).open(&image).expect("there");
+            let file = std::fs::File::options()
+                .write(true)
+                .open(&image)
+                .expect("there");
             file.set_len(mib << 20).expect("resized");
         };
         for spec in ["file:DATA/v.img", "file:DATA/v.img?size=1MiB"] {
@@ -1113,7 +1527,10 @@ mod tests {
             std::fs::remove_file(&kept).expect("as was said");
             assert_eq!(site.check(spec), "");
             assert_eq!(site.start(spec), Ok(1 << 20));
-            assert_eq!(std::fs::read_to_string(&kept).expect("kept again"), "1048576\n");
+            assert_eq!(
+                std::fs::read_to_string(&kept).expect("kept again"),
+                "1048576\n"
+            );
         }
     }
 
@@ -1121,17 +1538,34 @@ mod tests {
     fn a_file_grows_at_a_start_unless_it_was_cut() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = directory.path().join("f");
-        let state =
-            ServerState::open(&directory.path().join("state"), &Undo::default()).expect("a state directory");
+        let state = ServerState::open(&directory.path().join("state"), &Undo::default())
+            .expect("a state directory");
         let opened = |mib: u64| {
-            let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
+            let spec = format!(
+                "[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n",
+                image.display()
+            );
             let volumes = open(&config(&spec, &["f"]), &state, &aside(), &Undo::default())?;
             Ok::<_, Failure>(
-                volumes.named("f").expect("opened").unit.volume().device().geometry().bytes() >> 20,
+                volumes
+                    .named("f")
+                    .expect("opened")
+                    .unit
+                    .volume()
+                    .device()
+                    .geometry()
+                    .bytes()
+                    >> 20,
             )
         };
-        let length = |mib: u64| std::fs::File::options().write(true).open(&image)?.set_len(mib << 20);
-        std::fs::write(&image, "").expect("what a server leaves that is killed while it makes the file");
+        let length = |mib: u64| {
+            std::fs::File::options()
+                .write(true)
+                .open(&image)?
+                .set_len(mib << 20)
+        };
+        std::fs::write(&image, "")
+            .expect("what a server leaves that is killed while it makes the file");
         assert_eq!(opened(2).expect("made"), 2);
         assert_eq!(opened(3).expect("grown"), 3);
         assert_eq!(std::fs::metadata(&image).expect("a file").len(), 3 << 20);
@@ -1139,8 +1573,13 @@ mod tests {
         assert_eq!(opened(4).expect("as long already"), 4);
         length(3).expect("cut");
         for mib in [4, 5] {
-            let cut = opened(mib).expect_err("what is missing was data").to_string();
-            assert!(cut.contains("has 3145728 bytes, less than the requested 4194304"), "{cut}");
+            let cut = opened(mib)
+                .expect_err("what is missing was data")
+                .to_string();
+            assert!(
+                cut.contains("has 3145728 bytes, less than the requested 4194304"),
+                "{cut}"
+            );
         }
     }
 }

@@ -39,7 +39,9 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 pub(crate) async fn answered<T>(
     request: impl Future<Output = Result<T, DeviceError>>,
 ) -> Result<T, DeviceError> {
-    reactor::timeout(FLUSH_TIME, request).await.unwrap_or(Err(DeviceError::TimedOut))
+    reactor::timeout(FLUSH_TIME, request)
+        .await
+        .unwrap_or(Err(DeviceError::TimedOut))
 }
 
 /// Number of volumes to open concurrently. A new volume's identity must be on disk before it is served, and a
@@ -62,11 +64,16 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
     let mut done = thread::scope(|scope| {
         // This thread does a share of the work, or all of it if no thread can be started.
         let helpers = 1..OPENERS.min(things.len());
-        let helpers: Vec<_> =
-            helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
+        let helpers: Vec<_> = helpers
+            .map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok())
+            .collect();
         let mut done = run();
         for helper in helpers {
-            done.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            done.extend(
+                helper
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
         }
         done
     });
@@ -119,11 +126,29 @@ impl Openers {
         let (users, unused): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
         let (flushed, all_flushed) = mpsc::channel();
         let users = Arc::new(users);
-        let last_use = |unused| LastUse { flushed: flushed.clone(), users: Arc::clone(&users), unused };
-        let cores = jobs.into_iter().map(Jobs).zip(unused.into_iter().map(last_use)).collect();
+        let last_use = |unused| LastUse {
+            flushed: flushed.clone(),
+            users: Arc::clone(&users),
+            unused,
+        };
+        let cores = jobs
+            .into_iter()
+            .map(Jobs)
+            .zip(unused.into_iter().map(last_use))
+            .collect();
         debug_assert_eq!(reactors.len(), users.len(), "each core has both");
-        let openers = Openers { reactors, turn: AtomicUsize::new(0) };
-        (openers, cores, Ends { flushed: all_flushed, _users: users })
+        let openers = Openers {
+            reactors,
+            turn: AtomicUsize::new(0),
+        };
+        (
+            openers,
+            cores,
+            Ends {
+                flushed: all_flushed,
+                _users: users,
+            },
+        )
     }
 
     /// Creates an opener on a separate thread. The thread ends when this value is dropped.
@@ -134,20 +159,32 @@ impl Openers {
             reactor::block_on(world, Jobs(jobs).attend());
             Ok(())
         };
-        thread::Builder::new().name("remote".to_owned()).spawn(world).map_err(Failure::failed)?;
-        Ok(Openers { reactors: vec![reactor], turn: AtomicUsize::new(0) })
+        thread::Builder::new()
+            .name("remote".to_owned())
+            .spawn(world)
+            .map_err(Failure::failed)?;
+        Ok(Openers {
+            reactors: vec![reactor],
+            turn: AtomicUsize::new(0),
+        })
     }
 
     /// Opens all volumes concurrently. The results are in the order of the volumes.
     pub(crate) fn open(&self, volumes: Vec<Remote>) -> Vec<Outcome> {
-        let mut outcomes: Vec<Outcome> =
-            volumes.iter().map(|_| Err(Failure::failed("the reactor of remote volumes has ended"))).collect();
+        let mut outcomes: Vec<Outcome> = volumes
+            .iter()
+            .map(|_| Err(Failure::failed("the reactor of remote volumes has ended")))
+            .collect();
         debug_assert!(!self.reactors.is_empty(), "a server has cores");
         let (told, heard) = mpsc::channel();
         for (number, remote) in volumes.into_iter().enumerate() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.reactors.len();
             // A reactor that has ended sends no result.
-            let _ = self.reactors[turn].send(Job { remote, number, told: told.clone() });
+            let _ = self.reactors[turn].send(Job {
+                remote,
+                number,
+                told: told.clone(),
+            });
         }
         drop(told);
         for (number, outcome) in heard {
@@ -160,7 +197,12 @@ impl Openers {
 impl Jobs {
     /// Opens the requested volumes, until no more requests can arrive.
     pub(crate) async fn attend(mut self) {
-        while let Some(Job { remote: (spec, opening), number, told }) = self.0.recv().await {
+        while let Some(Job {
+            remote: (spec, opening),
+            number,
+            told,
+        }) = self.0.recv().await
+        {
             drop(reactor::spawn(async move {
                 // The receiver may have been dropped.
                 let _ = told.send((number, spec.open(&opening).await.map_err(Failure::from)));

@@ -46,7 +46,12 @@ fn san() -> impl Strategy<Value = San> {
     });
     let disks = prop::collection::vec(disk, 1..4);
     let initiators = prop::collection::btree_set(0_u8..4, 0..4);
-    let target = (disks, initiators, any::<bool>(), prop::option::of(512_u32..0xff_ffff));
+    let target = (
+        disks,
+        initiators,
+        any::<bool>(),
+        prop::option::of(512_u32..0xff_ffff),
+    );
     let target = target.prop_map(|(disks, initiators, has_chap, max_burst)| Target {
         disks,
         // In LIO, users belong to initiators.
@@ -110,7 +115,10 @@ fn names(disk: &Disk, (target, lun): (usize, usize), is_lio: bool) -> [Option<St
 }
 
 fn user(initiator: u8) -> (String, String) {
-    (format!("user{initiator}"), format!("secret of \"user{initiator}\""))
+    (
+        format!("user{initiator}"),
+        format!("secret of \"user{initiator}\""),
+    )
 }
 
 /// Renders the configuration as `targets.conf`. Writing to a `String` does not fail.
@@ -119,9 +127,17 @@ fn as_tgt(san: &San) -> String {
     for (number, target) in san.targets.iter().enumerate() {
         let _ = writeln!(text, "<target {}>", target_name(number));
         for (index, disk) in target.disks.iter().enumerate() {
-            let _ = writeln!(text, "  <backing-store \"{}\">\n    lun {index}", path(number, index));
+            let _ = writeln!(
+                text,
+                "  <backing-store \"{}\">\n    lun {index}",
+                path(number, index)
+            );
             let _ = writeln!(text, "    readonly {}", u8::from(disk.readonly));
-            let _ = writeln!(text, "    block-size {}", if disk.large_blocks { 4096 } else { 512 });
+            let _ = writeln!(
+                text,
+                "    block-size {}",
+                if disk.large_blocks { 4096 } else { 512 }
+            );
             if disk.thin {
                 text += "    params thin_provisioning=1\n";
             }
@@ -215,17 +231,27 @@ fn compare(san: &San, imported: &Imported, is_lio: bool) {
     assert_eq!(iscsi.portals.len(), 1, "{text}");
     for (number, target) in san.targets.iter().enumerate() {
         let name = target_name(number);
-        let ours = iscsi.targets.iter().find(|ours| ours.name.as_str() == name).expect("the target");
+        let ours = iscsi
+            .targets
+            .iter()
+            .find(|ours| ours.name.as_str() == name)
+            .expect("the target");
         for number in 0..5_u8 {
             let name = initiator(number);
             let expected = target.initiators.is_empty() || target.initiators.contains(&number);
-            let admits =
-                ours.initiators.as_ref().is_none_or(|names| names.iter().any(|one| one.matches(&name)));
+            let admits = ours
+                .initiators
+                .as_ref()
+                .is_none_or(|names| names.iter().any(|one| one.matches(&name)));
             assert_eq!(admits, expected, "{name}\n{text}");
         }
         assert_eq!(ours.luns.len(), target.disks.len(), "{text}");
         for (index, disk) in target.disks.iter().enumerate() {
-            let lun = ours.luns.iter().find(|lun| usize::from(lun.lun) == index).expect("the LUN");
+            let lun = ours
+                .luns
+                .iter()
+                .find(|lun| usize::from(lun.lun) == index)
+                .expect("the LUN");
             assert!(lun.initiators.is_none(), "{text}");
             let volume = config.volume(&lun.volume).expect("its volume");
             let (spec, given) = (&volume.spec, &volume.names);
@@ -239,35 +265,62 @@ fn compare(san: &San, imported: &Imported, is_lio: bool) {
             ];
             assert_eq!(given, names(disk, (number, index), is_lio), "{text}");
             assert_eq!(spec.path(), Some(Path::new(&path(number, index))), "{text}");
-            assert_eq!((spec.readonly, spec.thick), (disk.readonly, !disk.thin), "{text}");
-            assert_eq!(spec.to_string().contains("block=4096"), disk.large_blocks, "{spec}");
+            assert_eq!(
+                (spec.readonly, spec.thick),
+                (disk.readonly, !disk.thin),
+                "{text}"
+            );
+            assert_eq!(
+                spec.to_string().contains("block=4096"),
+                disk.large_blocks,
+                "{spec}"
+            );
             assert_eq!(spec.to_string().contains("size=1GiB"), is_lio, "{spec}");
         }
         let accounts = ours.chap.iter().flat_map(|chap| &chap.accounts);
-        let users: Vec<&str> = accounts.map(|account| account.credentials.name.as_str()).collect();
-        let expected: Vec<String> =
-            target.initiators.iter().filter(|_| target.has_chap).map(|one| user(*one).0).collect();
+        let users: Vec<&str> = accounts
+            .map(|account| account.credentials.name.as_str())
+            .collect();
+        let expected: Vec<String> = target
+            .initiators
+            .iter()
+            .filter(|_| target.has_chap)
+            .map(|one| user(*one).0)
+            .collect();
         assert_eq!(users, expected, "{text}");
         for name in target.initiators.iter().filter(|_| target.has_chap) {
             let secret = user(*name).1.replace('"', "\\\"");
-            let secret = if is_lio { secret } else { secret.replace(' ', "-") };
-            assert!(text.contains(&format!("secret = \"{secret}\"")), "{secret}\n{text}");
+            let secret = if is_lio {
+                secret
+            } else {
+                secret.replace(' ', "-")
+            };
+            assert!(
+                text.contains(&format!("secret = \"{secret}\"")),
+                "{secret}\n{text}"
+            );
         }
         if let Some(burst) = target.max_burst {
             assert_eq!(ours.offers.max_burst_length, burst, "{text}");
         }
     }
-    assert_eq!(imported.has_secrets, san.targets.iter().any(|target| target.has_chap));
+    assert_eq!(
+        imported.has_secrets,
+        san.targets.iter().any(|target| target.has_chap)
+    );
 }
 
 #[test]
 fn what_a_foreign_configuration_says_is_what_ours_says() {
     let folder = tempfile::tempdir().expect("a folder");
-    let runs = Runs { cases: 100, ..Runs::default() };
+    let runs = Runs {
+        cases: 100,
+        ..Runs::default()
+    };
     let outcome = TestRunner::new(runs).run(&san(), |san| {
         for (text, is_lio) in [(as_tgt(&san), false), (as_lio(&san), true)] {
-            let imported =
-                import(folder.path(), text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let imported = import(folder.path(), text.as_bytes())
+                .unwrap_or_else(|error| panic!("{error}\n{text}"));
             compare(&san, &imported, is_lio);
             // The storage objects of LIO are carried over completely, with their identities.
             assert_eq!(imported.notes, [], "{text}");
@@ -283,34 +336,38 @@ fn no_damage_to_a_file_makes_it_panic() {
     let folder = tempfile::tempdir().expect("a folder");
     let good = Cell::new(0);
     let damage = prop::collection::vec((any::<prop::sample::Index>(), 0_u8..4, any::<u8>()), 1..6);
-    let runs = Runs { cases: 800, ..Runs::default() };
-    let outcome = TestRunner::new(runs).run(&(san(), damage, any::<bool>()), |(san, damage, is_lio)| {
-        let mut bytes = if is_lio { as_lio(&san) } else { as_tgt(&san) }.into_bytes();
-        for (at, kind, byte) in &damage {
-            let at = at.index(bytes.len().max(1));
-            match kind {
-                0 => bytes[at] = *byte,
-                1 => drop(bytes.remove(at)),
-                2 => bytes.insert(at, *byte),
-                _ => {
-                    let end = (at + usize::from(*byte)).min(bytes.len());
-                    bytes.splice(at..at, bytes[at..end].to_vec());
+    let runs = Runs {
+        cases: 800,
+        ..Runs::default()
+    };
+    let outcome =
+        TestRunner::new(runs).run(&(san(), damage, any::<bool>()), |(san, damage, is_lio)| {
+            let mut bytes = if is_lio { as_lio(&san) } else { as_tgt(&san) }.into_bytes();
+            for (at, kind, byte) in &damage {
+                let at = at.index(bytes.len().max(1));
+                match kind {
+                    0 => bytes[at] = *byte,
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, *byte),
+                    _ => {
+                        let end = (at + usize::from(*byte)).min(bytes.len());
+                        bytes.splice(at..at, bytes[at..end].to_vec());
+                    }
                 }
             }
-        }
-        // The import itself checks its result, and returns an error if the result is invalid.
-        match import(folder.path(), &bytes) {
-            Ok(_) => good.set(good.get() + 1),
-            Err(error) => {
-                assert!(
-                    !error.contains("a bug in this program"),
-                    "{error}\n{}",
-                    String::from_utf8_lossy(&bytes)
-                );
+            // The import itself checks its result, and returns an error if the result is invalid.
+            match import(folder.path(), &bytes) {
+                Ok(_) => good.set(good.get() + 1),
+                Err(error) => {
+                    assert!(
+                        !error.contains("a bug in this program"),
+                        "{error}\n{}",
+                        String::from_utf8_lossy(&bytes)
+                    );
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     outcome.unwrap_or_else(|error| panic!("{error}"));
     assert!(good.get() > 50, "only {} were not refused", good.get());
 }

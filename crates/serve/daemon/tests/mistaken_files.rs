@@ -106,7 +106,11 @@ fn tokens(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let word = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
-        let length = if is_word(first) { word } else { first.len_utf8() };
+        let length = if is_word(first) {
+            word
+        } else {
+            first.len_utf8()
+        };
         let (token, after) = rest.split_at(length);
         tokens.push(token);
         rest = after;
@@ -171,15 +175,22 @@ fn mutated(at: &prop::sample::Index, mutation: &Mutation) -> String {
 
 /// Whether the sentence begins with a position in that file.
 fn names_a_place(sentence: &str, path: &Path, text: &str) -> bool {
-    let Some(rest) = sentence.strip_prefix(&format!("{}:", path.display())) else { return false };
+    let Some(rest) = sentence.strip_prefix(&format!("{}:", path.display())) else {
+        return false;
+    };
     let mut numbers = rest.splitn(3, ':').map(str::parse::<usize>);
-    let (Some(Ok(line)), Some(Ok(column))) = (numbers.next(), numbers.next()) else { return false };
+    let (Some(Ok(line)), Some(Ok(column))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
     (1..=text.split('\n').count()).contains(&line) && column >= 1
 }
 
 fn serves(live: &Live) -> (String, Vec<(String, String)>) {
     let targets = live.with_config(daemon::announce::summary);
-    let volumes = live.volumes().into_iter().map(|volume| (volume.name, volume.spec));
+    let volumes = live
+        .volumes()
+        .into_iter()
+        .map(|volume| (volume.name, volume.spec));
     (targets, volumes.collect())
 }
 
@@ -200,31 +211,48 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
     let live = server.live();
     let before = serves(live);
     let (accepted, refused) = (Cell::new(0), Cell::new(0));
-    let runs = Runs { cases: 400, failure_persistence: None, ..Runs::default() };
-    let outcome = TestRunner::new(runs).run(&(any::<prop::sample::Index>(), mutation()), |(at, mutation)| {
-        let text = mutated(&at, &mutation);
-        fs::write(&path, &text).expect("a file");
-        // The check that `linerate serve --check` makes.
-        let check = start_options.safe_config();
-        let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
-        let options = ReloadOptions { dry_run: check.is_ok(), force: true };
-        match (check, live.reload(options, "test")) {
-            (Ok(_), Ok(_)) => accepted.set(accepted.get() + 1),
-            (Err(check), Err(reload)) => {
-                refused.set(refused.get() + 1);
-                let sentence = reload.to_string();
-                prop_assert_eq!(&check.to_string(), &sentence);
-                // A valid file without a target is rejected as a whole.
-                let is_whole = is_good && sentence.contains("nothing to serve");
-                prop_assert!(is_whole || names_a_place(&sentence, &path, &text), "{}", sentence);
+    let runs = Runs {
+        cases: 400,
+        failure_persistence: None,
+        ..Runs::default()
+    };
+    let outcome = TestRunner::new(runs).run(
+        &(any::<prop::sample::Index>(), mutation()),
+        |(at, mutation)| {
+            let text = mutated(&at, &mutation);
+            fs::write(&path, &text).expect("a file");
+            // The check that `linerate serve --check` makes.
+            let check = start_options.safe_config();
+            let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
+            let options = ReloadOptions {
+                dry_run: check.is_ok(),
+                force: true,
+            };
+            match (check, live.reload(options, "test")) {
+                (Ok(_), Ok(_)) => accepted.set(accepted.get() + 1),
+                (Err(check), Err(reload)) => {
+                    refused.set(refused.get() + 1);
+                    let sentence = reload.to_string();
+                    prop_assert_eq!(&check.to_string(), &sentence);
+                    // A valid file without a target is rejected as a whole.
+                    let is_whole = is_good && sentence.contains("nothing to serve");
+                    prop_assert!(
+                        is_whole || names_a_place(&sentence, &path, &text),
+                        "{}",
+                        sentence
+                    );
+                }
+                (check, reload) => prop_assert!(false, "{check:?} and {reload:?}"),
             }
-            (check, reload) => prop_assert!(false, "{check:?} and {reload:?}"),
-        }
-        prop_assert_eq!(serves(live), before.clone());
-        Ok(())
-    });
+            prop_assert_eq!(serves(live), before.clone());
+            Ok(())
+        },
+    );
     outcome.unwrap_or_else(|error| panic!("{error}"));
-    assert!(accepted.get() > 20 && refused.get() > 100, "{accepted:?} accepted, {refused:?} refused");
+    assert!(
+        accepted.get() > 20 && refused.get() > 100,
+        "{accepted:?} accepted, {refused:?} refused"
+    );
     live.shutdown(Duration::ZERO);
     server.join().expect("flushed");
 }

@@ -22,9 +22,9 @@ impl AddressBlock {
     /// Returns the block that contains `address`.
     pub fn containing(address: IpAddr) -> AddressBlock {
         match address.to_canonical() {
-            IpAddr::V6(v6) => {
-                AddressBlock(Block::Network(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()))
-            }
+            IpAddr::V6(v6) => AddressBlock(Block::Network(
+                Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into(),
+            )),
             v4 => AddressBlock(Block::Network(v4)),
         }
     }
@@ -82,7 +82,8 @@ impl FromStr for HostAddress {
 
     fn from_str(text: &str) -> Result<HostAddress, NotAHostAddress> {
         let inet = text.parse().map(HostAddress::Inet);
-        inet.or_else(|_| text.parse().map(HostAddress::Station)).map_err(|_| NotAHostAddress)
+        inet.or_else(|_| text.parse().map(HostAddress::Station))
+            .map_err(|_| NotAHostAddress)
     }
 }
 
@@ -126,7 +127,9 @@ pub struct NotANetwork;
 
 impl fmt::Display for NotANetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a network; write an address with a prefix length, such as 10.0.0.0/24 or fd00::/8")
+        f.write_str(
+            "not a network; write an address with a prefix length, such as 10.0.0.0/24 or fd00::/8",
+        )
     }
 }
 
@@ -171,7 +174,12 @@ impl FromStr for Network {
             Some(prefix) => prefix.parse().map_err(|_| NotANetwork)?,
             None => widest,
         };
-        (prefix_bits <= widest).then_some(Network { address, prefix_bits }).ok_or(NotANetwork)
+        (prefix_bits <= widest)
+            .then_some(Network {
+                address,
+                prefix_bits,
+            })
+            .ok_or(NotANetwork)
     }
 }
 
@@ -197,13 +205,19 @@ impl Counts {
     pub fn add(&mut self, block: AddressBlock) {
         self.all += 1;
         *self.per_block.entry(block).or_default() += 1;
-        debug_assert!(self.all >= self.per_block.len(), "each block that is there counts");
+        debug_assert!(
+            self.all >= self.per_block.len(),
+            "each block that is there counts"
+        );
     }
 
     /// Subtracts one from the count of the block.
     pub fn remove(&mut self, block: AddressBlock) {
         if let Some(count) = self.per_block.get_mut(&block) {
-            debug_assert!((1..=self.all).contains(count), "a count is a part of the sum");
+            debug_assert!(
+                (1..=self.all).contains(count),
+                "a count is a part of the sum"
+            );
             self.all -= 1;
             *count -= 1;
             if *count == 0 {
@@ -228,14 +242,20 @@ mod tests {
         assert!(!net("10.1.0.0/16").contains(host("10.2.0.1")));
         assert!(net("0.0.0.0/0").contains(host("192.0.2.1")));
         assert!(net("fd00::/8").contains(host("fd12::1")));
-        assert!(net("127.0.0.1").contains(host("::ffff:127.0.0.1")), "IPv4 over an IPv6 socket");
+        assert!(
+            net("127.0.0.1").contains(host("::ffff:127.0.0.1")),
+            "IPv4 over an IPv6 socket"
+        );
         assert!(!net("0.0.0.0/0").contains(host("fd12::1")));
     }
 
     #[test]
     fn an_ipv6_host_counts_by_its_network() {
         let block = |text: &str| AddressBlock::containing(text.parse().expect("an address"));
-        assert_eq!(block("2001:db8:1:2:3:4:5:6").to_string(), "2001:db8:1:2::/64");
+        assert_eq!(
+            block("2001:db8:1:2:3:4:5:6").to_string(),
+            "2001:db8:1:2::/64"
+        );
         assert_eq!(block("::ffff:192.0.2.7"), block("192.0.2.7"));
         assert_eq!(block("192.0.2.7").to_string(), "192.0.2.7");
     }
@@ -243,10 +263,19 @@ mod tests {
     #[test]
     fn an_address_of_a_host_is_read_as_it_is_written() {
         for text in ["192.0.2.7:51000", "[2001:db8::1]:7", "02:00:00:00:00:01"] {
-            assert_eq!(text.parse().map(|host: HostAddress| host.to_string()).as_deref(), Ok(text));
+            assert_eq!(
+                text.parse()
+                    .map(|host: HostAddress| host.to_string())
+                    .as_deref(),
+                Ok(text)
+            );
         }
         assert_eq!("192.0.2.7".parse::<HostAddress>(), Err(NotAHostAddress));
-        let block = |text: &str| text.parse::<HostAddress>().map(AddressBlock::from).expect("an address");
+        let block = |text: &str| {
+            text.parse::<HostAddress>()
+                .map(AddressBlock::from)
+                .expect("an address")
+        };
         assert_eq!(block("192.0.2.7:1"), block("192.0.2.7:2"));
         assert_ne!(block("02:00:00:00:00:01"), block("02:00:00:00:00:02"));
     }
@@ -258,16 +287,29 @@ mod tests {
         counts.add(block("2001:db8::1"));
         counts.add(block("2001:db8::2"));
         counts.add(block("2001:db8:0:1::1"));
-        assert_eq!((counts.count_of(block("2001:db8::ffff:3")), counts.all()), (2, 3));
+        assert_eq!(
+            (counts.count_of(block("2001:db8::ffff:3")), counts.all()),
+            (2, 3)
+        );
         counts.remove(block("2001:db8::2"));
         counts.remove(block("2001:db8:0:1::1"));
         counts.remove(block("2001:db8:0:1::1"));
-        assert_eq!((counts.count_of(block("2001:db8::1")), counts.all()), (1, 1));
+        assert_eq!(
+            (counts.count_of(block("2001:db8::1")), counts.all()),
+            (1, 1)
+        );
     }
 
     #[test]
     fn what_is_no_network_is_refused() {
-        for bad in ["", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "host/8", "10.0.0.0/-1"] {
+        for bad in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "fd00::/129",
+            "host/8",
+            "10.0.0.0/-1",
+        ] {
             assert_eq!(bad.parse::<Network>(), Err(NotANetwork), "{bad}");
         }
     }

@@ -23,7 +23,12 @@ pub struct Charge {
 impl Budget {
     /// Creates a budget of `limit` bytes, which also count against `within`.
     pub fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
-        Rc::new(Budget { limit: Cell::new(limit), used: Cell::new(0), refused: Cell::new(false), within })
+        Rc::new(Budget {
+            limit: Cell::new(limit),
+            used: Cell::new(0),
+            refused: Cell::new(false),
+            within,
+        })
     }
 
     /// Changes the limit for later requests.
@@ -36,14 +41,20 @@ impl Budget {
     pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);
-            Charge { budget: Rc::clone(self), bytes }
+            Charge {
+                budget: Rc::clone(self),
+                bytes,
+            }
         })
     }
 
     /// Takes `bytes` regardless of the limit, because they have already been allocated.
     pub fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
-        Charge { budget: Rc::clone(self), bytes }
+        Charge {
+            budget: Rc::clone(self),
+            bytes,
+        }
     }
 
     /// The maximum number of bytes held.
@@ -59,7 +70,9 @@ impl Budget {
     /// The number of available bytes.
     pub fn free(&self) -> usize {
         let free = self.limit.get().saturating_sub(self.used.get());
-        self.within.as_ref().map_or(free, |within| free.min(within.free()))
+        self.within
+            .as_ref()
+            .map_or(free, |within| free.min(within.free()))
     }
 
     fn has(&self, bytes: usize) -> bool {
@@ -77,16 +90,25 @@ impl Budget {
     }
 
     fn add(&self, bytes: usize) {
-        debug_assert!(self.used.get().checked_add(bytes).is_some(), "more memory than any machine has");
+        debug_assert!(
+            self.used.get().checked_add(bytes).is_some(),
+            "more memory than any machine has"
+        );
         self.used.set(self.used.get() + bytes);
         if let Some(within) = &self.within {
             within.add(bytes);
-            debug_assert!(self.used.get() <= within.used.get(), "what is held here counts there as well");
+            debug_assert!(
+                self.used.get() <= within.used.get(),
+                "what is held here counts there as well"
+            );
         }
     }
 
     fn give_back(&self, bytes: usize) {
-        debug_assert!(bytes <= self.used.get(), "a charge gives back what it holds, once");
+        debug_assert!(
+            bytes <= self.used.get(),
+            "a charge gives back what it holds, once"
+        );
         self.used.set(self.used.get() - bytes);
         if let Some(within) = &self.within {
             within.give_back(bytes);
@@ -109,12 +131,18 @@ impl Charge {
     pub fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Charge { budget: Rc::clone(&self.budget), bytes }
+        Charge {
+            budget: Rc::clone(&self.budget),
+            bytes,
+        }
     }
 
     /// Adds another charge of the same budget to this one.
     pub fn merge(&mut self, mut other: Charge) {
-        debug_assert!(Rc::ptr_eq(&self.budget, &other.budget), "both are charges of one budget");
+        debug_assert!(
+            Rc::ptr_eq(&self.budget, &other.budget),
+            "both are charges of one budget"
+        );
         self.bytes += std::mem::take(&mut other.bytes);
     }
 }
@@ -145,7 +173,10 @@ mod tests {
         let mut held = session.hold(0);
         assert_eq!(session.free(), 8);
         held.set(9);
-        assert_eq!((session.free(), core.free(), session.take(1).is_some()), (0, 1, false));
+        assert_eq!(
+            (session.free(), core.free(), session.take(1).is_some()),
+            (0, 1, false)
+        );
         held.set(2);
         assert_eq!((session.free(), core.free()), (6, 8));
         drop(held);
@@ -162,7 +193,10 @@ mod tests {
     #[test]
     fn sessions_share_what_their_core_has() {
         let core = Budget::new(10, None);
-        let (one, other) = (Budget::new(8, Some(Rc::clone(&core))), Budget::new(8, Some(Rc::clone(&core))));
+        let (one, other) = (
+            Budget::new(8, Some(Rc::clone(&core))),
+            Budget::new(8, Some(Rc::clone(&core))),
+        );
         let held = one.take(8);
         assert!(held.is_some() && other.take(4).is_none() && other.take(2).is_some());
         drop(held);

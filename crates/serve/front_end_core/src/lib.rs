@@ -107,6 +107,6 @@ pub use server::{
 };
 pub use storage::{Unflushed, last_flush};
 pub use tally::{
-    CLASSES, CoreStatistics, CoreTally, Counted, Durations, HOSTS_MAX, HostNames, HostStatistics, OTHERS,
-    Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally, WordCounts,
+    CLASSES, CoreStatistics, CoreTally, Counted, Durations, HOSTS_MAX, HostNames, HostStatistics,
+    OTHERS, Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally, WordCounts,
 };

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{
-    DatagramAddress, DatagramEndpoint, DatagramOptions, DatagramShare, Datagrams, DetachedDatagrams,
-    JoinHandle, ListenOptions, Listener, Receiver, Stream,
+    DatagramAddress, DatagramEndpoint, DatagramOptions, DatagramShare, Datagrams,
+    DetachedDatagrams, JoinHandle, ListenOptions, Listener, Receiver, Stream,
 };
 
 use crate::address::AddressBlock;
@@ -117,9 +117,11 @@ impl Listeners {
     /// [`RunningCore::close_but`] closes the sockets from which other cores receive.
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
-        let (stay, gone): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|listening| portals.iter().any(|portal| listening.wanted.stays_for(portal)));
+        let (stay, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|listening| {
+            portals
+                .iter()
+                .any(|portal| listening.wanted.stays_for(portal))
+        });
         self.listening = stay;
         self.closed.extend(gone.into_iter().map(Listening::close));
     }
@@ -136,7 +138,9 @@ impl Listeners {
         // Unchanged portals are reused.
         let mut places: Vec<Option<Listening>> = Vec::new();
         for wanted in portals {
-            let place = before.iter().position(|listening| listening.wanted.stays_for(wanted));
+            let place = before
+                .iter()
+                .position(|listening| listening.wanted.stays_for(wanted));
             places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
         // These portals were listed twice, and are now listed once.
@@ -156,14 +160,29 @@ impl Listeners {
                         listening.hand_over(local);
                         self.listening.push(listening);
                     }
-                    Err(error) => tracing::error!(%error, "cannot reopen the portal after a failed reload"),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot reopen the portal after a failed reload")
+                    }
                 }
             }
         }
-        local.server().set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
+        local.server().set_portals(
+            self.listening
+                .iter()
+                .map(|listening| listening.taken.clone())
+                .collect(),
+        );
         opened?;
-        debug_assert_eq!(self.listening.len(), portals.len(), "all are listened on, or none");
-        Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
+        debug_assert_eq!(
+            self.listening.len(),
+            portals.len(),
+            "all are listened on, or none"
+        );
+        Ok(self
+            .listening
+            .iter()
+            .map(|listening| listening.taken.listen.clone())
+            .collect())
     }
 
     /// Opens missing portals. If a portal cannot be opened, the existing portals stay open.
@@ -173,7 +192,9 @@ impl Listeners {
         portals: &[Portal],
         mut places: Vec<Option<Listening>>,
     ) -> io::Result<()> {
-        let missing: Vec<usize> = (0..places.len()).filter(|place| places[*place].is_none()).collect();
+        let missing: Vec<usize> = (0..places.len())
+            .filter(|place| places[*place].is_none())
+            .collect();
         let mut failed = None;
         for place in &missing {
             match self.open(local, &portals[*place]) {
@@ -191,7 +212,9 @@ impl Listeners {
                 .for_each(|listening| drop(listening.close()));
         }
         self.listening = places.into_iter().flatten().collect();
-        self.listening.iter_mut().for_each(|listening| listening.hand_over(local));
+        self.listening
+            .iter_mut()
+            .for_each(|listening| listening.hand_over(local));
         failed.map_or(Ok(()), Err)
     }
 
@@ -203,7 +226,9 @@ impl Listeners {
         number: u32,
     ) -> io::Result<Listening> {
         let server = local.server();
-        let shared_at = server.shares_datagrams_at(wanted.front_end).filter(|_| server.datagram_cores() > 1);
+        let shared_at = server
+            .shares_datagrams_at(wanted.front_end)
+            .filter(|_| server.datagram_cores() > 1);
         let Some(word_at) = shared_at else {
             let datagrams = reactor::world().datagrams(options)?;
             let taken = at(wanted, options, datagrams.local());
@@ -221,7 +246,11 @@ impl Listeners {
             receive_buffer_bytes: options
                 .receive_buffer_bytes
                 .map(|bytes| bytes_of_each(bytes, count as usize)),
-            share: Some(DatagramShare { index, count, word_at }),
+            share: Some(DatagramShare {
+                index,
+                count,
+                word_at,
+            }),
             ..options.clone()
         };
         let own = part(0, options);
@@ -234,18 +263,31 @@ impl Listeners {
         let parts = (1..count).map(|index| {
             let options = part(index, options);
             let datagrams = reactor::world().detached_datagrams(&options)?;
-            let portal = Portal { listen: ListenAddress::Datagrams(options), ..taken.clone() };
+            let portal = Portal {
+                listen: ListenAddress::Datagrams(options),
+                ..taken.clone()
+            };
             Ok(OpenedPart { portal, datagrams })
         });
         let parts = parts.collect::<io::Result<Vec<OpenedPart>>>()?;
-        Ok(Listening::receiving(local, wanted, [taken, own], number, datagrams, parts))
+        Ok(Listening::receiving(
+            local,
+            wanted,
+            [taken, own],
+            number,
+            datagrams,
+            parts,
+        ))
     }
 
     fn open(&self, local: &Rc<RunningCore>, wanted: &Portal) -> io::Result<Listening> {
         let number = self.last_number.get() + 1;
         self.last_number.set(number);
-        let options = ListenOptions { stream: wanted.stream.clone() };
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen));
+        let options = ListenOptions {
+            stream: wanted.stream.clone(),
+        };
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen));
         let listener = match &wanted.listen {
             ListenAddress::Inet(address) => reactor::world().listen(*address, &options),
             ListenAddress::Unix(path) => reactor::world().listen_local(path),
@@ -256,10 +298,27 @@ impl Listeners {
             }
         };
         let listener = listener.map_err(named)?;
-        let listen = wanted.listen.inet().map_or_else(|| wanted.listen.clone(), |_| listener.local().into());
-        let taken = Portal { listen, ..wanted.clone() };
-        let task = accept(Rc::clone(local), Rc::clone(&self.logins), taken.clone(), listener);
-        Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task), number, parts: Vec::new() })
+        let listen = wanted
+            .listen
+            .inet()
+            .map_or_else(|| wanted.listen.clone(), |_| listener.local().into());
+        let taken = Portal {
+            listen,
+            ..wanted.clone()
+        };
+        let task = accept(
+            Rc::clone(local),
+            Rc::clone(&self.logins),
+            taken.clone(),
+            listener,
+        );
+        Ok(Listening {
+            wanted: wanted.clone(),
+            taken,
+            task: reactor::spawn(task),
+            number,
+            parts: Vec::new(),
+        })
     }
 }
 
@@ -279,16 +338,27 @@ impl Listening {
                 front_end.receive(of_this_core, number, datagrams).await;
             }
         });
-        Listening { wanted: wanted.clone(), taken, task, number, parts }
+        Listening {
+            wanted: wanted.clone(),
+            taken,
+            task,
+            number,
+            parts,
+        }
     }
 
     /// Passes the other cores their sockets.
     fn hand_over(&mut self, local: &RunningCore) {
         let number = self.number;
-        debug_assert!(self.parts.len() < local.server().cores(), "each part has a core");
+        debug_assert!(
+            self.parts.len() < local.server().cores(),
+            "each part has a core"
+        );
         for (core, part) in (1..).zip(self.parts.drain(..)) {
             let wanted = self.wanted.clone();
-            local.server().run_on(core, move |local| local.receive(wanted, number, part));
+            local
+                .server()
+                .run_on(core, move |local| local.receive(wanted, number, part));
         }
     }
 
@@ -311,7 +381,10 @@ fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Por
     if let DatagramAddress::Udp(at) = taken {
         options.endpoint = DatagramEndpoint::Udp(at);
     }
-    Portal { listen: ListenAddress::Datagrams(options), ..portal.clone() }
+    Portal {
+        listen: ListenAddress::Datagrams(options),
+        ..portal.clone()
+    }
 }
 
 /// Returns the size of each core's receive buffer if `cores` cores receive; a single core would have `bytes`.
@@ -321,7 +394,12 @@ fn bytes_of_each(bytes: usize, cores: usize) -> usize {
     (bytes * BUFFERS_TOGETHER / cores).clamp(bytes / BUFFERS_TOGETHER, bytes)
 }
 
-async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, listener: Box<dyn Listener>) {
+async fn accept(
+    local: Rc<RunningCore>,
+    logins: SharedLogins,
+    portal: Portal,
+    listener: Box<dyn Listener>,
+) {
     let mut burst = 0u32;
     loop {
         match listener.try_accept() {
@@ -348,12 +426,27 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
 
 /// Starts the login of a connection. If its address has reached its connection limit, a connection from
 /// that address that has not logged in is evicted.
-fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
+fn welcome(
+    local: &Rc<RunningCore>,
+    logins: &SharedLogins,
+    portal: &Portal,
+    stream: Box<dyn Stream>,
+) {
     let (server, address) = (local.server(), stream.peer().ip());
     if let Some(permit) = server.admit(address) {
-        return begin_login(local, logins, Accepted { portal: portal.clone(), stream, permit });
+        return begin_login(
+            local,
+            logins,
+            Accepted {
+                portal: portal.clone(),
+                stream,
+                permit,
+            },
+        );
     }
-    let oldest = logins.borrow_mut().take_oldest(AddressBlock::containing(address));
+    let oldest = logins
+        .borrow_mut()
+        .take_oldest(AddressBlock::containing(address));
     let (local, logins, portal) = (Rc::clone(local), Rc::clone(logins), portal.clone());
     drop(reactor::spawn(async move {
         if let Some(login) = oldest {
@@ -362,7 +455,15 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
         }
         let server = local.server();
         match server.admit(address) {
-            Some(permit) => begin_login(&local, &logins, Accepted { portal, stream, permit }),
+            Some(permit) => begin_login(
+                &local,
+                &logins,
+                Accepted {
+                    portal,
+                    stream,
+                    permit,
+                },
+            ),
             None if server.may_log(address) => {
                 let (peer, most) = (stream.peer(), server.limits().connections_per_address);
                 tracing::warn!(target: AUDIT, %peer, most, "refused: too many connections from this address");
@@ -383,13 +484,31 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
     }
     let core = local.next_login_core();
     let begin = |number| {
-        let Accepted { portal, stream, permit } = accepted;
+        let Accepted {
+            portal,
+            stream,
+            permit,
+        } = accepted;
         match core {
-            0 => local.log_in(number, Accepted { portal, stream, permit }),
+            0 => local.log_in(
+                number,
+                Accepted {
+                    portal,
+                    stream,
+                    permit,
+                },
+            ),
             _ => {
                 let stream = stream.detach();
                 server.run_on(core, move |there| match reactor::world().adopt(stream) {
-                    Ok(stream) => there.log_in(number, Accepted { portal, stream, permit }),
+                    Ok(stream) => there.log_in(
+                        number,
+                        Accepted {
+                            portal,
+                            stream,
+                            permit,
+                        },
+                    ),
                     Err(error) => {
                         tracing::warn!(%peer, %error, "a connection could not change threads");
                         there.forget_login(number);
@@ -400,7 +519,9 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
         Login { core, number, peer }
     };
     let block = AddressBlock::containing(peer.ip());
-    let ended = logins.borrow_mut().add(block, begin, |block| server.has_sessions(block));
+    let ended = logins
+        .borrow_mut()
+        .add(block, begin, |block| server.has_sessions(block));
     if let Some(login) = ended {
         drop(give_way(local, &login));
     }
@@ -476,9 +597,16 @@ impl<T> Logins<T> {
         login: impl FnOnce(u64) -> T,
         has_sessions: impl Fn(AddressBlock) -> bool,
     ) -> Option<T> {
-        let gives_way = if self.waiting.len() >= self.most { self.heaviest(has_sessions) } else { None };
+        let gives_way = if self.waiting.len() >= self.most {
+            self.heaviest(has_sessions)
+        } else {
+            None
+        };
         let ended = gives_way.and_then(|block| self.take_oldest(block));
-        debug_assert!(gives_way.is_none() || ended.is_some(), "an address that gives way has a login");
+        debug_assert!(
+            gives_way.is_none() || ended.is_some(),
+            "an address that gives way has a login"
+        );
         let number = self.next;
         self.next += 1;
         let before = self.waiting.insert(number, (from, login(number)));
@@ -515,12 +643,22 @@ impl<T> Logins<T> {
             Some(after) => drop(self.ranks.insert(after)),
             None => drop(self.per_block.remove(&block)),
         }
-        debug_assert_eq!(self.ranks.len(), self.per_block.len(), "each address has one rank");
+        debug_assert_eq!(
+            self.ranks.len(),
+            self.per_block.len(),
+            "each address has one rank"
+        );
     }
 
     fn heaviest(&self, has_sessions: impl Fn(AddressBlock) -> bool) -> Option<AddressBlock> {
-        let stranger = self.ranks.iter().rev().find(|(_, _, block)| !has_sessions(*block));
-        stranger.or_else(|| self.ranks.last()).map(|(_, _, block)| *block)
+        let stranger = self
+            .ranks
+            .iter()
+            .rev()
+            .find(|(_, _, block)| !has_sessions(*block));
+        stranger
+            .or_else(|| self.ranks.last())
+            .map(|(_, _, block)| *block)
     }
 }
 
@@ -535,24 +673,43 @@ mod tests {
     /// Adds a login from each address in turn, and returns the number of the login that each of them evicts.
     fn come(logins: &mut Logins<u64>, from: &[u32], has_sessions: &[u32]) -> Vec<Option<u64>> {
         let has_sessions = |from| has_sessions.iter().any(|number| block(*number) == from);
-        from.iter().map(|number| logins.add(block(*number), |login| login, has_sessions)).collect()
+        from.iter()
+            .map(|number| logins.add(block(*number), |login| login, has_sessions))
+            .collect()
     }
 
     #[test]
     fn a_crowd_from_one_address_takes_its_own_places() {
         let mut logins = Logins::new(4);
         assert_eq!(come(&mut logins, &[7, 9, 9, 9], &[]), [None; 4]);
-        assert_eq!(come(&mut logins, &[9, 9, 8], &[]), [Some(1), Some(2), Some(3)], "and others come in");
-        assert_eq!(logins.waiting.keys().copied().collect::<Vec<_>>(), [0, 4, 5, 6]);
+        assert_eq!(
+            come(&mut logins, &[9, 9, 8], &[]),
+            [Some(1), Some(2), Some(3)],
+            "and others come in"
+        );
+        assert_eq!(
+            logins.waiting.keys().copied().collect::<Vec<_>>(),
+            [0, 4, 5, 6]
+        );
     }
 
     #[test]
     fn a_crowd_of_addresses_takes_the_oldest_and_spares_who_is_logged_in() {
         let mut logins = Logins::new(3);
-        assert_eq!(come(&mut logins, &[1, 2, 3, 4, 5], &[]), [None, None, None, Some(0), Some(1)]);
+        assert_eq!(
+            come(&mut logins, &[1, 2, 3, 4, 5], &[]),
+            [None, None, None, Some(0), Some(1)]
+        );
         let mut logins = Logins::new(3);
-        assert_eq!(come(&mut logins, &[1, 1, 3, 4, 5], &[1]), [None, None, None, Some(2), Some(3)]);
-        assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
+        assert_eq!(
+            come(&mut logins, &[1, 1, 3, 4, 5], &[1]),
+            [None, None, None, Some(2), Some(3)]
+        );
+        assert_eq!(
+            come(&mut logins, &[1, 1, 1], &[1]),
+            [Some(4), Some(0), Some(1)],
+            "but not for ever"
+        );
     }
 
     /// Checking whether an address has sessions locks the registry.
@@ -569,7 +726,11 @@ mod tests {
             let ended = logins.add(block(7), |login| login, has_sessions);
             (ended, asked.get())
         };
-        assert_eq!(ask(&mut logins, true), (Some(0), 1), "the first stranger gives way");
+        assert_eq!(
+            ask(&mut logins, true),
+            (Some(0), 1),
+            "the first stranger gives way"
+        );
         assert_eq!(ask(&mut logins, true), (Some(7), 1));
         assert_eq!(ask(&mut logins, false), (Some(1000), 999));
     }
@@ -580,7 +741,14 @@ mod tests {
         come(&mut logins, &[1, 2], &[]);
         assert_eq!((logins.remove(0), logins.remove(0)), (Some(0), None));
         assert_eq!(come(&mut logins, &[3], &[]), [None]);
-        assert_eq!((logins.take_oldest(block(3)), logins.take_oldest(block(3))), (Some(2), None));
-        assert_eq!((logins.per_block.len(), logins.ranks.len()), (1, 1), "nothing is kept of who has gone");
+        assert_eq!(
+            (logins.take_oldest(block(3)), logins.take_oldest(block(3))),
+            (Some(2), None)
+        );
+        assert_eq!(
+            (logins.per_block.len(), logins.ranks.len()),
+            (1, 1),
+            "nothing is kept of who has gone"
+        );
     }
 }

@@ -47,7 +47,10 @@ impl LogLimit {
     pub(crate) fn admits(&mut self, now: Instant, from: AddressBlock) -> bool {
         let all = self.all.get_or_insert(Lines::new(now));
         if all.is_over(now) {
-            *all = Lines { left_out: all.left_out, ..Lines::new(now) };
+            *all = Lines {
+                left_out: all.left_out,
+                ..Lines::new(now)
+            };
         }
         let known = self.blocks.len() < BLOCKS_MAX || self.blocks.contains_key(&from);
         let Some(lines) = known.then(|| self.blocks.entry(from).or_insert(Lines::new(now))) else {
@@ -70,16 +73,29 @@ impl LogLimit {
     /// Removes and returns the counts of suppressed lines in windows that have ended. Called periodically.
     pub(crate) fn left_out(&mut self, now: Instant) -> Vec<LeftOut> {
         let over = self.blocks.extract_if(.., |_, lines| lines.is_over(now));
-        let told = |(from, lines): (_, Lines)| LeftOut { from: Some(from), lines: lines.left_out };
-        let mut left_out: Vec<LeftOut> = over.map(told).filter(|left_out| left_out.lines > 0).collect();
+        let told = |(from, lines): (_, Lines)| LeftOut {
+            from: Some(from),
+            lines: lines.left_out,
+        };
+        let mut left_out: Vec<LeftOut> = over
+            .map(told)
+            .filter(|left_out| left_out.lines > 0)
+            .collect();
         // The number of lines that report suppressed lines is also limited.
         left_out.sort_by_key(|left_out| std::cmp::Reverse(left_out.lines));
-        let rest: u64 =
-            left_out.drain(left_out.len().min(SUMMARIES_MAX)..).map(|left_out| left_out.lines).sum();
-        let Some(all) = &mut self.all else { return left_out };
+        let rest: u64 = left_out
+            .drain(left_out.len().min(SUMMARIES_MAX)..)
+            .map(|left_out| left_out.lines)
+            .sum();
+        let Some(all) = &mut self.all else {
+            return left_out;
+        };
         all.left_out += rest;
         if all.is_over(now) && all.left_out > 0 {
-            left_out.push(LeftOut { from: None, lines: std::mem::take(&mut all.left_out) });
+            left_out.push(LeftOut {
+                from: None,
+                lines: std::mem::take(&mut all.left_out),
+            });
         }
         left_out
     }
@@ -90,7 +106,11 @@ const SUMMARIES_MAX: usize = 10;
 
 impl Lines {
     fn new(now: Instant) -> Lines {
-        Lines { since: now, written: 0, left_out: 0 }
+        Lines {
+            since: now,
+            written: 0,
+            left_out: 0,
+        }
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -115,7 +135,13 @@ mod tests {
         assert!(limit.admits(now, block(2)), "another address");
         assert_eq!(limit.left_out(now + WINDOW / 2), []);
         let later = now + WINDOW;
-        assert_eq!(limit.left_out(later), [LeftOut { from: Some(block(1)), lines: 995 }]);
+        assert_eq!(
+            limit.left_out(later),
+            [LeftOut {
+                from: Some(block(1)),
+                lines: 995
+            }]
+        );
         assert!(limit.admits(later, block(1)), "in the next while");
         assert_eq!(limit.left_out(later + WINDOW), []);
     }
@@ -124,7 +150,9 @@ mod tests {
     fn a_crowd_of_addresses_has_a_bounded_number_of_lines_and_of_bytes() {
         let now = Instant::now();
         let mut limit = LogLimit::default();
-        let written = (0..100_000).filter(|&number| limit.admits(now, block(number))).count();
+        let written = (0..100_000)
+            .filter(|&number| limit.admits(now, block(number)))
+            .count();
         assert_eq!((written, limit.blocks.len()), (50, BLOCKS_MAX));
         let left_out = limit.left_out(now + WINDOW);
         assert!(left_out.len() <= SUMMARIES_MAX + 1, "{}", left_out.len());

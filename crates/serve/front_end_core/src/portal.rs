@@ -39,7 +39,8 @@ impl ListenAddress {
                 ..
             }) => format!("{scheme}://{interface}"),
             ListenAddress::Datagrams(DatagramOptions {
-                endpoint: DatagramEndpoint::Udp(address), ..
+                endpoint: DatagramEndpoint::Udp(address),
+                ..
             }) => {
                 format!("{scheme}+udp://{address}")
             }
@@ -101,14 +102,19 @@ impl Portal {
 
     /// Whether this portal's socket can serve the other portal without being reopened.
     pub(crate) fn stays_for(&self, other: &Portal) -> bool {
-        Portal { advertise: other.advertise.clone(), ..self.clone() } == *other
+        Portal {
+            advertise: other.advertise.clone(),
+            ..self.clone()
+        } == *other
     }
 
     /// Reopens the datagram socket of a portal after its interface has failed, once the interface is up. The
     /// old socket cannot be reused if the interface was removed and created again. `None` if the caller must
     /// retry with the old socket.
     pub async fn open_again(&self) -> Option<Box<dyn Datagrams>> {
-        let ListenAddress::Datagrams(options) = &self.listen else { return None };
+        let ListenAddress::Datagrams(options) = &self.listen else {
+            return None;
+        };
         loop {
             reactor::sleep(OPEN_PAUSE).await;
             // All sockets that share this port would have to be reopened, in order. This is not necessary,
@@ -133,7 +139,10 @@ impl Portal {
 /// The text names the portal.
 pub fn each_once(portals: &[Portal]) -> io::Result<()> {
     for (index, Portal { listen, .. }) in portals.iter().enumerate() {
-        if let Some(before) = portals[..index].iter().find(|before| is_same_place(&before.listen, listen)) {
+        if let Some(before) = portals[..index]
+            .iter()
+            .find(|before| is_same_place(&before.listen, listen))
+        {
             let why = match before.listen.to_string() == listen.to_string() {
                 true => format!("{listen}: it is listed twice; list it once"),
                 false => format!(
@@ -154,8 +163,14 @@ fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
         (ListenAddress::Datagrams(one), ListenAddress::Datagrams(other)) => {
             match (&one.endpoint, &other.endpoint) {
                 (
-                    Ethernet { interface: one, ether_type: frames },
-                    Ethernet { interface: other, ether_type: others },
+                    Ethernet {
+                        interface: one,
+                        ether_type: frames,
+                    },
+                    Ethernet {
+                        interface: other,
+                        ether_type: others,
+                    },
                 ) => {
                     let name = |name| reactor::world().interface_name(name);
                     frames == others && (one == other || name(one) == name(other))
@@ -190,6 +205,9 @@ mod tests {
         let took_in = |listen, local| portal(listen).took_in(address(local));
         assert!(took_in("[fe80::1%2]:3260", "[fe80::1%2]:3260"));
         assert!(!took_in("[fe80::1%2]:3260", "[fe80::1%3]:3260"));
-        assert!(took_in("[::]:3260", "[fe80::1%3]:3260") && took_in("10.0.0.1:1", "[::ffff:10.0.0.1]:1"));
+        assert!(
+            took_in("[::]:3260", "[fe80::1%3]:3260")
+                && took_in("10.0.0.1:1", "[::ffff:10.0.0.1]:1")
+        );
     }
 }

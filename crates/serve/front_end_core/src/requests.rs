@@ -78,7 +78,10 @@ struct Listed<'a> {
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         let listed = self.requests.outstanding.borrow_mut().remove(&self.number);
-        debug_assert!(listed.is_some(), "a request is listed until this is dropped");
+        debug_assert!(
+            listed.is_some(),
+            "a request is listed until this is dropped"
+        );
         if let Some(extent) = self.changes {
             self.requests.has_left_changes.set(true);
             self.requests.volume.lock_until_quiesced(extent);
@@ -93,7 +96,16 @@ impl Requests {
         let permitted = Cell::new((u64::MAX, [Ok(()); 2]));
         let outstanding = RefCell::default();
         let (next, aborts, has_left_changes) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Requests { volume, attachment, path, permitted, outstanding, next, aborts, has_left_changes }
+        Requests {
+            volume,
+            attachment,
+            path,
+            permitted,
+            outstanding,
+            next,
+            aborts,
+            has_left_changes,
+        }
     }
 
     /// Whether a change was abandoned while the device was executing it. Its blocks stay locked until
@@ -128,8 +140,12 @@ impl Requests {
         debug_assert_ne!(generation, u64::MAX, "that stands for none");
         let (known, mut permitted) = self.permitted.get();
         if known != generation {
-            let requester = Requester { attachment: self.attachment, path: &self.path };
-            permitted = [Access::Read, Access::Write].map(|access| self.volume.permits(&requester, access));
+            let requester = Requester {
+                attachment: self.attachment,
+                path: &self.path,
+            };
+            permitted =
+                [Access::Read, Access::Write].map(|access| self.volume.permits(&requester, access));
             self.permitted.set((generation, permitted));
         }
         permitted[usize::from(access == Access::Write)]
@@ -153,8 +169,16 @@ impl Requests {
         if ticket.0 != self.aborts.get() {
             return Err(Unserved::Aborted);
         }
-        debug_assert_eq!(kind == RequestKind::Change, changes.is_some(), "a change says which blocks");
-        let access = if kind == RequestKind::Change { Access::Write } else { Access::Read };
+        debug_assert_eq!(
+            kind == RequestKind::Change,
+            changes.is_some(),
+            "a change says which blocks"
+        );
+        let access = if kind == RequestKind::Change {
+            Access::Write
+        } else {
+            Access::Read
+        };
         self.permits(access).map_err(Unserved::Denied)?;
         let request = pin!(request());
         // Declared after `request`, so that it is dropped first and the blocks are locked when the request is
@@ -195,7 +219,10 @@ impl Requests {
         poll_fn(|cx| {
             let mut outstanding = self.outstanding.borrow_mut();
             let entry = outstanding.get_mut(&listed.number);
-            if let Some(Outstanding { early: Some(early), .. }) = entry {
+            if let Some(Outstanding {
+                early: Some(early), ..
+            }) = entry
+            {
                 return Poll::Ready(Err(*early));
             }
             debug_assert!(entry.is_some(), "it is listed while it is waited for");
@@ -214,10 +241,20 @@ impl Requests {
             "only a permitted request is listed"
         );
         let number = self.next.replace(self.next.get() + 1);
-        let outstanding = Outstanding { access, since: reactor::now(), is_asked, early: None, waker: None };
+        let outstanding = Outstanding {
+            access,
+            since: reactor::now(),
+            is_asked,
+            early: None,
+            waker: None,
+        };
         let before = self.outstanding.borrow_mut().insert(number, outstanding);
         debug_assert!(before.is_none(), "numbers are not used again");
-        Listed { requests: self, number, changes }
+        Listed {
+            requests: self,
+            number,
+            changes,
+        }
     }
 
     /// Whether any requests are outstanding.

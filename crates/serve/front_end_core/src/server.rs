@@ -141,7 +141,10 @@ pub struct ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut connections = self.server.connections.lock();
-        debug_assert!(connections.count_of(self.from) > 0, "a connection is counted until this is dropped");
+        debug_assert!(
+            connections.count_of(self.from) > 0,
+            "a connection is counted until this is dropped"
+        );
         connections.remove(self.from);
     }
 }
@@ -149,8 +152,13 @@ impl Drop for ConnectionPermit {
 impl Server {
     /// Creates a server with these front ends, and a [`Core`] for each of `cores` reactor threads, at least
     /// one.
-    pub fn new(config: Config, cores: usize, front_ends: Vec<Arc<dyn FrontEnd>>) -> (Arc<Server>, Vec<Core>) {
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores.max(1)).map(|_| reactor::mailbox()).unzip();
+    pub fn new(
+        config: Config,
+        cores: usize,
+        front_ends: Vec<Arc<dyn FrontEnd>>,
+    ) -> (Arc<Server>, Vec<Core>) {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..cores.max(1)).map(|_| reactor::mailbox()).unzip();
         let server = Arc::new(Server {
             registry: Registry::new(config.volumes),
             front_ends,
@@ -169,7 +177,11 @@ impl Server {
         let cores: Vec<Core> = receivers
             .into_iter()
             .enumerate()
-            .map(|(index, messages)| Core { index, server: Arc::clone(&server), messages })
+            .map(|(index, messages)| Core {
+                index,
+                server: Arc::clone(&server),
+                messages,
+            })
             .collect();
         debug_assert_eq!(cores.len(), server.cores());
         (server, cores)
@@ -178,7 +190,9 @@ impl Server {
     /// Accepts logins from now on, unless the server is already shutting down.
     pub fn open(&self) {
         let (starting, open) = (Phase::Starting as u8, Phase::Open as u8);
-        let _ = self.phase.compare_exchange(starting, open, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self
+            .phase
+            .compare_exchange(starting, open, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Requests logouts, waits up to `grace` for outstanding commands, flushes all volumes, and stops the
@@ -198,8 +212,16 @@ impl Server {
     /// # Errors
     /// A portal cannot be opened; the text names it. In this case nothing has changed, and `adopt` was not
     /// called.
-    pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<ListenAddress>> {
-        let Config { volumes, portals, limits } = config;
+    pub async fn reconfigure(
+        &self,
+        config: Config,
+        adopt: impl FnOnce(),
+    ) -> io::Result<Vec<ListenAddress>> {
+        let Config {
+            volumes,
+            portals,
+            limits,
+        } = config;
         // A port that several cores share is free only when the last core has closed it.
         self.on_all(|done| {
             let portals = portals.clone();
@@ -219,7 +241,8 @@ impl Server {
         *self.limits.lock() = limits;
         self.registry.replace(volumes);
         adopt();
-        self.on_all(|done| move |local: &Rc<RunningCore>| local.adapt(&done)).await;
+        self.on_all(|done| move |local: &Rc<RunningCore>| local.adapt(&done))
+            .await;
         Ok(addresses)
     }
 
@@ -236,7 +259,10 @@ impl Server {
 
     /// Runs a closure on every core. `order` creates the closure from a sender, which the closure drops when
     /// it is done. Completes when all senders have been dropped.
-    async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
+    async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(
+        &self,
+        order: impl Fn(Sender<()>) -> F,
+    ) {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
         drop(done);
@@ -262,7 +288,10 @@ impl Server {
         let (sender, receiver) = mpsc::channel();
         let end = Instant::now() + within;
         for core in 0..self.cores() {
-            let asked = Question { unanswered: Arc::clone(&self.unanswered), core };
+            let asked = Question {
+                unanswered: Arc::clone(&self.unanswered),
+                core,
+            };
             if self.unanswered[core].fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
                 continue;
             }
@@ -276,7 +305,9 @@ impl Server {
         }
         drop(sender);
         let mut answers: Vec<Option<T>> = (0..self.cores()).map(|_| None).collect();
-        while let Ok((core, answer)) = receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Ok((core, answer)) =
+            receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
             answers[core] = Some(answer);
         }
         answers
@@ -284,7 +315,9 @@ impl Server {
 
     /// Records that a core has run its tick.
     fn note_tick(&self, core: usize, now: Instant) {
-        let mut tick = self.ticks[core].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tick = self.ticks[core]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         debug_assert!(tick.is_none_or(|last| last <= now), "time does not go back");
         *tick = Some(now);
     }
@@ -295,9 +328,14 @@ impl Server {
     pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
         let since = |tick: &Mutex<Option<Instant>>| {
             let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);
-            last.map(|last| now.saturating_duration_since(last)).filter(|since| *since > limit)
+            last.map(|last| now.saturating_duration_since(last))
+                .filter(|since| *since > limit)
         };
-        self.ticks.iter().enumerate().filter_map(|(core, tick)| Some((core, since(tick)?))).collect()
+        self.ticks
+            .iter()
+            .enumerate()
+            .filter_map(|(core, tick)| Some((core, since(tick)?)))
+            .collect()
     }
 
     fn send(&self, core: usize, message: Message) {
@@ -319,7 +357,10 @@ impl Server {
 
     /// Returns the offset of the word that selects the core for a datagram of this front end.
     pub(crate) fn shares_datagrams_at(&self, front_end: &str) -> Option<u16> {
-        let found = self.front_ends.iter().find(|other| other.name() == front_end);
+        let found = self
+            .front_ends
+            .iter()
+            .find(|other| other.name() == front_end);
         found.and_then(|front_end| front_end.shares_datagrams_at())
     }
 
@@ -353,22 +394,32 @@ impl Server {
 
     /// Counts a connection from `address`; `None` if the address has reached its limit.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        let (most, from) = (self.limits().connections_per_address, AddressBlock::containing(address));
+        let (most, from) = (
+            self.limits().connections_per_address,
+            AddressBlock::containing(address),
+        );
         let mut connections = self.connections.lock();
         (connections.count_of(from) < most).then(|| {
             connections.add(from);
-            ConnectionPermit { server: Arc::clone(self), from }
+            ConnectionPermit {
+                server: Arc::clone(self),
+                from,
+            }
         })
     }
 
     /// Whether hosts of this address have sessions, with any front end.
     pub(crate) fn has_sessions(&self, from: AddressBlock) -> bool {
-        self.front_ends.iter().any(|front_end| front_end.has_sessions(from))
+        self.front_ends
+            .iter()
+            .any(|front_end| front_end.has_sessions(from))
     }
 
     /// Notifies the front ends' hosts that a volume has grown.
     pub fn volume_grew(&self, volume: &Arc<Volume>) {
-        self.front_ends.iter().for_each(|front_end| front_end.volume_grew(volume));
+        self.front_ends
+            .iter()
+            .for_each(|front_end| front_end.volume_grew(volume));
     }
 
     /// Whether a log line about a peer at this address that has not logged in may be written. A suppressed
@@ -392,7 +443,9 @@ impl Server {
     fn log_left_out(&self) {
         for (limit, what) in [(&self.log_limit, "logins"), (&self.alarm_limit, "lockouts")] {
             for left_out in limit.lock().left_out(reactor::now()) {
-                let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
+                let from = left_out
+                    .from
+                    .map_or("other addresses".to_owned(), |block| block.to_string());
                 tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about {what} were suppressed");
             }
         }
@@ -522,13 +575,24 @@ impl Core {
     /// Serves until [`Server::shutdown`]. The first core binds the portals and sends `bound` their addresses,
     /// or the error; the other cores send nothing. Returns true if all volumes were flushed before the end.
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<ListenAddress>>>) -> bool {
-        let Core { index, server, mut messages } = self;
+        let Core {
+            index,
+            server,
+            mut messages,
+        } = self;
         // Record a tick before the first message, so that a core that hangs in this message is also detected.
         server.note_tick(index, reactor::now());
         let memory = Budget::new(server.memory_of_a_core(), None);
-        let handle = CoreHandle { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
-        let front_ends =
-            server.front_ends.iter().map(|front_end| Arc::clone(front_end).begin(handle.clone())).collect();
+        let handle = CoreHandle {
+            core: index,
+            server: Arc::clone(&server),
+            memory: Rc::clone(&memory),
+        };
+        let front_ends = server
+            .front_ends
+            .iter()
+            .map(|front_end| Arc::clone(front_end).begin(handle.clone()))
+            .collect();
         let listeners = RefCell::new(Listeners::new(server.limits().logins));
         let watched = RefCell::default();
         let receiving = RefCell::default();
@@ -585,8 +649,18 @@ impl RunningCore {
             self.front_ends.len(),
             "a core has a part of each front end"
         );
-        let names = self.server.front_ends.iter().map(|front_end| front_end.name());
-        names.zip(self.front_ends.iter().map(|front_end| front_end.statistics())).collect()
+        let names = self
+            .server
+            .front_ends
+            .iter()
+            .map(|front_end| front_end.name());
+        names
+            .zip(
+                self.front_ends
+                    .iter()
+                    .map(|front_end| front_end.statistics()),
+            )
+            .collect()
     }
 
     /// Memory for the commands of this core, for all front ends together.
@@ -596,7 +670,11 @@ impl RunningCore {
 
     /// Returns this core's part of the front end to which a portal belongs.
     pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn CoreFrontEnd>> {
-        let index = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
+        let index = self
+            .server
+            .front_ends
+            .iter()
+            .position(|front_end| front_end.name() == portal.front_end);
         index.and_then(|index| self.front_ends.get(index))
     }
 
@@ -613,8 +691,9 @@ impl RunningCore {
     pub(crate) fn close_but(&self, portals: &[Portal]) {
         self.listeners.borrow_mut().close_but(portals);
         let all = std::mem::take(&mut *self.receiving.borrow_mut());
-        let (stay, gone): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|receiving| receiving.stays_for_any(portals));
+        let (stay, gone): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|receiving| receiving.stays_for_any(portals));
         *self.receiving.borrow_mut() = stay;
         gone.into_iter().for_each(Receiving::close);
     }
@@ -641,7 +720,9 @@ impl RunningCore {
 
     /// Runs the login of a connection.
     pub(crate) fn log_in(self: &Rc<Self>, number: u64, accepted: Accepted) {
-        let Some(front_end) = self.front_end_of(&accepted.portal) else { return self.forget_login(number) };
+        let Some(front_end) = self.front_end_of(&accepted.portal) else {
+            return self.forget_login(number);
+        };
         let login = Rc::clone(front_end).accept(accepted);
         let local = Rc::clone(self);
         let task = reactor::spawn(async move {
@@ -650,7 +731,10 @@ impl RunningCore {
             local.forget_login(number);
         });
         let before = self.logins.borrow_mut().insert(number, task);
-        debug_assert!(before.is_none(), "the first core gives each login its number");
+        debug_assert!(
+            before.is_none(),
+            "the first core gives each login its number"
+        );
     }
 
     /// Ends a connection that has not logged in. Returns false if its login has already ended.
@@ -663,29 +747,41 @@ impl RunningCore {
     pub(crate) fn forget_login(&self, number: u64) {
         match self.index {
             0 => self.listeners.borrow().forget_login(number),
-            _ => self.server.run_on(0, move |first| first.listeners.borrow().forget_login(number)),
+            _ => self.server.run_on(0, move |first| {
+                first.listeners.borrow().forget_login(number)
+            }),
         }
     }
 
     pub(crate) fn abort(&self, order: &AbortOrder, done: &Sender<()>) {
-        self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).abort(order, done));
+        self.front_ends
+            .iter()
+            .for_each(|front_end| Rc::clone(front_end).abort(order, done));
     }
 
     /// Makes each front end adapt its sessions on this core to a changed configuration.
     pub(crate) fn adapt(self: &Rc<Self>, done: &Sender<()>) {
         self.memory.set_limit(self.server.memory_of_a_core());
         if self.index == 0 {
-            self.listeners.borrow().set_limit(self.server.limits().logins);
+            self.listeners
+                .borrow()
+                .set_limit(self.server.limits().logins);
             self.watch_volumes();
         }
-        self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).adapt(done));
+        self.front_ends
+            .iter()
+            .for_each(|front_end| Rc::clone(front_end).adapt(done));
     }
 
     /// Starts monitoring volumes that were added.
     fn watch_volumes(&self) {
         for (volume, name) in self.watched.borrow_mut().adapt(&self.server.volumes()) {
             let server = Arc::clone(&self.server);
-            drop(reactor::spawn(watch_growth(Arc::clone(&server), Rc::clone(&name), Weak::clone(&volume))));
+            drop(reactor::spawn(watch_growth(
+                Arc::clone(&server),
+                Rc::clone(&name),
+                Weak::clone(&volume),
+            )));
             drop(reactor::spawn(watch_failures(server, name, volume)));
         }
     }
@@ -696,7 +792,10 @@ impl RunningCore {
         if !self.memory.take_refusal() {
             return;
         }
-        let holders = self.front_ends.iter().filter_map(|front_end| front_end.slowest_holder(now));
+        let holders = self
+            .front_ends
+            .iter()
+            .filter_map(|front_end| front_end.slowest_holder(now));
         if let Some(slowest) = holders.min_by_key(|holder| holder.since) {
             (slowest.cut)();
         }
@@ -706,11 +805,15 @@ impl RunningCore {
     /// flush succeeded, which only the first core performs.
     async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
-        self.front_ends.iter().for_each(|front_end| front_end.ask_to_leave(grace));
+        self.front_ends
+            .iter()
+            .for_each(|front_end| front_end.ask_to_leave(grace));
         while reactor::now() < end && !self.front_ends.iter().all(|front_end| front_end.is_idle()) {
             reactor::sleep(DRAIN_STEP).await;
         }
-        self.front_ends.iter().for_each(|front_end| front_end.close_all());
+        self.front_ends
+            .iter()
+            .for_each(|front_end| front_end.close_all());
         // The tasks of the closed connections detect this when they run next, and end their sessions.
         reactor::sleep(DRAIN_STEP).await;
         let drained = &self.server.drained;
@@ -721,11 +824,14 @@ impl RunningCore {
         }
         // Writes that other cores have acknowledged must be flushed as well, so wait for these cores to stop,
         // but not for a hanging one.
-        while drained.load(Ordering::Acquire) < self.server.cores() && reactor::now() < end + DRAIN_MAX {
+        while drained.load(Ordering::Acquire) < self.server.cores()
+            && reactor::now() < end + DRAIN_MAX
+        {
             reactor::sleep(DRAIN_STEP).await;
         }
         let until = end + FLUSH_END;
-        self.flush_all(FLUSH_TIME.min(until.saturating_duration_since(reactor::now()))).await
+        self.flush_all(FLUSH_TIME.min(until.saturating_duration_since(reactor::now())))
+            .await
     }
 
     /// Flushes all volumes, so that acknowledged writes are on stable storage. Volumes are flushed
@@ -734,8 +840,10 @@ impl RunningCore {
         let mut all = true;
         let volumes = self.server.volumes();
         let flush = |volume: Arc<Volume>| async move { last_flush(&volume, limit).await };
-        let flushing: Vec<_> =
-            volumes.iter().map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name)).collect();
+        let flushing: Vec<_> = volumes
+            .iter()
+            .map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name))
+            .collect();
         for (flushed, volume) in flushing {
             if let Err(cause) = flushed.await {
                 tracing::error!(volume, %cause, "could not flush before closing");
@@ -792,7 +900,11 @@ mod tests {
     /// A signal can arrive before the start is complete.
     #[test]
     fn a_server_that_is_shutting_down_does_not_open() {
-        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes: Vec::new(),
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         let (server, _cores) = Server::new(config, 1, Vec::new());
         server.shutdown(Duration::from_secs(1));
         server.open();
@@ -802,10 +914,17 @@ mod tests {
     /// In virtual time, the second core stops after three seconds, and the first core continues.
     #[test]
     fn a_core_that_does_not_come_round_is_told_apart_from_one_that_does() {
-        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes: Vec::new(),
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         let (server, cores) = Server::new(config, 2, Vec::new());
         let limit = Duration::from_secs(5);
-        assert!(server.hung_cores(Instant::now(), limit).is_empty(), "none has begun");
+        assert!(
+            server.hung_cores(Instant::now(), limit).is_empty(),
+            "none has begun"
+        );
         let mut cores = cores.into_iter();
         let (first, second) = (cores.next().expect("two"), cores.next().expect("two"));
         let run = async |core: Core, seconds| {
@@ -814,22 +933,36 @@ mod tests {
             assert!(ran.is_err(), "it has not ended by itself");
             reactor::now()
         };
-        let (first_world, second_world) = (reactor::Alone::virtual_time(), reactor::Alone::virtual_time());
+        let (first_world, second_world) = (
+            reactor::Alone::virtual_time(),
+            reactor::Alone::virtual_time(),
+        );
         let end = reactor::block_on(second_world, run(second, 3));
         assert!(server.hung_cores(end, limit).is_empty());
         let end = reactor::block_on(first_world, run(first, 20));
         let hung = server.hung_cores(end, limit);
-        assert!(matches!(hung[..], [(1, since)] if since > Duration::from_secs(15)), "{hung:?}");
+        assert!(
+            matches!(hung[..], [(1, since)] if since > Duration::from_secs(15)),
+            "{hung:?}"
+        );
     }
 
     #[test]
     fn a_core_that_hangs_in_its_first_message_is_seen() {
-        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes: Vec::new(),
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         let (server, cores) = Server::new(config, 1, Vec::new());
         let (said, heard) = mpsc::channel();
         server.run_on(0, move |core| {
             let later = reactor::now() + Duration::from_secs(6); // as if it had stayed stopped
-            let _ = said.send(core.server().hung_cores(later, Duration::from_secs(5)).len());
+            let _ = said.send(
+                core.server()
+                    .hung_cores(later, Duration::from_secs(5))
+                    .len(),
+            );
         });
         let (bound, _) = mpsc::channel();
         let core = cores.into_iter().next().expect("one");
@@ -843,7 +976,11 @@ mod tests {
 
     #[test]
     fn a_core_that_hangs_is_not_asked_without_limit() {
-        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes: Vec::new(),
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         let (server, cores) = Server::new(config, 2, Vec::new());
         for _ in 0..2 * QUESTIONS_MAX {
             assert_eq!(server.ask_cores(Duration::ZERO, |_| ()), [None, None]);
@@ -852,22 +989,40 @@ mod tests {
         assert_eq!((waiting(0), waiting(1)), (QUESTIONS_MAX, QUESTIONS_MAX));
         drop(cores); // their questions are dropped with them
         assert_eq!((waiting(0), waiting(1)), (0, 0));
-        assert_eq!(server.ask_cores(Duration::from_secs(3600), |_| ()), [None, None]);
+        assert_eq!(
+            server.ask_cores(Duration::from_secs(3600), |_| ()),
+            [None, None]
+        );
     }
 
     /// Regression: a device hung and a core used up the grace period, so no time was left to record the loss.
     /// The process was killed before the record was written.
     #[test]
     fn the_loss_of_a_hanging_volume_is_recorded_in_the_time_that_a_shutdown_has() {
-        let (faults, paper) = (FaultControl::default(), Arc::new(Paper::slow(RECORD_TIME / 2)));
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let (faults, paper) = (
+            FaultControl::default(),
+            Arc::new(Paper::slow(RECORD_TIME / 2)),
+        );
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(8),
+            physical_exponent: 0,
+        };
         let device = Fault::new(Null::new(geometry), Arc::new(ReactorSleep), faults.clone());
         let state = Arc::clone(&paper) as Arc<dyn PersistentState>;
-        let options = VolumeOptions { persistent_state: Some(state), ..VolumeOptions::default() };
-        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options).expect("nothing is kept");
+        let options = VolumeOptions {
+            persistent_state: Some(state),
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options)
+            .expect("nothing is kept");
         faults.hang();
         let volumes = vec![("v".to_owned(), volume)];
-        let config = Config { volumes, portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes,
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         // The second core hangs: it never reads its messages.
         let (server, mut cores) = Server::new(config, 2, Vec::new());
         let first = cores.remove(0);

@@ -45,19 +45,31 @@ const LOOK: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Logs the failures of a volume while it is served, under its current name.
-pub(crate) async fn watch_failures(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
+pub(crate) async fn watch_failures(
+    server: Arc<impl Watcher>,
+    name: Rc<Name>,
+    volume: Weak<Volume>,
+) {
     let mut observed = Observed::default();
     loop {
         reactor::sleep(LOOK).await;
-        let Some(volume) = volume.upgrade() else { return };
-        let Some(line) = observed.look(reactor::now(), &volume.health().condition()) else { continue };
+        let Some(volume) = volume.upgrade() else {
+            return;
+        };
+        let Some(line) = observed.look(reactor::now(), &volume.health().condition()) else {
+            continue;
+        };
         let name = name.now();
         match line {
             LogLine::Failing { cause } => {
                 tracing::error!(volume = name, cause, "storage fails");
                 server.volume_failed(&name, &cause);
             }
-            LogLine::Recovered { cause, failed, time } => {
+            LogLine::Recovered {
+                cause,
+                failed,
+                time,
+            } => {
                 let seconds = time.as_secs_f64().round() as u64;
                 tracing::warn!(
                     volume = name,
@@ -88,20 +100,32 @@ struct Episode {
 
 #[derive(Debug, PartialEq, Eq)]
 enum LogLine {
-    Failing { cause: String },
-    Recovered { cause: String, failed: u64, time: Duration },
+    Failing {
+        cause: String,
+    },
+    Recovered {
+        cause: String,
+        failed: u64,
+        time: Duration,
+    },
 }
 
 impl Observed {
     fn look(&mut self, now: Instant, condition: &StorageCondition) -> Option<LogLine> {
         let failed_before = std::mem::replace(&mut self.failed, condition.failed);
         debug_assert!(failed_before <= condition.failed, "the count only grows");
-        let fails = condition.is_failing || condition.silent.is_some() || condition.failed > failed_before;
+        let fails =
+            condition.is_failing || condition.silent.is_some() || condition.failed > failed_before;
         match &mut self.episode {
             None if !fails => None,
             None => {
                 let cause = cause(condition);
-                let begun = Episode { begun: now, failed_before, cause: cause.clone(), works_since: None };
+                let begun = Episode {
+                    begun: now,
+                    failed_before,
+                    cause: cause.clone(),
+                    works_since: None,
+                };
                 self.episode = Some(begun);
                 Some(LogLine::Failing { cause })
             }
@@ -114,10 +138,19 @@ impl Observed {
                 if now.duration_since(since) < QUIET {
                     return None;
                 }
-                let Episode { begun, failed_before, cause, .. } = self.episode.take()?;
+                let Episode {
+                    begun,
+                    failed_before,
+                    cause,
+                    ..
+                } = self.episode.take()?;
                 debug_assert!(begun <= since, "a volume recovers after it has failed");
                 let failed = condition.failed - failed_before;
-                Some(LogLine::Recovered { cause, failed, time: since.duration_since(begun) })
+                Some(LogLine::Recovered {
+                    cause,
+                    failed,
+                    time: since.duration_since(begun),
+                })
             }
         }
     }
@@ -125,11 +158,26 @@ impl Observed {
 
 fn cause(condition: &StorageCondition) -> String {
     match (condition.silent, condition.latest) {
-        (Some(time), _) => format!("the device has been unresponsive for {} s", time.as_secs_f64().round()),
-        (None, Some(StorageError { error, os_error: Some(number) })) => {
+        (Some(time), _) => format!(
+            "the device has been unresponsive for {} s",
+            time.as_secs_f64().round()
+        ),
+        (
+            None,
+            Some(StorageError {
+                error,
+                os_error: Some(number),
+            }),
+        ) => {
             format!("{error}: {}", std::io::Error::from_raw_os_error(number))
         }
-        (None, Some(StorageError { error, os_error: None })) => error.to_string(),
+        (
+            None,
+            Some(StorageError {
+                error,
+                os_error: None,
+            }),
+        ) => error.to_string(),
         (None, None) => "the device timed out".to_owned(), // and has timed out again since
     }
 }
@@ -143,7 +191,9 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
     };
     loop {
         reactor::sleep(LOOK).await;
-        let Some(volume) = volume.upgrade() else { return };
+        let Some(volume) = volume.upgrade() else {
+            return;
+        };
         if let Err(error) = volume.device().refresh().await {
             // Users of the volume will report the failure; its size is unchanged.
             tracing::debug!(volume = name.now(), %error, "cannot check the size");
@@ -182,13 +232,23 @@ impl Watched {
         self.0.retain(|(volume, _)| volume.strong_count() > 0);
         let mut new = Vec::new();
         for (name, volume) in served.iter() {
-            match self.0.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(volume)) {
+            match self
+                .0
+                .iter()
+                .find(|(known, _)| known.as_ptr() == Arc::as_ptr(volume))
+            {
                 Some((_, known)) => name.clone_into(&mut known.0.borrow_mut()),
-                None => new.push((Arc::downgrade(volume), Rc::new(Name(RefCell::new(name.to_owned()))))),
+                None => new.push((
+                    Arc::downgrade(volume),
+                    Rc::new(Name(RefCell::new(name.to_owned()))),
+                )),
             }
         }
         self.0.extend(new.iter().cloned());
-        debug_assert!(self.0.len() >= served.iter().count(), "all that is served is looked after");
+        debug_assert!(
+            self.0.len() >= served.iter().count(),
+            "all that is served is looked after"
+        );
         new
     }
 }
@@ -207,7 +267,11 @@ impl fmt::Display for Unflushed {
         match self {
             Unflushed::Failed(error) => write!(f, "{error}"),
             Unflushed::Unanswered(limit) => {
-                write!(f, "the device has been unresponsive for {:.1} s", limit.as_secs_f64())
+                write!(
+                    f,
+                    "the device has been unresponsive for {:.1} s",
+                    limit.as_secs_f64()
+                )
             }
         }
     }
@@ -237,34 +301,56 @@ pub(crate) mod tests {
     use std::pin::Pin;
     use std::sync::Mutex;
 
-    use block::{BlockDevice, BlockSize, Blocks, Fault, FaultControl, Geometry, Null, Pending, Sleeper};
+    use block::{
+        BlockDevice, BlockSize, Blocks, Fault, FaultControl, Geometry, Null, Pending, Sleeper,
+    };
     use volume::{LossMark, PersistentState, Registry, VolumeOptions};
 
     use super::*;
 
-    const FULL: Option<StorageError> = Some(StorageError { error: DeviceError::NoSpace, os_error: Some(28) });
-    const CAUSE: &str = "no space left in the underlying storage: No space left on device (os error 28)";
+    const FULL: Option<StorageError> = Some(StorageError {
+        error: DeviceError::NoSpace,
+        os_error: Some(28),
+    });
+    const CAUSE: &str =
+        "no space left in the underlying storage: No space left on device (os error 28)";
 
     fn lines(looks: impl IntoIterator<Item = StorageCondition>) -> Vec<(u64, LogLine)> {
         let (begin, mut observed) = (Instant::now(), Observed::default());
         let looks = (0..).zip(looks);
         looks
             .filter_map(|(at, condition)| {
-                Some((at, observed.look(begin + Duration::from_secs(at), &condition)?))
+                Some((
+                    at,
+                    observed.look(begin + Duration::from_secs(at), &condition)?,
+                ))
             })
             .collect()
     }
 
     fn full(failed: u64, is_failing: bool) -> StorageCondition {
-        StorageCondition { failed, is_failing, silent: None, latest: FULL }
+        StorageCondition {
+            failed,
+            is_failing,
+            silent: None,
+            latest: FULL,
+        }
     }
 
     #[test]
     fn an_episode_has_a_line_at_its_beginning_and_one_at_its_end() {
         let fails = (1..=1000).map(|count| full(100 * count, true));
         let works = std::iter::repeat_n(full(100_000, false), 1000);
-        let told = lines([StorageCondition::default()].into_iter().chain(fails).chain(works));
-        let [(1, LogLine::Failing { cause }), (1006, LogLine::Recovered { failed, time, .. })] = &told[..]
+        let told = lines(
+            [StorageCondition::default()]
+                .into_iter()
+                .chain(fails)
+                .chain(works),
+        );
+        let [
+            (1, LogLine::Failing { cause }),
+            (1006, LogLine::Recovered { failed, time, .. }),
+        ] = &told[..]
         else {
             panic!("{told:?}")
         };
@@ -280,17 +366,29 @@ pub(crate) mod tests {
 
     #[test]
     fn a_failure_that_is_over_before_anybody_looks_is_told() {
-        let told = lines([full(1, false)].into_iter().chain(std::iter::repeat_n(full(1, false), 10)));
+        let told = lines(
+            [full(1, false)]
+                .into_iter()
+                .chain(std::iter::repeat_n(full(1, false), 10)),
+        );
         assert!(
-            matches!(&told[..], [(0, LogLine::Failing { .. }), (6, LogLine::Recovered { failed: 1, .. })]),
+            matches!(
+                &told[..],
+                [
+                    (0, LogLine::Failing { .. }),
+                    (6, LogLine::Recovered { failed: 1, .. })
+                ]
+            ),
             "{told:?}"
         );
     }
 
     #[test]
     fn a_device_that_does_not_answer_is_told_with_its_time() {
-        let silent =
-            StorageCondition { silent: Some(Duration::from_secs(30)), ..StorageCondition::default() };
+        let silent = StorageCondition {
+            silent: Some(Duration::from_secs(30)),
+            ..StorageCondition::default()
+        };
         let told = lines([silent]);
         let cause = "the device has been unresponsive for 30 s".to_owned();
         assert_eq!(told, [(0, LogLine::Failing { cause })]);
@@ -298,12 +396,19 @@ pub(crate) mod tests {
 
     #[test]
     fn a_volume_that_gets_another_name_is_the_same_one() {
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
-        let volume = Volume::new(Arc::new(Null::new(geometry)), Default::default()).expect("a volume");
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(8),
+            physical_exponent: 0,
+        };
+        let volume =
+            Volume::new(Arc::new(Null::new(geometry)), Default::default()).expect("a volume");
         let registry = Registry::new(vec![("old".to_owned(), Arc::clone(&volume))]);
         let mut watched = Watched::default();
         let new = watched.adapt(&registry.snapshot());
-        let [(_, name)] = &new[..] else { panic!("one is new") };
+        let [(_, name)] = &new[..] else {
+            panic!("one is new")
+        };
         assert_eq!(name.now(), "old");
         registry.replace(vec![("new".to_owned(), volume)]);
         assert!(watched.adapt(&registry.snapshot()).is_empty());
@@ -322,7 +427,10 @@ pub(crate) mod tests {
 
     impl Paper {
         pub(crate) fn slow(time: Duration) -> Paper {
-            Paper { time, ..Paper::default() }
+            Paper {
+                time,
+                ..Paper::default()
+            }
         }
 
         pub(crate) fn mark(&self) -> Option<LossMark> {
@@ -371,13 +479,18 @@ pub(crate) mod tests {
     /// Closes a volume. Returns the error of the last flush, and the mark that the next start finds.
     fn closed(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Option<LossMark>) {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::default()));
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(8),
+            physical_exponent: 0,
+        };
         let device = Fault::new(Null::new(geometry), Arc::new(ReactorSleep), faults.clone());
         let options = VolumeOptions {
             persistent_state: Some(Arc::clone(&paper) as Arc<dyn PersistentState>),
             ..VolumeOptions::default()
         };
-        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options).expect("nothing is kept");
+        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options)
+            .expect("nothing is kept");
         misbehave(&faults);
         let flushed = last_flush(&volume, Duration::from_secs(4));
         let outcome = reactor::block_on(reactor::Alone::virtual_time(), flushed);
@@ -388,8 +501,15 @@ pub(crate) mod tests {
     fn a_last_flush_without_success_is_a_loss_for_the_next_start() {
         assert_eq!(closed(|_| {}), (None, None));
         let (why, mark) = closed(FaultControl::hang);
-        assert_eq!(why.as_deref(), Some("the device has been unresponsive for 4.0 s"));
-        assert_eq!(mark, Some([7; 16]), "what the device does with it later has no witness");
+        assert_eq!(
+            why.as_deref(),
+            Some("the device has been unresponsive for 4.0 s")
+        );
+        assert_eq!(
+            mark,
+            Some([7; 16]),
+            "what the device does with it later has no witness"
+        );
         let (_, mark) = closed(|faults| faults.fail(DeviceError::NotReady));
         assert_eq!(mark, Some([7; 16]));
         let (_, mark) = closed(FaultControl::lose);

@@ -91,7 +91,10 @@ impl Durations {
 
     /// Adds other counts.
     pub fn add(&mut self, others: &Durations) {
-        self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
+        self.counts
+            .iter_mut()
+            .zip(others.counts)
+            .for_each(|(count, more)| *count += more);
         self.sum += others.sum;
     }
 }
@@ -108,12 +111,16 @@ impl Counting {
     fn add(&self, class: usize, nanoseconds: u64) {
         let count = &self.counts[class];
         count.set(count.get() + 1);
-        self.nanoseconds.set(self.nanoseconds.get().wrapping_add(nanoseconds));
+        self.nanoseconds
+            .set(self.nanoseconds.get().wrapping_add(nanoseconds));
     }
 
     fn durations(&self) -> Durations {
         let counts = std::array::from_fn(|class| self.counts[class].get());
-        Durations { counts, sum: Duration::from_nanos(self.nanoseconds.get()) }
+        Durations {
+            counts,
+            sum: Duration::from_nanos(self.nanoseconds.get()),
+        }
     }
 }
 
@@ -132,26 +139,38 @@ impl Span {
     /// Creates a span between two instants.
     pub fn new(begin: Instant, end: Instant) -> Span {
         let nanoseconds = nanoseconds(end.saturating_duration_since(begin));
-        Span { begin, end, class: class(nanoseconds), nanoseconds }
+        Span {
+            begin,
+            end,
+            class: class(nanoseconds),
+            nanoseconds,
+        }
     }
 
     /// Returns a span between two instants; reuses this one if they are the same.
     #[inline]
     pub fn to(self, begin: Instant, end: Instant) -> Span {
-        if self.begin == begin && self.end == end { self } else { Span::new(begin, end) }
+        if self.begin == begin && self.end == end {
+            self
+        } else {
+            Span::new(begin, end)
+        }
     }
 }
 
 /// Returns a duration in nanoseconds. 64 bits are sufficient for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
-    time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into())
+    time.as_secs()
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.subsec_nanos().into())
 }
 
 /// Returns the class of a duration. Upper bounds are inclusive.
 #[inline]
 fn class(nanoseconds: u64) -> usize {
     let microseconds = nanoseconds.saturating_sub(1) / 1000;
-    let class = ((u64::BITS - (microseconds >> FIRST_BITS).leading_zeros()) as usize).min(CLASSES - 1);
+    let class =
+        ((u64::BITS - (microseconds >> FIRST_BITS).leading_zeros()) as usize).min(CLASSES - 1);
     debug_assert!(
         Durations::bound(class).is_none_or(|bound| u128::from(nanoseconds) <= bound.as_nanos()),
         "a class holds no longer durations than its bound"
@@ -178,20 +197,25 @@ impl VolumeTally {
     /// the command.
     #[inline]
     pub fn record(&self, operation: Operation, span: Span) {
-        self.durations[operation as usize].get_or_init(Box::default).add(span.class, span.nanoseconds);
+        self.durations[operation as usize]
+            .get_or_init(Box::default)
+            .add(span.class, span.nanoseconds);
     }
 
     /// Records the total time that the device took for a command's requests.
     pub fn record_device(&self, operation: Operation, time: Duration) {
         let nanoseconds = nanoseconds(time);
-        self.device[operation as usize].get_or_init(Box::default).add(class(nanoseconds), nanoseconds);
+        self.device[operation as usize]
+            .get_or_init(Box::default)
+            .add(class(nanoseconds), nanoseconds);
     }
 
     /// Adds bytes read from and written to the volume. Front ends whose logical units count these bytes do
     /// not call this.
     pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
         self.read_bytes.set(self.read_bytes.get() + read_bytes);
-        self.written_bytes.set(self.written_bytes.get() + written_bytes);
+        self.written_bytes
+            .set(self.written_bytes.get() + written_bytes);
     }
 
     /// Records a command that waits for the device.
@@ -201,7 +225,11 @@ impl VolumeTally {
 
     /// Records a command that failed. `kind` is one of the front end's words for failures.
     pub fn failed(&self, operation: Operation, kind: &'static str) {
-        *self.failures.borrow_mut().entry((operation, kind)).or_default() += 1;
+        *self
+            .failures
+            .borrow_mut()
+            .entry((operation, kind))
+            .or_default() += 1;
     }
 }
 
@@ -254,9 +282,15 @@ impl CoreTally {
 
     /// Removes the statistics of volumes and targets that are no longer served.
     pub fn keep_served(&self, is_served: impl Fn(&str) -> bool) {
-        self.volumes.borrow_mut().retain(|_, (volume, _)| volume.strong_count() > 0);
-        self.counts.borrow_mut().retain(|(_, target, _), _| target.is_empty() || is_served(target));
-        self.traffic.borrow_mut().retain(|(target, _), _| is_served(target));
+        self.volumes
+            .borrow_mut()
+            .retain(|_, (volume, _)| volume.strong_count() > 0);
+        self.counts
+            .borrow_mut()
+            .retain(|(_, target, _), _| target.is_empty() || is_served(target));
+        self.traffic
+            .borrow_mut()
+            .retain(|(target, _), _| is_served(target));
     }
 
     /// Counts an event. `target` must be a target that is served.
@@ -268,7 +302,9 @@ impl CoreTally {
     /// Records the end of a session.
     pub fn session_ended(&self, target: &str, host: &Arc<str>, traffic: Traffic) {
         let mut sums = self.traffic.borrow_mut();
-        let sum = sums.entry((target.to_owned(), Arc::clone(host))).or_default();
+        let sum = sums
+            .entry((target.to_owned(), Arc::clone(host)))
+            .or_default();
         *sum = sum.plus(traffic);
     }
 }
@@ -396,8 +432,10 @@ impl CoreTally {
     /// Returns the statistics, including the current sessions. The caller must add outstanding commands.
     pub fn statistics(&self, sessions: impl Iterator<Item = SessionCounts>) -> CoreStatistics {
         let ended = self.traffic.borrow();
-        let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> =
-            ended.iter().map(|(key, traffic)| (key.clone(), (0, 0, *traffic))).collect();
+        let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> = ended
+            .iter()
+            .map(|(key, traffic)| (key.clone(), (0, 0, *traffic)))
+            .collect();
         let mut discovery_sessions = 0;
         for session in sessions {
             let Some(target) = session.target else {
@@ -417,7 +455,12 @@ impl CoreTally {
             traffic,
         };
         CoreStatistics {
-            volumes: self.volumes.borrow().values().map(|(volume, tally)| tally.statistics(volume)).collect(),
+            volumes: self
+                .volumes
+                .borrow()
+                .values()
+                .map(|(volume, tally)| tally.statistics(volume))
+                .collect(),
             counts: self.counts.borrow().clone(),
             hosts: hosts.into_iter().map(host).collect(),
             discovery_sessions,
@@ -428,8 +471,11 @@ impl CoreTally {
 impl VolumeTally {
     fn statistics(&self, volume: &Weak<Volume>) -> VolumeStatistics {
         let counted = |times: &ByOperation| -> Vec<(Operation, Durations)> {
-            let counting =
-                |operation: Operation| times[operation as usize].get().map(|it| (operation, it.durations()));
+            let counting = |operation: Operation| {
+                times[operation as usize]
+                    .get()
+                    .map(|it| (operation, it.durations()))
+            };
             Operation::ALL.into_iter().filter_map(counting).collect()
         };
         let failures = self.failures.borrow();
@@ -440,7 +486,10 @@ impl VolumeTally {
             read_bytes: self.read_bytes.get(),
             written_bytes: self.written_bytes.get(),
             waits: self.waits.get(),
-            failures: failures.iter().map(|((operation, kind), count)| (*operation, *kind, *count)).collect(),
+            failures: failures
+                .iter()
+                .map(|((operation, kind), count)| (*operation, *kind, *count))
+                .collect(),
             in_flight: 0,
         }
     }
@@ -470,19 +519,32 @@ mod tests {
             span = span.to(begin, begin + Duration::from_micros(microseconds));
             tally.record(Operation::Read, span);
         }
-        tally.record(Operation::Flush, span.to(begin, begin + Duration::from_secs(60)));
+        tally.record(
+            Operation::Flush,
+            span.to(begin, begin + Duration::from_secs(60)),
+        );
         let counted = tally.statistics(&Weak::new()).durations;
         let [(Operation::Read, reads), (Operation::Flush, flushes)] = &counted[..] else {
             panic!("{counted:?}")
         };
-        assert_eq!((reads.counts[0], reads.counts[1], reads.counts[8]), (3, 1, 1));
+        assert_eq!(
+            (reads.counts[0], reads.counts[1], reads.counts[8]),
+            (3, 1, 1)
+        );
         assert_eq!(reads.sum, Duration::from_micros(1014));
-        assert_eq!((flushes.counts[CLASSES - 1], flushes.sum), (1, Duration::from_secs(60)));
+        assert_eq!(
+            (flushes.counts[CLASSES - 1], flushes.sum),
+            (1, Duration::from_secs(60))
+        );
     }
 
     #[test]
     fn operations_are_in_the_order_of_their_numbers() {
-        assert!((0..).zip(Operation::ALL).all(|(at, operation)| operation as usize == at));
+        assert!(
+            (0..)
+                .zip(Operation::ALL)
+                .all(|(at, operation)| operation as usize == at)
+        );
     }
 
     #[test]
@@ -491,7 +553,10 @@ mod tests {
         for number in 0..10_000 {
             names.label(&format!("iqn.2026-01.com.example:{number}"));
         }
-        assert_eq!(&*names.label("iqn.2026-01.com.example:7"), "iqn.2026-01.com.example:7");
+        assert_eq!(
+            &*names.label("iqn.2026-01.com.example:7"),
+            "iqn.2026-01.com.example:7"
+        );
         assert_eq!(&*names.label("iqn.2026-01.com.example:9999"), OTHERS);
         assert_eq!(names.known.lock().expect("not poisoned").len(), HOSTS_MAX);
     }

@@ -52,18 +52,22 @@ impl Access {
     /// Whether initiators may log in from this address.
     pub(crate) fn admits_address(&self, from: HostAddress) -> bool {
         match from {
-            HostAddress::Station(station) => {
-                self.stations.as_ref().is_none_or(|stations| stations.contains(&station))
-            }
-            HostAddress::Inet(address) => self
-                .networks
+            HostAddress::Station(station) => self
+                .stations
                 .as_ref()
-                .is_none_or(|networks| networks.iter().any(|network| network.contains(address.ip()))),
+                .is_none_or(|stations| stations.contains(&station)),
+            HostAddress::Inet(address) => self.networks.as_ref().is_none_or(|networks| {
+                networks
+                    .iter()
+                    .any(|network| network.contains(address.ip()))
+            }),
         }
     }
 
     fn admits_name(&self, initiator: &str) -> bool {
-        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+        self.initiators
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
 }
 
@@ -82,8 +86,11 @@ impl Target {
 
     /// Whether an initiator that has logged in, with a key or without, still has access.
     pub(crate) fn keeps(&self, initiator: &str, from: HostAddress, is_proven: bool) -> bool {
-        let may =
-            if self.keys.is_empty() { !is_proven } else { is_proven && self.keys.contains_key(initiator) };
+        let may = if self.keys.is_empty() {
+            !is_proven
+        } else {
+            is_proven && self.keys.contains_key(initiator)
+        };
         may && self.admits(initiator, from)
     }
 }

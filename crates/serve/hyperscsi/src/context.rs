@@ -42,7 +42,11 @@ impl HyperScsi {
     /// Creates a front end that serves these targets.
     pub fn new(config: Config) -> Arc<HyperScsi> {
         let (config, names) = (Lock::new(Arc::new(config)), HostNames::default());
-        Arc::new(HyperScsi { config, names, inboxes: Lock::default() })
+        Arc::new(HyperScsi {
+            config,
+            names,
+            inboxes: Lock::default(),
+        })
     }
 
     /// Returns the mailbox of a core for frames that other cores have received for it.
@@ -113,7 +117,9 @@ impl Wire {
     }
 
     pub(crate) fn disconnect(&self, session: SessionId) {
-        self.machine.borrow_mut().disconnect(reactor::now(), session);
+        self.machine
+            .borrow_mut()
+            .disconnect(reactor::now(), session);
         self.want_run();
     }
 

@@ -21,8 +21,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use front_end_core::{
-    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Counted, HostAddress, Phase, Portal, Server,
-    WordCounts,
+    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Counted, HostAddress, Phase,
+    Portal, Server, WordCounts,
 };
 use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share};
 use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal};
@@ -95,15 +95,23 @@ impl Drop for Listed {
 
 impl CoreSessions {
     pub(crate) fn begin(front_end: Arc<HyperScsi>, handle: CoreHandle) -> Rc<CoreSessions> {
-        let CoreHandle { core: index, server, memory } = handle;
+        let CoreHandle {
+            core: index,
+            server,
+            memory,
+        } = handle;
         let config = front_end.config();
         let mut seed = [0; 32];
         (config.random)(&mut seed);
         let count = server.datagram_cores();
-        let share = Share { index: index as u32, count: count as u32 };
+        let share = Share {
+            index: index as u32,
+            count: count as u32,
+        };
         // The core of a session depends on names and a port, so the cores have different numbers of sessions.
         let sessions_max = (UNEVENNESS * SESSIONS_MAX.div_ceil(count)).min(SESSIONS_MAX);
-        let session_bytes = (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
+        let session_bytes =
+            (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
         let limits = hyperscsi::target::Config {
             credit: session_bytes as u32,
             send_bytes_max: session_bytes,
@@ -166,7 +174,9 @@ impl CoreSessions {
         let mut has_more = true;
         for count in 0..ROUND {
             if count % SENT_TOGETHER == 0 {
-                interfaces.values().for_each(|interface| interface.send(&self.spare));
+                interfaces
+                    .values()
+                    .for_each(|interface| interface.send(&self.spare));
             }
             let mut frame = self.spare.take();
             let Some(to) = machine.poll_frame(now, &mut frame) else {
@@ -180,18 +190,30 @@ impl CoreSessions {
             }
         }
         drop(machine);
-        interfaces.values().for_each(|interface| interface.send(&self.spare));
+        interfaces
+            .values()
+            .for_each(|interface| interface.send(&self.spare));
         if has_more {
             self.wire.want_run();
         }
     }
 
     /// Serves a portal until the future is dropped.
-    pub(crate) async fn serve(self: Rc<Self>, portal: Portal, number: u32, datagrams: Box<dyn Datagrams>) {
+    pub(crate) async fn serve(
+        self: Rc<Self>,
+        portal: Portal,
+        number: u32,
+        datagrams: Box<dyn Datagrams>,
+    ) {
         let url = portal.listen.url(HYPERSCSI);
         let interface = Rc::new(Interface::new(Rc::from(datagrams), url));
-        self.interfaces.borrow_mut().insert(number, Rc::clone(&interface));
-        let _listed = Listed { core: Rc::clone(&self), number };
+        self.interfaces
+            .borrow_mut()
+            .insert(number, Rc::clone(&interface));
+        let _listed = Listed {
+            core: Rc::clone(&self),
+            number,
+        };
         loop {
             let error = self.serve_while_up(number, &interface).await;
             tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
@@ -209,10 +231,19 @@ impl CoreSessions {
         // Allow the maximum length of a frame on any interface, because an MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
-            debug_assert!(!self.wire.pace.is_running.get(), "one task at a time runs the machine");
+            debug_assert!(
+                !self.wire.pace.is_running.get(),
+                "one task at a time runs the machine"
+            );
             self.wire.pace.is_running.set(true);
             let received = datagrams.receive_each(&mut batch, &mut |address, frame| {
-                self.take(&Place { interface: number, address }, frame);
+                self.take(
+                    &Place {
+                        interface: number,
+                        address,
+                    },
+                    frame,
+                );
             });
             self.wire.pace.is_running.set(false);
             match received {
@@ -230,16 +261,31 @@ impl CoreSessions {
 
     /// Processes a received frame.
     fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
-        let Ok(header) = Header::parse(frame) else { return };
+        let Ok(header) = Header::parse(frame) else {
+            return;
+        };
         let now = reactor::now();
-        if !self.hears(&header) || !self.wire.machine.borrow_mut().has_time_for(now, from, &header, frame) {
+        if !self.hears(&header)
+            || !self
+                .wire
+                .machine
+                .borrow_mut()
+                .has_time_for(now, from, &header, frame)
+        {
             return;
         }
         match self.share.owner(&header, frame) {
             Some(owner) if owner == self.share.index => self.handle_frame(now, from, frame),
             Some(owner) => {
-                let has_room = self.front_end.hand_over(owner, Handed { from: *from, frame: frame.into() });
-                self.dropped_before.set(self.dropped_before.get() + u64::from(!has_room));
+                let has_room = self.front_end.hand_over(
+                    owner,
+                    Handed {
+                        from: *from,
+                        frame: frame.into(),
+                    },
+                );
+                self.dropped_before
+                    .set(self.dropped_before.get() + u64::from(!has_room));
             }
             None => {}
         }
@@ -255,7 +301,10 @@ impl CoreSessions {
     }
 
     fn handle_frame(self: &Rc<Self>, now: Instant, from: &Place, frame: &mut [u8]) {
-        self.wire.machine.borrow_mut().handle_frame(now, from, frame);
+        self.wire
+            .machine
+            .borrow_mut()
+            .handle_frame(now, from, frame);
         self.handle_events(Some(from));
     }
 
@@ -272,21 +321,38 @@ impl CoreSessions {
                 }
             }
             match event {
-                Event::SessionBegan { session, initiator, port, target, is_encrypted } => {
+                Event::SessionBegan {
+                    session,
+                    initiator,
+                    port,
+                    target,
+                    is_encrypted,
+                } => {
                     self.begin_session(session, initiator, port, &target, is_encrypted, from);
                 }
-                Event::LoginRefused { initiator, target, refusal } => {
+                Event::LoginRefused {
+                    initiator,
+                    target,
+                    refusal,
+                } => {
                     self.note_refusal(&initiator, &target, refusal, from);
                 }
                 Event::SessionEnded { session, reason } => self.end_session(session, reason),
                 Event::Command { task, command } => match self.session(task.session) {
                     // The initiator is notified of the end of its session, and retries later.
                     Some(session) if !self.is_leaving.get() => {
-                        session.borrow_mut().begin_task(reactor::now(), task.number, command);
+                        session
+                            .borrow_mut()
+                            .begin_task(reactor::now(), task.number, command);
                     }
                     _ => {}
                 },
-                Event::Function { task, function, lun, referenced } => {
+                Event::Function {
+                    task,
+                    function,
+                    lun,
+                    referenced,
+                } => {
                     if let Some(session) = self.session(task.session) {
                         session.borrow_mut().manage(task, function, lun, referenced);
                     }
@@ -319,7 +385,9 @@ impl CoreSessions {
         };
         let peer = HostAddress::from(from.address);
         let interfaces = self.interfaces.borrow();
-        let portal = interfaces.get(&from.interface).map(|interface| interface.portal.clone());
+        let portal = interfaces
+            .get(&from.interface)
+            .map(|interface| interface.portal.clone());
         drop(interfaces);
         let began = Began {
             id,
@@ -334,9 +402,11 @@ impl CoreSessions {
         };
         let keeps = target.keeps(&began.initiator, peer, is_encrypted);
         let session = Session::begin(&self.server, &self.wire, &self.tally, &self.memory, began);
-        self.tally.note(Counted::Login, Some(&target.name), "accepted");
+        self.tally
+            .note(Counted::Login, Some(&target.name), "accepted");
         session.borrow().log_in();
-        self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
+        self.server
+            .tell(|observer| observer.session_began(session.borrow().info(), peer));
         let before = self.sessions.borrow_mut().insert(id, session);
         debug_assert!(before.is_none(), "a session begins once");
         if !keeps {
@@ -355,8 +425,16 @@ impl CoreSessions {
             };
             self.last_handle.set(handle);
             debug_assert!(handle != 0, "0 is what has no session");
-            debug_assert_eq!((handle - first) % step, 0, "the cores' numbers do not overlap");
-            if self.all().iter().all(|session| session.borrow().handle() != handle) {
+            debug_assert_eq!(
+                (handle - first) % step,
+                0,
+                "the cores' numbers do not overlap"
+            );
+            if self
+                .all()
+                .iter()
+                .all(|session| session.borrow().handle() != handle)
+            {
                 return handle;
             }
         }
@@ -372,7 +450,9 @@ impl CoreSessions {
             Refusal::Malformed => "malformed",
         };
         self.tally.note(Counted::Login, served, result);
-        let Some(peer) = from.map(|from| HostAddress::from(from.address)) else { return };
+        let Some(peer) = from.map(|from| HostAddress::from(from.address)) else {
+            return;
+        };
         if self.server.may_log_of(AddressBlock::from(peer)) {
             tracing::warn!(target: AUDIT, %peer, initiator, target, why = %refusal, "login refused");
         }
@@ -391,9 +471,11 @@ impl CoreSessions {
             SessionEnd::Misbehaved => "violation",
         };
         let units = session.borrow_mut().end();
-        self.tally.note(Counted::ConnectionClosed, session.borrow().target(), why);
+        self.tally
+            .note(Counted::ConnectionClosed, session.borrow().target(), why);
         session.borrow().log_out(why);
-        self.server.tell(|observer| observer.session_ended(session.borrow().info()));
+        self.server
+            .tell(|observer| observer.session_ended(session.borrow().info()));
         // The nexuses of the session end when it is dropped: here, or by a task that is just ending.
         drop(session);
         let core = Rc::clone(self);
@@ -418,20 +500,28 @@ impl CoreSessions {
     /// Returns the state of a session in the state machine; empty if the session has just ended.
     fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
         let machine = self.wire.machine.borrow();
-        let Some(state) = machine.session(id) else { return Default::default() };
+        let Some(state) = machine.session(id) else {
+            return Default::default();
+        };
         let interfaces = self.interfaces.borrow();
         let path = |path: &PathState<Place>| {
             let place = path.address?;
             let interface = interfaces.get(&place.interface);
             Some(PathStatus {
                 peer: HostAddress::from(place.address),
-                portal: interface.map(|interface| interface.portal.clone()).unwrap_or_default(),
+                portal: interface
+                    .map(|interface| interface.portal.clone())
+                    .unwrap_or_default(),
                 is_up: path.is_up,
                 round_trip: path.round_trip,
                 window_frames: path.window_frames,
             })
         };
-        (state.frame_bytes, state.counters, state.paths.iter().filter_map(path).collect())
+        (
+            state.frame_bytes,
+            state.counters,
+            state.paths.iter().filter_map(path).collect(),
+        )
     }
 
     /// Frame counts, by outcome.
@@ -451,14 +541,20 @@ impl CoreSessions {
         // Report no counts before the first frame.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
         let count = |(word, count)| ((Counted::Frame, String::new(), word), count);
-        if has_any { counts.map(count).into() } else { WordCounts::new() }
+        if has_any {
+            counts.map(count).into()
+        } else {
+            WordCounts::new()
+        }
     }
 
     /// Ends the sessions with this number or of this initiator. Returns their number.
     pub(crate) fn end_sessions(&self, handle: Option<u16>, initiator: &str) -> usize {
         let is_meant = |session: &SharedSession| session.borrow().is_called(handle, initiator);
         let meant: Vec<SharedSession> = self.all().into_iter().filter(is_meant).collect();
-        meant.iter().for_each(|session| self.wire.disconnect(session.borrow().id()));
+        meant
+            .iter()
+            .for_each(|session| self.wire.disconnect(session.borrow().id()));
         meant.len()
     }
 
@@ -483,12 +579,17 @@ async fn drive(core: Rc<CoreSessions>) {
     loop {
         let due = core.wire.pace.due.get();
         // Without a deadline, sleep for an hour: no deadline is later than this.
-        let sleep = reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
+        let sleep =
+            reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
         let mut sleep = pin!(sleep);
         poll_fn(|cx| {
             *core.wire.pace.waker.borrow_mut() = Some(cx.waker().clone());
             let is_changed = core.wire.pace.is_wanted.get() || core.wire.pace.due.get() != due;
-            if is_changed { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
+            if is_changed {
+                Poll::Ready(())
+            } else {
+                sleep.as_mut().poll(cx)
+            }
         })
         .await;
         let now = reactor::now();
@@ -508,7 +609,10 @@ async fn drive(core: Rc<CoreSessions>) {
 async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
     while let Some(Handed { from, mut frame }) = inbox.recv().await {
         if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {
-            debug_assert!(!core.wire.pace.is_running.get(), "one task at a time runs the machine");
+            debug_assert!(
+                !core.wire.pace.is_running.get(),
+                "one task at a time runs the machine"
+            );
             core.wire.pace.is_running.set(true);
             core.handle_frame(reactor::now(), &from, &mut frame);
             core.wire.pace.is_running.set(false);

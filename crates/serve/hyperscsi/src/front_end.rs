@@ -31,9 +31,11 @@ impl HyperScsi {
 
     /// Returns the status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
-        let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
+        let status =
+            |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
-        let mut sessions: Vec<SessionStatus> = by_core.into_iter().flatten().flatten().flatten().collect();
+        let mut sessions: Vec<SessionStatus> =
+            by_core.into_iter().flatten().flatten().flatten().collect();
         sessions.sort_by_key(|session| session.handle);
         sessions
     }
@@ -43,9 +45,15 @@ impl HyperScsi {
     pub fn drop_sessions(&self, server: &Server, which: &str) -> usize {
         let (handle, name) = (which.parse::<u16>().ok(), which.to_owned());
         let end = move |local: &Rc<RunningCore>| {
-            local.front_end::<CoreSessions>().map_or(0, |core| core.end_sessions(handle, &name))
+            local
+                .front_end::<CoreSessions>()
+                .map_or(0, |core| core.end_sessions(handle, &name))
         };
-        server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
+        server
+            .ask_cores(Duration::from_secs(1), end)
+            .into_iter()
+            .flatten()
+            .sum()
     }
 }
 
@@ -101,7 +109,8 @@ impl CoreFrontEnd for CoreSessions {
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
         let config = self.front_end.config();
         self.wire.machine.borrow_mut().directory_mut().config = Arc::clone(&config);
-        self.tally.keep_served(|target| config.target(target).is_some());
+        self.tally
+            .keep_served(|target| config.target(target).is_some());
         for session in self.all() {
             self.adapt_session(&session, &config, done);
         }
@@ -130,12 +139,15 @@ impl CoreFrontEnd for CoreSessions {
 
     fn tick(&self, now: Instant) -> bool {
         let mut is_busy = false;
-        self.kept.borrow_mut().set(self.wire.machine.borrow().memory_bytes());
+        self.kept
+            .borrow_mut()
+            .set(self.wire.machine.borrow().memory_bytes());
         for session in self.all() {
             let mut session = session.borrow_mut();
             session.commands.observe(now);
             let hung = session.expire(now);
-            hung.iter().for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
+            hung.iter()
+                .for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
             session.commands.sweep_luns();
             session.resume_waiting_for_memory();
             is_busy |= session.commands.in_flight() > 0;
@@ -157,10 +169,16 @@ impl CoreFrontEnd for CoreSessions {
 
     fn is_idle(&self) -> bool {
         let (_, unacknowledged, _) = self.wire.machine.borrow().holds();
-        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().commands.in_flight() == 0)
+        unacknowledged == 0
+            && self
+                .all()
+                .iter()
+                .all(|session| session.borrow().commands.in_flight() == 0)
     }
 
     fn close_all(&self) {
-        self.all().iter().for_each(|session| self.wire.disconnect(session.borrow().id()));
+        self.all()
+            .iter()
+            .for_each(|session| self.wire.disconnect(session.borrow().id()));
     }
 }

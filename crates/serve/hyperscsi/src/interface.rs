@@ -110,8 +110,11 @@ impl Interface {
         let mut queue = self.queue.borrow_mut();
         while !queue.is_empty() {
             let first = queue.iter().take(CALL_MAX);
-            let slices: Vec<OutSlice<'_>> =
-                first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
+            let slices: Vec<OutSlice<'_>> = first
+                .clone()
+                .flat_map(|(_, frame)| frame.pieces())
+                .map(OutSlice::Bytes)
+                .collect();
             let mut rest = &slices[..];
             let out: Vec<OutDatagram<'_>> = first
                 .map(|(to, frame)| {
@@ -130,11 +133,19 @@ impl Interface {
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
-                Err(_) if queue.iter().all(|(to, _)| matches!(to, DatagramAddress::Udp(_))) => 1,
+                Err(_)
+                    if queue
+                        .iter()
+                        .all(|(to, _)| matches!(to, DatagramAddress::Udp(_))) =>
+                {
+                    1
+                }
                 Err(_) => queue.len(),
             };
             debug_assert!(gone <= queue.len(), "a call takes no other frames");
-            queue.drain(..gone).for_each(|(_, frame)| spare.give_back(frame));
+            queue
+                .drain(..gone)
+                .for_each(|(_, frame)| spare.give_back(frame));
         }
     }
 

@@ -21,12 +21,12 @@ use front_end_core::{
 use hyperscsi::target::{SessionId, TaskId};
 use hyperscsi::{Command, Counters, Function, FunctionResult, Payload, Response, TaskAttribute};
 use logical_unit::{
-    Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits, Status,
-    TargetPort,
+    Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits,
+    Status, TargetPort,
 };
 use scsi_session::{
-    Answer, Commands, Declared, LossReport, Luns, Removed, ScsiSession, Task, Turn, abort_everybodys,
-    add_units, quiesce, with,
+    Answer, Commands, Declared, LossReport, Luns, Removed, ScsiSession, Task, Turn,
+    abort_everybodys, add_units, quiesce, with,
 };
 
 use crate::config::{Config, Target};
@@ -91,8 +91,10 @@ impl Session {
         began: Began,
     ) -> SharedSession {
         let [a, b, c, d] = began.port.to_be_bytes();
-        let initiator =
-            InitiatorPort { name: format!("{HYPERSCSI}:{}", began.initiator), qualifier: [0, 0, a, b, c, d] };
+        let initiator = InitiatorPort {
+            name: format!("{HYPERSCSI}:{}", began.initiator),
+            qualifier: [0, 0, a, b, c, d],
+        };
         let port = TargetPort {
             name: format!("{HYPERSCSI}:{}", began.target.name),
             group: TARGET_PORT,
@@ -150,13 +152,20 @@ impl Session {
     pub(crate) fn begin_task(&mut self, now: Instant, number: u64, command: Command) {
         debug_assert!(self.tag(number).is_none(), "a command is announced once");
         let expected_bytes = command.data_in_bytes.max(command.data_out.len() as u32);
-        let tag = Tag { index: self.commands.free_index(), number, expected_bytes };
+        let tag = Tag {
+            index: self.commands.free_index(),
+            number,
+            expected_bytes,
+        };
         self.arrive(now, Arrived { tag, command });
     }
 
     /// Returns the unanswered command with this number.
     pub(crate) fn tag(&self, number: u64) -> Option<Tag> {
-        self.commands.tasks().map(|task| task.id).find(|tag| tag.number == number)
+        self.commands
+            .tasks()
+            .map(|task| task.id)
+            .find(|tag| tag.number == number)
     }
 
     /// Records that the initiator has received a reply that reported lost writes.
@@ -169,12 +178,17 @@ impl Session {
     /// Returns the unit at a LUN, if it is visible to this session.
     pub(crate) fn unit(&self, lun: [u8; 8]) -> Option<Arc<LogicalUnit>> {
         let luns = &self.commands.luns;
-        luns.find(u64::from_be_bytes(lun)).map(|index| luns.unit(index))
+        luns.find(u64::from_be_bytes(lun))
+            .map(|index| luns.unit(index))
     }
 
     /// All units visible to this session.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
+        self.commands
+            .luns
+            .iter()
+            .map(|slot| Arc::clone(&slot.unit))
+            .collect()
     }
 
     /// Executes a function and responds. The session's own commands are aborted immediately, since the
@@ -186,7 +200,8 @@ impl Session {
         lun: [u8; 8],
         referenced: Option<TaskId>,
     ) {
-        self.tally.note(Counted::TaskManagement, self.target(), name(function));
+        self.tally
+            .note(Counted::TaskManagement, self.target(), name(function));
         let (mut units, mut cleared) = (Vec::new(), Vec::new());
         let unit = self.unit(lun);
         // The units on which commands of other sessions are aborted as well.
@@ -217,17 +232,26 @@ impl Session {
                         unit.reset();
                     }
                 }
-                (if function == Function::TargetReset { all } else { Vec::new() }, FunctionResult::Complete)
+                (
+                    if function == Function::TargetReset {
+                        all
+                    } else {
+                        Vec::new()
+                    },
+                    FunctionResult::Complete,
+                )
             }
-            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
-                (Vec::new(), FunctionResult::IncorrectLun)
-            }
+            (
+                Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset,
+                None,
+            ) => (Vec::new(), FunctionResult::IncorrectLun),
             (Function::QueryTask | Function::QueryTaskSet | Function::Other(_), _) => {
                 (Vec::new(), FunctionResult::Rejected)
             }
         };
         add_units(&mut units, &everybodys);
-        let (server, wire, session) = (Arc::clone(&self.server), Rc::clone(&self.wire), self.weak());
+        let (server, wire, session) =
+            (Arc::clone(&self.server), Rc::clone(&self.wire), self.weak());
         drop(reactor::spawn(async move {
             for unit in &everybodys {
                 let spared = with(&session, |session| session.commands.nexus_of(unit)).flatten();
@@ -243,38 +267,73 @@ impl Session {
     /// Ends the session. Returns the units whose devices may still execute its commands.
     pub(crate) fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
         let initiator = &self.began.counted_as;
-        self.tally.session_ended(&self.began.target.name, initiator, self.commands.traffic);
+        self.tally
+            .session_ended(&self.began.target.name, initiator, self.commands.traffic);
         self.commands.end()
     }
 
     /// Adapts to this configuration. Returns the aborted commands, and whether the session may stay.
     pub(crate) fn adapt(&mut self, config: &Config) -> (Removed<Tag>, bool) {
-        let Began { initiator, peer, is_encrypted, target: before, .. } = &self.began;
+        let Began {
+            initiator,
+            peer,
+            is_encrypted,
+            target: before,
+            ..
+        } = &self.began;
         let target = config.target(&before.name);
-        let target = target.filter(|target| target.keeps(initiator, *peer, *is_encrypted)).cloned();
-        let exports = target.as_ref().map_or_else(Vec::new, |target| exports(target, initiator));
+        let target = target
+            .filter(|target| target.keeps(initiator, *peer, *is_encrypted))
+            .cloned();
+        let exports = target
+            .as_ref()
+            .map_or_else(Vec::new, |target| exports(target, initiator));
         // Keep only the name of a removed target, so that its volumes can be closed.
-        let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
+        let nothing = || {
+            Arc::new(Target {
+                exports: Vec::new(),
+                ..Target::clone(before)
+            })
+        };
         let may_stay = target.is_some();
         self.began.target = target.unwrap_or_else(nothing);
         (self.commands.adapt_luns(&exports), may_stay)
     }
 
     fn user(&self) -> Option<&str> {
-        self.began.is_encrypted.then_some(self.began.initiator.as_str())
+        self.began
+            .is_encrypted
+            .then_some(self.began.initiator.as_str())
     }
 
     /// Logs the login.
     pub(crate) fn log_in(&self) {
-        let Began { initiator, handle: session, port, peer, portal, .. } = &self.began;
+        let Began {
+            initiator,
+            handle: session,
+            port,
+            peer,
+            portal,
+            ..
+        } = &self.began;
         let (user, target) = (self.user(), self.target_name());
         tracing::info!(target: AUDIT, %peer, session, initiator, user, target, port, portal, "logged in");
     }
 
     /// Logs the logout and the session's traffic.
     pub(crate) fn log_out(&self, why: &str) {
-        let Began { initiator, handle: session, peer, .. } = &self.began;
-        let Traffic { commands, read_bytes, written_bytes, .. } = self.commands.traffic;
+        let Began {
+            initiator,
+            handle: session,
+            peer,
+            ..
+        } = &self.began;
+        let Traffic {
+            commands,
+            read_bytes,
+            written_bytes,
+            ..
+        } = self.commands.traffic;
         let (user, target) = (self.user(), self.target_name());
         tracing::info!(target: AUDIT, why, %peer, session, initiator, user, target, "session ended");
         tracing::info!(target: AUDIT, %peer, session, commands, read_bytes, written_bytes, "moved by its session");
@@ -350,7 +409,9 @@ impl ScsiSession for Session {
             turn: match command.attribute {
                 TaskAttribute::Ordered => Turn::Ordered,
                 TaskAttribute::HeadOfQueue => Turn::HeadOfQueue,
-                TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => Turn::Simple,
+                TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => {
+                    Turn::Simple
+                }
             },
             data_out_bytes: command.data_out.len() as u32,
             data_in_bytes: command.data_in_bytes,
@@ -374,7 +435,10 @@ impl ScsiSession for Session {
             Landing::Memory(_) => 0,
             Landing::Buffer => Buffer::memory_bytes(data.len()),
         };
-        if !self.commands.charge(arrived.tag, buffer_bytes + job.working_bytes()) {
+        if !self
+            .commands
+            .charge(arrived.tag, buffer_bytes + job.working_bytes())
+        {
             // The memory limit takes precedence over the command. Initiators retry after TASK SET FULL (SAM-5
             // 5.3.1).
             return self.answer(arrived.tag, Reply::status(Status::TaskSetFull));
@@ -407,21 +471,45 @@ impl ScsiSession for Session {
     }
 
     fn respond(&mut self, tag: Tag, answer: Answer<'_>) {
-        let Answer { status, sense, data_bytes, expected_bytes, report } = answer;
-        if let Some(Task { slot: Some(index), operation: Operation::Read, .. }) = self.commands.task(tag) {
+        let Answer {
+            status,
+            sense,
+            data_bytes,
+            expected_bytes,
+            report,
+        } = answer;
+        if let Some(Task {
+            slot: Some(index),
+            operation: Operation::Read,
+            ..
+        }) = self.commands.task(tag)
+        {
             self.commands.luns.tally(*index).moved(data_bytes as u64, 0);
         }
-        let Some(data) = self.commands.sent(tag, reactor::now()) else { return };
-        debug_assert_eq!(data.len(), data_bytes, "the machine sends what the unit has answered");
+        let Some(data) = self.commands.sent(tag, reactor::now()) else {
+            return;
+        };
+        debug_assert_eq!(
+            data.len(),
+            data_bytes,
+            "the machine sends what the unit has answered"
+        );
         let response = Response {
             status: status.code(),
             residual: (expected_bytes as i64).saturating_sub(i64::from(tag.expected_bytes)),
             sense: sense.map_or_else(Vec::new, |sense| sense.bytes().to_vec()),
             data,
         };
-        debug_assert!(!self.reports.contains_key(&tag.number), "a command has one reply");
-        self.reports.extend(report.map(|report| (tag.number, report)));
-        let id = TaskId { session: self.began.id, number: tag.number };
+        debug_assert!(
+            !self.reports.contains_key(&tag.number),
+            "a command has one reply"
+        );
+        self.reports
+            .extend(report.map(|report| (tag.number, report)));
+        let id = TaskId {
+            session: self.began.id,
+            number: tag.number,
+        };
         self.wire.respond(id, response, report.is_some());
         self.resume_waiting_for_memory();
     }
@@ -433,8 +521,15 @@ const TARGET_PORT: u16 = 1;
 /// Returns the LUNs of a target that this initiator can see. They are selected here by its HyperSCSI name,
 /// because the port name of the session, by which reservations identify the initiator, has a prefix.
 fn exports(target: &Target, initiator: &str) -> Vec<scsi_session::Export> {
-    let seen = target.exports.iter().filter(|export| export.is_seen_by(initiator));
-    seen.map(|export| scsi_session::Export { initiators: None, ..export.clone() }).collect()
+    let seen = target
+        .exports
+        .iter()
+        .filter(|export| export.is_seen_by(initiator));
+    seen.map(|export| scsi_session::Export {
+        initiators: None,
+        ..export.clone()
+    })
+    .collect()
 }
 
 /// A buffer that the state machine sends from.

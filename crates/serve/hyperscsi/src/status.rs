@@ -62,19 +62,30 @@ pub struct PathStatus {
 
 /// Returns the losses of these sessions if `wanted` were served instead of `now`, one sentence each.
 pub(crate) fn losses(sessions: &[SessionStatus], now: &Config, wanted: &Config) -> Vec<String> {
-    sessions.iter().filter_map(|session| lost(session, now, wanted)).collect()
+    sessions
+        .iter()
+        .filter_map(|session| lost(session, now, wanted))
+        .collect()
 }
 
 fn lost(session: &SessionStatus, now: &Config, wanted: &Config) -> Option<String> {
-    let SessionStatus { initiator, target: name, .. } = session;
+    let SessionStatus {
+        initiator,
+        target: name,
+        ..
+    } = session;
     let target = wanted.target(name);
-    let Some(target) = target.filter(|target| target.keeps(initiator, session.peer, session.is_encrypted))
+    let Some(target) =
+        target.filter(|target| target.keeps(initiator, session.peer, session.is_encrypted))
     else {
         return Some(format!("{initiator} uses the HyperSCSI target {name}"));
     };
     let unit_now = |lun: u16| {
         let exports = &now.target(name)?.exports;
-        exports.iter().find(|export| export.lun == lun).map(|export| &export.unit)
+        exports
+            .iter()
+            .find(|export| export.lun == lun)
+            .map(|export| &export.unit)
     };
     let stays = |lun: u16| {
         let export = target.exports.iter().find(|export| export.lun == lun)?;
@@ -82,6 +93,10 @@ fn lost(session: &SessionStatus, now: &Config, wanted: &Config) -> Option<String
     };
     let gone = session.luns.iter().filter(|lun| stays(**lun).is_none());
     let gone: Vec<String> = gone.map(u16::to_string).collect();
-    (!gone.is_empty())
-        .then(|| format!("{initiator} uses LUN {} of the HyperSCSI target {name}", gone.join(", ")))
+    (!gone.is_empty()).then(|| {
+        format!(
+            "{initiator} uses LUN {} of the HyperSCSI target {name}",
+            gone.join(", ")
+        )
+    })
 }

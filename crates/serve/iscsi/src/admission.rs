@@ -56,9 +56,10 @@ impl Failure {
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.name(),
             (Failure::Login(LoginError::Refused(_)), None) => "moved",
             (Failure::Login(LoginError::Chap(_)), _) => "wrong_secret",
-            (Failure::Login(LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped), _) => {
-                "no_authentication"
-            }
+            (
+                Failure::Login(LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped),
+                _,
+            ) => "no_authentication",
             (Failure::Login(_), _) => "protocol_error",
             (Failure::Socket(_), _) => "socket_error",
             (Failure::PeerClosed, _) => "closed_by_initiator",
@@ -107,7 +108,8 @@ impl Drop for Booking {
             None => {}
             Some(Reserved::Session(slot)) => self.context.registry().vacate(slot),
             Some(Reserved::Connection(slot, cid)) => {
-                self.context.tell(slot.core, move |core| core.release(slot, cid));
+                self.context
+                    .tell(slot.core, move |core| core.release(slot, cid));
             }
         }
     }
@@ -116,12 +118,21 @@ impl Drop for Booking {
 impl LoginDriver {
     /// Creates the login of a connection that has just been accepted.
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
-        let Accepted { portal, stream, permit } = accepted;
+        let Accepted {
+            portal,
+            stream,
+            permit,
+        } = accepted;
         let core = Rc::clone(core);
-        let booking = Booking { context: core.context.clone(), reserved: None };
+        let booking = Booking {
+            context: core.context.clone(),
+            reserved: None,
+        };
         let mut first = [0; 4];
         (core.context.config().random)(&mut first);
-        let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
+        let policy = TargetPolicy {
+            first_stat_sn: Sn(u32::from_ne_bytes(first)),
+        };
         let machine = TargetLogin::new(policy);
         LoginDriver {
             core,
@@ -155,8 +166,8 @@ impl LoginDriver {
                 match event {
                     TargetEvent::Admit(request) => {
                         let admission = self.admission(&request);
-                        let admission =
-                            admission.unwrap_or_else(|refusal| Admission::Refuse(self.refused(refusal)));
+                        let admission = admission
+                            .unwrap_or_else(|refusal| Admission::Refuse(self.refused(refusal)));
                         self.machine.admit(admission);
                     }
                     TargetEvent::Proof { user } => self.judge(&user),
@@ -178,7 +189,10 @@ impl LoginDriver {
             let mut bytes = transmit.bhs.0.to_vec();
             bytes.extend_from_slice(&transmit.data);
             Framing::default().end_data(&mut bytes, &transmit.data);
-            self.stream.write_all(&bytes).await.map_err(Failure::Socket)?;
+            self.stream
+                .write_all(&bytes)
+                .await
+                .map_err(Failure::Socket)?;
         }
         Ok(self.machine.poll_event())
     }
@@ -189,7 +203,10 @@ impl LoginDriver {
         self.fill(BHS_BYTES).await?;
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.0.copy_from_slice(&self.received[..BHS_BYTES]);
-        let (header, data) = (framing.header_bytes(&bhs), bhs.data_segment_length() as usize);
+        let (header, data) = (
+            framing.header_bytes(&bhs),
+            bhs.data_segment_length() as usize,
+        );
         if data > LOGIN_DATA_BYTES_MAX {
             // The state machine responds as far as possible without the data, which this function does not
             // read.
@@ -198,7 +215,8 @@ impl LoginDriver {
         }
         self.fill(header + framing.segment_bytes(&bhs)).await?;
         let received = std::mem::take(&mut self.received);
-        self.machine.handle_pdu(&bhs, &received[header..header + data]);
+        self.machine
+            .handle_pdu(&bhs, &received[header..header + data]);
         Ok(())
     }
 
@@ -210,7 +228,12 @@ impl LoginDriver {
         let mut piece = [0; 512];
         while self.received.len() < length {
             let most = (length - self.received.len()).min(piece.len());
-            match self.stream.read_some(&mut piece[..most]).await.map_err(Failure::Socket)? {
+            match self
+                .stream
+                .read_some(&mut piece[..most])
+                .await
+                .map_err(Failure::Socket)?
+            {
                 0 => return Err(Failure::PeerClosed),
                 read => {
                     self.received.reserve_exact(read);
@@ -218,7 +241,11 @@ impl LoginDriver {
                 }
             }
         }
-        debug_assert_eq!(self.received.len(), length, "what follows belongs to the session");
+        debug_assert_eq!(
+            self.received.len(),
+            length,
+            "what follows belongs to the session"
+        );
         Ok(())
     }
 
@@ -244,7 +271,10 @@ impl LoginDriver {
             (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
         let config = context.config();
-        let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?.without_luns();
+        let target = config
+            .target(name.as_str())
+            .ok_or(Refusal::NoSuchTarget)?
+            .without_luns();
         self.named = Some(Arc::clone(&target));
         self.check_access(&target, request)?;
         if let Some(redirect) = &target.redirect {
@@ -252,9 +282,12 @@ impl LoginDriver {
             return Ok(Admission::Redirect { address, permanent });
         }
         self.target = Some(target);
-        let session = self
-            .nexus(request)
-            .and_then(|nexus| self.core.context.registry().parameters(request.tsih, &nexus));
+        let session = self.nexus(request).and_then(|nexus| {
+            self.core
+                .context
+                .registry()
+                .parameters(request.tsih, &nexus)
+        });
         Ok(self.acceptance(request, session))
     }
 
@@ -291,9 +324,10 @@ impl LoginDriver {
                 ..target.offers.clone()
             },
             // Discovery needs no long PDUs.
-            None => {
-                Offers { max_recv_data_segment_length: LOGIN_DATA_BYTES_MAX as u32, ..Offers::of_target() }
-            }
+            None => Offers {
+                max_recv_data_segment_length: LOGIN_DATA_BYTES_MAX as u32,
+                ..Offers::of_target()
+            },
         };
         Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: target.map(|_| self.tag),
@@ -307,7 +341,10 @@ impl LoginDriver {
     fn chap(&self, wanted: &Authentication) -> ChapPolicy {
         let mut random = [0; CHALLENGE_BYTES + 1];
         (self.core.context.config().random)(&mut random);
-        let challenge = Challenge { identifier: random[0], bytes: random[1..].to_vec() };
+        let challenge = Challenge {
+            identifier: random[0],
+            bytes: random[1..].to_vec(),
+        };
         ChapPolicy {
             algorithms: wanted.algorithms.clone(),
             initiators: Arc::clone(&wanted.accounts),
@@ -352,7 +389,10 @@ impl LoginDriver {
 
     /// Returns the nexus that a login would use; a discovery session has none.
     fn nexus(&self, request: &AdmissionRequest) -> Option<NexusName> {
-        let target = request.target_name.as_ref().filter(|_| request.session_type == SessionType::Normal)?;
+        let target = request
+            .target_name
+            .as_ref()
+            .filter(|_| request.session_type == SessionType::Normal)?;
         Some(NexusName {
             initiator: request.initiator_name.as_str().to_owned(),
             isid: request.isid,
@@ -365,7 +405,9 @@ impl LoginDriver {
     async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, Refusal> {
         self.check_user(request)?;
         let user = request.authenticated_as.clone();
-        let claim = self.nexus(&request.request).map(|nexus| Claim { nexus, user });
+        let claim = self
+            .nexus(&request.request)
+            .map(|nexus| Claim { nexus, user });
         if request.request.tsih != Tsih::NEW {
             return self.find_existing(request, claim).await;
         }
@@ -375,7 +417,11 @@ impl LoginDriver {
             Some(_) => self.core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
         };
-        Ok(Grant { tsih: slot.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
+        Ok(Grant {
+            tsih: slot.tsih,
+            exp_cmd_sn: request.cmd_sn,
+            max_cmd_sn: request.cmd_sn.plus(window - 1),
+        })
     }
 
     /// Whether the authenticated user may log in with this initiator name.
@@ -391,10 +437,18 @@ impl LoginDriver {
 
     /// Allocates a slot for a new session. If there is a session of the same nexus, ends it with all its
     /// commands first (RFC 7143 section 6.3.5).
-    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<SessionSlot, Refusal> {
+    async fn find_seat(
+        &self,
+        claim: Option<Claim>,
+        parameters: &Parameters,
+    ) -> Result<SessionSlot, Refusal> {
         let peer = self.stream.peer();
         let from = AddressBlock::containing(peer.ip());
-        let mut newcomer = NewSession { claim, from, reinstates: false };
+        let mut newcomer = NewSession {
+            claim,
+            from,
+            reinstates: false,
+        };
         for _ in 0..REINSTATEMENTS {
             match self.core.context.registry().allocate(&newcomer, parameters) {
                 SlotOutcome::Allocated(slot) => return Ok(slot),
@@ -402,7 +456,9 @@ impl LoginDriver {
                 SlotOutcome::Full => return Err(Refusal::ServerIsFull),
                 SlotOutcome::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
-                    self.core.context.tell(old.core, move |core| core.end(old, peer, done));
+                    self.core
+                        .context
+                        .tell(old.core, move |core| core.end(old, peer, done));
                     // Nothing is ever sent: the mailbox is closed when the session has ended.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
@@ -429,7 +485,11 @@ impl LoginDriver {
         });
         self.booking.reserved = Some(Reserved::Connection(slot, cid));
         let window = answers.recv().await.ok_or_else(missing)??;
-        Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
+        Ok(Grant {
+            tsih,
+            exp_cmd_sn: window.0,
+            max_cmd_sn: window.1,
+        })
     }
 
     fn hand_over(mut self, login: LoggedIn) {
@@ -459,12 +519,18 @@ impl LoginDriver {
             slot,
             leading,
         };
-        self.core.context.tell(slot.core, move |core| core.join(admitted));
+        self.core
+            .context
+            .tell(slot.core, move |core| core.join(admitted));
     }
 
     /// Counts this login by its result, and by its target if one of that name exists.
     fn count(&self, result: &'static str) {
-        self.core.tally.note(Counted::Login, self.named.as_ref().map(|target| target.name.as_str()), result);
+        self.core.tally.note(
+            Counted::Login,
+            self.named.as_ref().map(|target| target.name.as_str()),
+            result,
+        );
     }
 
     fn give_up(self, failure: &Failure) {
@@ -474,7 +540,9 @@ impl LoginDriver {
         let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
         let why = match (failure, &self.refusal) {
             // The peer is a port scanner, or a health check.
-            (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was complete"),
+            (Failure::PeerClosed, _) => {
+                return tracing::debug!(%peer, "closed before its login was complete");
+            }
             // This is normal while the server starts or shuts down, and for a redirected target. The
             // initiator retries.
             (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
@@ -483,10 +551,12 @@ impl LoginDriver {
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
             // The log states whether the user or the secret was wrong; the response to the initiator does
             // not.
-            (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
-                true => "wrong secret".to_owned(),
-                false => "unknown account".to_owned(),
-            },
+            (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => {
+                match self.has_account() {
+                    true => "wrong secret".to_owned(),
+                    false => "unknown account".to_owned(),
+                }
+            }
             (Failure::Login(cause), _) => cause.to_string(),
             (Failure::Socket(error), _) => error.to_string(),
             (Failure::TooLong, _) => "login too slow (login-time)".to_owned(),
@@ -500,7 +570,9 @@ impl LoginDriver {
     /// Whether there is an account with the initiator's user name.
     fn has_account(&self) -> bool {
         let (wanted, user) = (self.authentication(), self.user.as_deref());
-        wanted.zip(user).is_some_and(|(wanted, user)| wanted.knows(user))
+        wanted
+            .zip(user)
+            .is_some_and(|(wanted, user)| wanted.knows(user))
     }
 }
 

@@ -39,7 +39,9 @@ impl Config {
 
     /// Returns the target with this name, ignoring case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
-        self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+        self.targets
+            .iter()
+            .find(|target| target.name.eq_ignore_ascii_case(name))
     }
 }
 
@@ -88,23 +90,39 @@ impl Target {
     /// Returns a copy of the target without its LUNs, for objects that outlive a configuration change and
     /// must not keep a volume open.
     pub(crate) fn without_luns(&self) -> Arc<Target> {
-        Arc::new(Target { exports: Vec::new(), ..self.clone() })
+        Arc::new(Target {
+            exports: Vec::new(),
+            ..self.clone()
+        })
     }
 
     /// Whether it is accessible through portals of this group.
     pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
-        self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
+        self.portal_groups
+            .as_ref()
+            .is_none_or(|groups| groups.contains(&tag))
     }
 
     /// Whether a logged-in initiator still has access. Makes the same checks as a login, except
     /// authentication.
-    pub(crate) fn keeps(&self, initiator: &str, address: IpAddr, user: Option<&str>, tag: u16) -> bool {
+    pub(crate) fn keeps(
+        &self,
+        initiator: &str,
+        address: IpAddr,
+        user: Option<&str>,
+        tag: u16,
+    ) -> bool {
         let proved = match (&self.authentication, user) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(wanted), Some(user)) => wanted.knows(user) && wanted.lets_present(user, initiator),
+            (Some(wanted), Some(user)) => {
+                wanted.knows(user) && wanted.lets_present(user, initiator)
+            }
         };
-        proved && self.redirect.is_none() && self.is_reached_by(tag) && self.access.admits(initiator, address)
+        proved
+            && self.redirect.is_none()
+            && self.is_reached_by(tag)
+            && self.access.admits(initiator, address)
     }
 }
 
@@ -207,11 +225,15 @@ impl Access {
     }
 
     pub(crate) fn admits_name(&self, initiator: &str) -> bool {
-        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+        self.initiators
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
 
     pub(crate) fn admits_address(&self, address: IpAddr) -> bool {
-        self.networks.as_ref().is_none_or(|networks| networks.iter().any(|net| net.contains(address)))
+        self.networks
+            .as_ref()
+            .is_none_or(|networks| networks.iter().any(|net| net.contains(address)))
     }
 }
 
@@ -238,9 +260,15 @@ mod tests {
 
     #[test]
     fn a_list_of_nobody_lets_nobody_in() {
-        let access = Access { initiators: Some(Vec::new()), networks: None };
+        let access = Access {
+            initiators: Some(Vec::new()),
+            networks: None,
+        };
         assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
-        let access = Access { initiators: None, networks: Some(Vec::new()) };
+        let access = Access {
+            initiators: None,
+            networks: Some(Vec::new()),
+        };
         assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
     }
 }

@@ -113,7 +113,14 @@ impl Connection {
         session: &SharedSession,
         admitted: Admitted,
     ) -> io::Result<(Connection, ConnectionPermit)> {
-        let Admitted { stream, permit, peer, local: here, login, .. } = admitted;
+        let Admitted {
+            stream,
+            permit,
+            peer,
+            local: here,
+            login,
+            ..
+        } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let now = reactor::now();
         let link = Rc::new(Link::new(login.request.cid, peer, here));
@@ -182,17 +189,29 @@ impl Connection {
         let scratch = &mut *self.scratch.borrow_mut();
         session.grant_room();
         let kept = self.inbox.restore(scratch);
-        let received = self.inbox.receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
+        let received =
+            self.inbox
+                .receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
         let received = match received {
-            Ok(Received { placed: 0, rest: 0, .. }) => return Err(ConnectionEnd::PeerClosed),
+            Ok(Received {
+                placed: 0, rest: 0, ..
+            }) => return Err(ConnectionEnd::PeerClosed),
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
             Err(error) => return Err(ConnectionEnd::Socket(error)),
         };
         self.readable = received.is_full;
-        let input = Input { now, connection: self.id, framing: self.framing };
-        self.inbox.placed(&input, session, received.placed).map_err(ConnectionEnd::Violation)?;
-        let taken = self.inbox.take(&input, session, &scratch[..kept + received.rest]);
+        let input = Input {
+            now,
+            connection: self.id,
+            framing: self.framing,
+        };
+        self.inbox
+            .placed(&input, session, received.placed)
+            .map_err(ConnectionEnd::Violation)?;
+        let taken = self
+            .inbox
+            .take(&input, session, &scratch[..kept + received.rest]);
         session.settle_kept();
         taken.map_err(ConnectionEnd::Violation)
     }
@@ -205,12 +224,19 @@ impl Connection {
                 self.backlog = None;
                 return Ok(());
             }
-            let moved = self.outbox.send(&*self.stream).map_err(ConnectionEnd::Socket)?;
+            let moved = self
+                .outbox
+                .send(&*self.stream)
+                .map_err(ConnectionEnd::Socket)?;
             if !self.outbox.is_empty() {
                 let since = *self.stuck.get_or_insert(now);
                 self.stuck = (!moved).then_some(since);
                 let stalled = !moved && now.duration_since(since) > self.send_stall;
-                return if stalled { Err(ConnectionEnd::Stalled) } else { self.make_way(now) };
+                return if stalled {
+                    Err(ConnectionEnd::Stalled)
+                } else {
+                    self.make_way(now)
+                };
             }
         }
     }
@@ -229,7 +255,8 @@ impl Connection {
         let is_slow = now.duration_since(since) > SLOW && self.outbox.is_in_the_way();
         self.link.note_copies(now, self.outbox.has_copies());
         if self.link.take_withdrawal() || is_slow {
-            self.withdraw().ok_or(ConnectionEnd::Closed(Closing::TooSlow))?;
+            self.withdraw()
+                .ok_or(ConnectionEnd::Closed(Closing::TooSlow))?;
             self.link.note_copies(now, self.outbox.has_copies());
         }
         Ok(())
@@ -251,17 +278,30 @@ impl Connection {
         // once.
         let mut ended = None;
         while self.outbox.has_room() {
-            let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
-            let Transmit { header, payload, last_of } = transmit;
+            let Some(transmit) = session.machine.poll_transmit(self.id) else {
+                break;
+            };
+            let Transmit {
+                header,
+                payload,
+                last_of,
+            } = transmit;
             self.outbox.push_header(&header);
-            let sent = last_of.and_then(|task| session.sent(task, *ended.get_or_insert_with(reactor::now)));
+            let sent = last_of
+                .and_then(|task| session.sent(task, *ended.get_or_insert_with(reactor::now)));
             match payload {
                 Payload::None => {}
                 Payload::Inline(bytes) => self.outbox.push_inline(&bytes),
-                Payload::Task { task, offset, length } => {
+                Payload::Task {
+                    task,
+                    offset,
+                    length,
+                } => {
                     let range = offset as usize..offset as usize + length as usize;
-                    let Outgoing { payload, lock } =
-                        sent.unwrap_or_else(|| Outgoing { payload: session.payload(task), lock: None });
+                    let Outgoing { payload, lock } = sent.unwrap_or_else(|| Outgoing {
+                        payload: session.payload(task),
+                        lock: None,
+                    });
                     self.outbox.push_segment(payload, range, lock);
                     continue;
                 }
@@ -283,7 +323,11 @@ impl Connection {
             self.readable = listening && self.stream.poll_readable(cx).is_ready();
             let woken = self.link.poll_woken(cx).is_ready();
             let writable = blocked && self.stream.poll_writable(cx).is_ready();
-            if self.readable || woken || writable { Poll::Ready(()) } else { Poll::Pending }
+            if self.readable || woken || writable {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }

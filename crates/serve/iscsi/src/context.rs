@@ -85,6 +85,11 @@ impl Context {
 
     /// The portals of this front end, with their bound ports.
     pub(crate) fn portals(&self) -> Vec<Portal> {
-        self.server.portals().iter().filter(|portal| portal.front_end == ISCSI).cloned().collect()
+        self.server
+            .portals()
+            .iter()
+            .filter(|portal| portal.front_end == ISCSI)
+            .cloned()
+            .collect()
     }
 }

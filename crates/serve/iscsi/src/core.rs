@@ -33,7 +33,11 @@ pub(crate) struct CoreSessions {
 
 impl CoreSessions {
     pub(crate) fn new(iscsi: Arc<Iscsi>, handle: CoreHandle) -> CoreSessions {
-        let CoreHandle { core: index, server, memory } = handle;
+        let CoreHandle {
+            core: index,
+            server,
+            memory,
+        } = handle;
         let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
         CoreSessions {
             index,
@@ -56,13 +60,16 @@ impl CoreSessions {
     /// Returns the session that has this slot. Another session may have its TSIH by now, so the whole slot is
     /// compared.
     fn session_of(&self, slot: SessionSlot) -> Option<SharedSession> {
-        self.session(slot.tsih).filter(|session| session.borrow().identity.slot == slot)
+        self.session(slot.tsih)
+            .filter(|session| session.borrow().identity.slot == slot)
     }
 
     /// Reserves a connection in a session, and returns the session's window. If the session has a connection
     /// with the same CID, the new connection will replace it (RFC 7143 section 6.3.4).
     pub(crate) fn reserve(&self, slot: SessionSlot, cid: Cid) -> Result<(Sn, Sn), Refusal> {
-        let session = self.session_of(slot).ok_or(Refusal::NoSuchSession(slot.tsih))?;
+        let session = self
+            .session_of(slot)
+            .ok_or(Refusal::NoSuchSession(slot.tsih))?;
         let mut session = session.borrow_mut();
         match session.reserve(cid) {
             true => Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn())),
@@ -92,14 +99,21 @@ impl CoreSessions {
             return;
         }
         let session = match (admitted.leading, self.session_of(admitted.slot)) {
-            (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
+            (true, _) if self.context.registry().holds(admitted.slot) => {
+                self.begin_session(&admitted)
+            }
             (false, Some(session)) => session,
             // Another login has taken the slot since the check, or the session has ended.
             _ => return,
         };
         match Connection::new(&self.scratch, &session, admitted) {
             Ok((connection, permit)) => {
-                drop(reactor::spawn(serve(Rc::clone(self), session, connection, permit)));
+                drop(reactor::spawn(serve(
+                    Rc::clone(self),
+                    session,
+                    connection,
+                    permit,
+                )));
             }
             Err(error) => {
                 tracing::warn!(%peer, %error, "a connection could not change threads");
@@ -111,10 +125,15 @@ impl CoreSessions {
     /// Whether the target still exists and still admits the initiator. Replaces the target in `admitted` by
     /// its current configuration.
     fn is_current(&self, admitted: &mut Admitted) -> bool {
-        let Some(before) = &admitted.target else { return true };
+        let Some(before) = &admitted.target else {
+            return true;
+        };
         let config = self.context.config();
         let (login, address) = (&admitted.login, admitted.peer.ip());
-        let (initiator, user) = (login.request.initiator_name.as_str(), login.authenticated_as.as_deref());
+        let (initiator, user) = (
+            login.request.initiator_name.as_str(),
+            login.authenticated_as.as_deref(),
+        );
         let keeps = |target: &&Arc<Target>| target.keeps(initiator, address, user, admitted.tag);
         admitted.target = config.target(&before.name).filter(keeps).cloned();
         admitted.target.is_some()
@@ -122,8 +141,14 @@ impl CoreSessions {
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
         let session = Session::begin(&self.context, &self.memory, &self.tally, admitted);
-        debug_assert_eq!(admitted.login.request.tsih, admitted.slot.tsih, "the handle of its slot");
-        let before = self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        debug_assert_eq!(
+            admitted.login.request.tsih, admitted.slot.tsih,
+            "the handle of its slot"
+        );
+        let before = self
+            .sessions
+            .borrow_mut()
+            .insert(admitted.login.request.tsih.0, Rc::clone(&session));
         debug_assert!(before.is_none(), "a handle has one session at a time");
         self.context
             .server
@@ -137,10 +162,16 @@ impl CoreSessions {
         if session.borrow().links().next().is_none()
             && self.sessions.borrow_mut().remove(&slot.tsih.0).is_some()
         {
-            debug_assert_eq!(session.borrow().commands.in_flight(), 0, "no task outlives its connection");
+            debug_assert_eq!(
+                session.borrow().commands.in_flight(),
+                0,
+                "no task outlives its connection"
+            );
             session.borrow().count_end();
             self.context.registry().vacate(slot);
-            self.context.server.tell(|observer| observer.session_ended(session.borrow().info()));
+            self.context
+                .server
+                .tell(|observer| observer.session_ended(session.borrow().info()));
         }
     }
 
@@ -171,11 +202,15 @@ impl CoreSessions {
     /// Ends the sessions with this TSIH or of this initiator. Returns their number.
     pub(crate) fn end_sessions(&self, tsih: Option<u16>, initiator: &str, at_once: bool) -> usize {
         let all = self.all().into_iter();
-        all.filter(|session| session.borrow_mut().end(tsih, initiator, at_once)).count()
+        all.filter(|session| session.borrow_mut().end(tsih, initiator, at_once))
+            .count()
     }
 
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
-        self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+        self.all()
+            .iter()
+            .map(|session| session.borrow().status(self.index))
+            .collect()
     }
 }
 

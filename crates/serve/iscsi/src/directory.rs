@@ -29,8 +29,17 @@ pub(crate) fn visible<'a>(
     requester: &'a SendTargetsRequester<'a>,
     from: Option<&str>,
 ) -> impl Iterator<Item = &'a Target> + 'a {
-    debug_assert!(config.targets.is_sorted_by(|one, next| one.name <= next.name), "see Config::in_order");
-    let begin = from.map_or(0, |from| config.targets.partition_point(|target| *target.name < *from));
+    debug_assert!(
+        config
+            .targets
+            .is_sorted_by(|one, next| one.name <= next.name),
+        "see Config::in_order"
+    );
+    let begin = from.map_or(0, |from| {
+        config
+            .targets
+            .partition_point(|target| *target.name < *from)
+    });
     let targets = config.targets[begin..].iter().map(|target| &**target);
     targets.filter(|target| target.access.admits(requester.initiator, requester.address))
 }
@@ -51,9 +60,16 @@ pub(crate) fn describe<'a>(
         if let Some(alias) = &target.alias {
             line(&mut text, "TargetAlias", alias.as_str());
         }
-        for portal in portals.iter().filter(|portal| target.is_reached_by(portal.tag)) {
+        for portal in portals
+            .iter()
+            .filter(|portal| target.is_reached_by(portal.tag))
+        {
             if let Some(address) = address_for(portal, requester.local) {
-                line(&mut text, "TargetAddress", &format!("{address},{}", portal.tag));
+                line(
+                    &mut text,
+                    "TargetAddress",
+                    &format!("{address},{}", portal.tag),
+                );
             }
         }
         if before > 0 && text.len() > bytes_max {
@@ -77,7 +93,8 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
         // is of the family that the portal accepts.
         return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, address.port()));
     }
-    let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
+    let near =
+        listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
     near.then(|| with_port(listen, address.port()))
 }
 
@@ -110,13 +127,28 @@ mod tests {
 
     fn portal(listen: &str, tag: u16) -> Portal {
         let listen = listen.parse::<SocketAddr>().expect("an address").into();
-        Portal { front_end: ISCSI, listen, tag, advertise: None, stream: reactor::StreamOptions::default() }
+        Portal {
+            front_end: ISCSI,
+            listen,
+            tag,
+            advertise: None,
+            stream: reactor::StreamOptions::default(),
+        }
     }
 
     fn target(name: &str, initiators: &[&str]) -> Target {
-        let names = initiators.iter().map(|name| NamePattern::new(name)).collect();
-        let access = Access { initiators: (!initiators.is_empty()).then_some(names), networks: None };
-        Target { access, ..Target::open(name, Vec::new()) }
+        let names = initiators
+            .iter()
+            .map(|name| NamePattern::new(name))
+            .collect();
+        let access = Access {
+            initiators: (!initiators.is_empty()).then_some(names),
+            networks: None,
+        };
+        Target {
+            access,
+            ..Target::open(name, Vec::new())
+        }
     }
 
     fn ask(config: &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
@@ -131,12 +163,19 @@ mod tests {
         segment_max: usize,
     ) -> String {
         let local: SocketAddr = local.parse().expect("an address");
-        let requester = SendTargetsRequester { initiator, address: local.ip(), local };
+        let requester = SendTargetsRequester {
+            initiator,
+            address: local.ip(),
+            local,
+        };
         let (mut all, mut from) = (Vec::new(), None);
         loop {
             let targets = visible(config, &requester, from.as_deref());
             let (part, next) = describe(targets, portals, &requester, segment_max);
-            assert!(part.len() <= segment_max.clamp(128, PART_BYTES_MAX) && (next.is_none() || next > from));
+            assert!(
+                part.len() <= segment_max.clamp(128, PART_BYTES_MAX)
+                    && (next.is_none() || next > from)
+            );
             all.extend(part);
             let Some(next) = next else { break };
             from = Some(next);
@@ -149,12 +188,23 @@ mod tests {
     #[test]
     fn a_long_list_is_told_in_parts_of_bounded_length() {
         let name = |number: usize| format!("iqn.2026-11.example:store-{number:05}");
-        let hidden = |number: usize| if number.is_multiple_of(2) { &[][..] } else { &["iqn.them"][..] };
-        let targets = (0..8000).map(|number| target(&name(number), hidden(number))).collect();
+        let hidden = |number: usize| {
+            if number.is_multiple_of(2) {
+                &[][..]
+            } else {
+                &["iqn.them"][..]
+            }
+        };
+        let targets = (0..8000)
+            .map(|number| target(&name(number), hidden(number)))
+            .collect();
         let config = config(vec![portal("192.0.2.7:3260", 1)], targets);
-        let expected = (0..8000)
-            .step_by(2)
-            .map(|number| format!("TargetName={}\nTargetAddress=192.0.2.7:3260,1\n", name(number)));
+        let expected = (0..8000).step_by(2).map(|number| {
+            format!(
+                "TargetName={}\nTargetAddress=192.0.2.7:3260,1\n",
+                name(number)
+            )
+        });
         let expected = expected.collect::<String>();
         assert!(expected.len() > PART_BYTES_MAX);
         for segment_max in [1, 512, 8192, PART_BYTES_MAX, 16 << 20] {
@@ -167,11 +217,21 @@ mod tests {
     #[test]
     fn targets_that_stay_are_listed_once_although_others_come_and_go_between_the_parts() {
         let local: SocketAddr = "192.0.2.7:3260".parse().expect("an address");
-        let requester = SendTargetsRequester { initiator: "iqn.me", address: local.ip(), local };
-        let served = |names: &[&str]| {
-            config(vec![portal("192.0.2.7:3260", 1)], names.iter().map(|name| target(name, &[])).collect())
+        let requester = SendTargetsRequester {
+            initiator: "iqn.me",
+            address: local.ip(),
+            local,
         };
-        for second in [&["iqn.b", "iqn.c", "iqn.d"][..], &["iqn.a", "iqn.aa", "iqn.b", "iqn.c", "iqn.d"]] {
+        let served = |names: &[&str]| {
+            config(
+                vec![portal("192.0.2.7:3260", 1)],
+                names.iter().map(|name| target(name, &[])).collect(),
+            )
+        };
+        for second in [
+            &["iqn.b", "iqn.c", "iqn.d"][..],
+            &["iqn.a", "iqn.aa", "iqn.b", "iqn.c", "iqn.d"],
+        ] {
             let first = served(&["iqn.d", "iqn.b", "iqn.a", "iqn.c"]);
             let (mut all, mut from) = (Vec::new(), None);
             for config in std::iter::once(first).chain(std::iter::repeat_with(|| served(second))) {
@@ -195,7 +255,16 @@ mod tests {
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> (Vec<Portal>, Config) {
         let targets = targets.into_iter().map(Arc::new).collect();
         let limits = Limits::default();
-        (portals, Config { targets, discovery_authentication: None, limits, random: |_| {} }.in_order())
+        (
+            portals,
+            Config {
+                targets,
+                discovery_authentication: None,
+                limits,
+                random: |_| {},
+            }
+            .in_order(),
+        )
     }
 
     #[test]
@@ -211,16 +280,24 @@ mod tests {
     fn hidden_targets_do_not_leak() {
         let config = config(
             vec![portal("127.0.0.1:3260", 1)],
-            vec![target("iqn.mine", &["iqn.me"]), target("iqn.theirs", &["iqn.them"])],
+            vec![
+                target("iqn.mine", &["iqn.me"]),
+                target("iqn.theirs", &["iqn.them"]),
+            ],
         );
         let seen = ask(&config, "iqn.me", "127.0.0.1:3260");
-        assert_eq!(seen, "TargetName=iqn.mine\nTargetAddress=127.0.0.1:3260,1\n");
+        assert_eq!(
+            seen,
+            "TargetName=iqn.mine\nTargetAddress=127.0.0.1:3260,1\n"
+        );
     }
 
     #[test]
     fn a_wildcard_portal_is_named_as_the_asker_reached_it() {
-        let config =
-            config(vec![portal("0.0.0.0:3260", 1), portal("[::]:3260", 2)], vec![target("iqn.t", &[])]);
+        let config = config(
+            vec![portal("0.0.0.0:3260", 1), portal("[::]:3260", 2)],
+            vec![target("iqn.t", &[])],
+        );
         assert_eq!(
             ask(&config, "iqn.me", "192.0.2.7:3260"),
             "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\n"
@@ -234,18 +311,34 @@ mod tests {
     #[test]
     fn loopback_portals_are_for_those_on_this_machine() {
         let config = config(
-            vec![portal("127.0.0.1:3260", 1), portal("192.0.2.7:3260", 1), portal("[fe80::1]:3260", 1)],
+            vec![
+                portal("127.0.0.1:3260", 1),
+                portal("192.0.2.7:3260", 1),
+                portal("[fe80::1]:3260", 1),
+            ],
             vec![target("iqn.t", &[])],
         );
-        assert_eq!(ask(&config, "i", "192.0.2.7:3260"), "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\n");
-        assert_eq!(ask(&config, "i", "127.0.0.1:3260"), "TargetName=iqn.t\nTargetAddress=127.0.0.1:3260,1\n");
+        assert_eq!(
+            ask(&config, "i", "192.0.2.7:3260"),
+            "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\n"
+        );
+        assert_eq!(
+            ask(&config, "i", "127.0.0.1:3260"),
+            "TargetName=iqn.t\nTargetAddress=127.0.0.1:3260,1\n"
+        );
     }
 
     #[test]
     fn a_target_shows_only_the_portals_of_its_groups() {
         let mut grouped = target("iqn.t", &[]);
         grouped.portal_groups = Some(vec![2]);
-        let config = config(vec![portal("192.0.2.7:3260", 1), portal("192.0.2.7:3261", 2)], vec![grouped]);
-        assert_eq!(ask(&config, "i", "192.0.2.7:3260"), "TargetName=iqn.t\nTargetAddress=192.0.2.7:3261,2\n");
+        let config = config(
+            vec![portal("192.0.2.7:3260", 1), portal("192.0.2.7:3261", 2)],
+            vec![grouped],
+        );
+        assert_eq!(
+            ask(&config, "i", "192.0.2.7:3260"),
+            "TargetName=iqn.t\nTargetAddress=192.0.2.7:3261,2\n"
+        );
     }
 }

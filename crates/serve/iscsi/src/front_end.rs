@@ -28,14 +28,22 @@ impl Iscsi {
     /// like [`Iscsi::sessions`].
     /// [`Iscsi::sessions`].
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
-        losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
+        losses(
+            &self.sessions(server),
+            &self.config(),
+            &server.portals(),
+            wanted,
+            portals,
+        )
     }
 
     /// Returns the status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
-        let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
+        let status =
+            |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
-        let mut sessions: Vec<SessionStatus> = by_core.into_iter().flatten().flatten().flatten().collect();
+        let mut sessions: Vec<SessionStatus> =
+            by_core.into_iter().flatten().flatten().flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
     }
@@ -46,9 +54,15 @@ impl Iscsi {
     pub fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
         let (tsih, name) = (which.parse::<u16>().ok(), which.to_owned());
         let end = move |local: &Rc<RunningCore>| {
-            local.front_end::<CoreSessions>().map_or(0, |core| core.end_sessions(tsih, &name, force))
+            local
+                .front_end::<CoreSessions>()
+                .map_or(0, |core| core.end_sessions(tsih, &name, force))
         };
-        server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
+        server
+            .ask_cores(Duration::from_secs(1), end)
+            .into_iter()
+            .flatten()
+            .sum()
     }
 }
 
@@ -85,8 +99,13 @@ impl CoreFrontEnd for CoreSessions {
     }
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
-        let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
-        self.tally.keep_served(|target| config.target(target).is_some());
+        let (config, portals, now) = (
+            self.context.config(),
+            self.context.portals(),
+            reactor::now(),
+        );
+        self.tally
+            .keep_served(|target| config.target(target).is_some());
         for session in self.all() {
             let removed = session.borrow_mut().adapt(now, &config, &portals);
             if let Some(removed) = removed {
@@ -108,14 +127,21 @@ impl CoreFrontEnd for CoreSessions {
             }
         });
         // Logical units count data for all cores together, so only the first core reports it.
-        let units = if self.index == 0 { units_of(&self.context) } else { BTreeMap::new() };
-        units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
+        let units = if self.index == 0 {
+            units_of(&self.context)
+        } else {
+            BTreeMap::new()
+        };
+        units
+            .values()
+            .for_each(|unit| drop(self.tally.volume(unit.volume())));
         let mut statistics = self.tally.statistics(sessions);
         for volume in &mut statistics.volumes {
             let address = address(volume.volume.as_ptr());
             volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
             if let Some(unit) = units.get(&address) {
-                let (traffic, block_size) = (unit.traffic(), unit.volume().device().geometry().block_size);
+                let (traffic, block_size) =
+                    (unit.traffic(), unit.volume().device().geometry().block_size);
                 volume.read_bytes = traffic.blocks_sent << block_size.shift();
                 volume.written_bytes = traffic.blocks_received << block_size.shift();
             }
@@ -137,9 +163,15 @@ impl CoreFrontEnd for CoreSessions {
             let (since, connection) = session.borrow().slowest_holder(now)?;
             Some((since, session, connection))
         };
-        let (since, session, connection) =
-            self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since)?;
-        Some(SlowHolder { since, cut: Box::new(move || session.borrow().cut_slow(connection)) })
+        let (since, session, connection) = self
+            .all()
+            .into_iter()
+            .filter_map(slowest)
+            .min_by_key(|(since, ..)| *since)?;
+        Some(SlowHolder {
+            since,
+            cut: Box::new(move || session.borrow().cut_slow(connection)),
+        })
     }
 
     fn ask_to_leave(&self, grace: Duration) {
@@ -165,7 +197,14 @@ impl CoreFrontEnd for CoreSessions {
 fn units_of(context: &Context) -> BTreeMap<usize, Arc<LogicalUnit>> {
     let config = context.config();
     let exports = config.targets.iter().flat_map(|target| &target.exports);
-    exports.map(|export| (address(Arc::as_ptr(export.unit.volume())), Arc::clone(&export.unit))).collect()
+    exports
+        .map(|export| {
+            (
+                address(Arc::as_ptr(export.unit.volume())),
+                Arc::clone(&export.unit),
+            )
+        })
+        .collect()
 }
 
 fn address(volume: *const Volume) -> usize {
@@ -176,7 +215,8 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
     let mut session = session.borrow_mut();
     session.commands.observe(now);
     let hung = session.expire(now);
-    hung.iter().for_each(|(unit, time)| server.fence(unit.volume(), *time));
+    hung.iter()
+        .for_each(|(unit, time)| server.fence(unit.volume(), *time));
     session.withdraw_slow_transfers(now);
     session.cut_stalled(now, stall);
     session.end_discovery(now);
@@ -188,6 +228,9 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
         session.handle_events(now);
     }
     // Wake blocked connections. Each of them then checks for how long its socket has accepted no data.
-    session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
+    session
+        .links()
+        .filter(|link| link.is_blocked())
+        .for_each(|link| link.wake());
     session.commands.in_flight() > 0
 }

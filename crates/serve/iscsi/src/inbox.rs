@@ -75,7 +75,10 @@ impl Inbox {
     /// Copies the incomplete header to the front of `scratch` and returns its length.
     pub(crate) fn restore(&mut self, scratch: &mut [u8]) -> usize {
         let kept = self.stash.len();
-        debug_assert!(kept == 0 || self.segment.is_none(), "a header begins behind the last segment");
+        debug_assert!(
+            kept == 0 || self.segment.is_none(),
+            "a header begins behind the last segment"
+        );
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
         kept
@@ -90,8 +93,10 @@ impl Inbox {
         stream: &dyn Stream,
         scratch: &mut [u8],
     ) -> io::Result<Received> {
-        let segment =
-            self.segment.as_mut().filter(|segment| segment.length - segment.received >= DIRECT_BYTES);
+        let segment = self
+            .segment
+            .as_mut()
+            .filter(|segment| segment.length - segment.received >= DIRECT_BYTES);
         match segment {
             Some(segment) => segment.receive(session, framing, stream, scratch),
             None => stream.receive(&mut [], &[], scratch),
@@ -105,12 +110,17 @@ impl Inbox {
         session: &mut Session,
         length: usize,
     ) -> Result<(), Fatal> {
-        let Some(segment) = self.segment.as_mut().filter(|_| length > 0) else { return Ok(()) };
+        let Some(segment) = self.segment.as_mut().filter(|_| length > 0) else {
+            return Ok(());
+        };
         if input.framing.data_digest {
             segment.sum_placed(session, length);
         }
         segment.received += length;
-        debug_assert!(segment.received <= segment.length, "what follows is in the scratch buffer");
+        debug_assert!(
+            segment.received <= segment.length,
+            "what follows is in the scratch buffer"
+        );
         self.end_segment(input, session)
     }
 
@@ -144,15 +154,21 @@ impl Inbox {
         session: &mut Session,
         bytes: &'b [u8],
     ) -> Result<Option<&'b [u8]>, Fatal> {
-        let Some(basic) = bytes.first_chunk::<BHS_BYTES>() else { return Ok(None) };
+        let Some(basic) = bytes.first_chunk::<BHS_BYTES>() else {
+            return Ok(None);
+        };
         let bhs = Bhs(*basic);
         let length = input.framing.header_bytes(&bhs);
-        let Some(header) = bytes.get(..length) else { return Ok(None) };
+        let Some(header) = bytes.get(..length) else {
+            return Ok(None);
+        };
         if !input.framing.header_intact(header) {
             return Err(Fatal::HeaderDigest);
         }
         let ahs = &header[BHS_BYTES..BHS_BYTES + bhs.total_ahs_length()];
-        let wanted = session.machine.handle_header(input.now, input.connection, &bhs, ahs)?;
+        let wanted = session
+            .machine
+            .handle_header(input.now, input.connection, &bhs, ahs)?;
         session.handle_events(input.now);
         if wanted.length > 0 {
             self.segment = Some(Segment::new(wanted.destination, &bhs, input.framing));
@@ -162,14 +178,20 @@ impl Inbox {
 
     /// Finishes the segment if it has been received completely.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
-        let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_complete()) else {
+        let Some(segment) = self
+            .segment
+            .as_mut()
+            .filter(|segment| segment.is_complete())
+        else {
             return Ok(());
         };
         let holds = !input.framing.data_digest || segment.digest_holds();
         if holds {
             segment.release(session);
         }
-        session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
+        session
+            .machine
+            .handle_segment(input.now, input.connection, holds, &segment.kept)?;
         if let Destination::Task { task, .. } = segment.destination {
             // The rest of the command's last block may arrive much later, so its incomplete block is charged
             // now. Only the incomplete block of a connection's current segment is not charged.
@@ -199,11 +221,13 @@ impl Segment {
 
     fn take<'b>(&mut self, input: &Input, session: &mut Session, bytes: &'b [u8]) -> &'b [u8] {
         let (data, rest) = bytes.split_at(bytes.len().min(self.length - self.received));
-        let (trailer, rest) = rest.split_at(rest.len().min(self.trailer_length - self.trailer_received));
+        let (trailer, rest) =
+            rest.split_at(rest.len().min(self.trailer_length - self.trailer_received));
         self.trailer[self.trailer_received..][..trailer.len()].copy_from_slice(trailer);
         self.trailer_received += trailer.len();
         debug_assert!(
-            self.trailer_received <= self.trailer_length && self.trailer_length <= self.trailer.len()
+            self.trailer_received <= self.trailer_length
+                && self.trailer_length <= self.trailer.len()
         );
         if !data.is_empty() {
             if input.framing.data_digest {
@@ -226,7 +250,9 @@ impl Segment {
     ) -> io::Result<Received> {
         let rest = self.received..self.length;
         let (at, landing) = match self.destination {
-            Destination::Task { task, offset } => (offset as usize + self.received, session.landing(task)),
+            Destination::Task { task, offset } => {
+                (offset as usize + self.received, session.landing(task))
+            }
             Destination::None | Destination::Inline | Destination::Discard => (0, None),
         };
         match landing {
@@ -234,7 +260,9 @@ impl Segment {
                 stream.receive(&mut self.unchecked()[rest], &[], scratch)
             }
             Some(Landing::Buffer { start, buffer }) => {
-                let place = at.checked_sub(*start).and_then(|at| buffer.get_mut(at..at + rest.len()));
+                let place = at
+                    .checked_sub(*start)
+                    .and_then(|at| buffer.get_mut(at..at + rest.len()));
                 stream.receive(place.unwrap_or_default(), &[], scratch)
             }
             Some(Landing::Memory { blocks, .. }) => {
@@ -258,7 +286,9 @@ impl Segment {
                 self.kept.extend_from_slice(data);
             }
             Destination::Task { task, offset } => {
-                let Some(landing) = session.landing(task) else { return };
+                let Some(landing) = session.landing(task) else {
+                    return;
+                };
                 if !self.is_to_be_checked(landing, framing) {
                     landing.put(offset as usize + self.received, data);
                 } else if data.len() < self.length || self.trailer_received < self.trailer_length {
@@ -280,7 +310,8 @@ impl Segment {
 
     /// The buffer of unchecked data.
     fn unchecked(&mut self) -> &mut Buffer {
-        self.unchecked.get_or_insert_with(|| Buffer::recycled(self.length))
+        self.unchecked
+            .get_or_insert_with(|| Buffer::recycled(self.length))
     }
 
     /// Adds the `length` bytes that were received last to the digest.
@@ -291,7 +322,8 @@ impl Segment {
         } else if let Destination::Task { task, offset } = self.destination
             && let Some(Landing::Buffer { start, buffer }) = session.landing(task)
         {
-            self.digest.update(&buffer[offset as usize - *start..][placed]);
+            self.digest
+                .update(&buffer[offset as usize - *start..][placed]);
         }
     }
 

@@ -145,7 +145,8 @@ impl Link {
 
     /// Records whether copies are queued while its socket is full.
     pub(crate) fn note_copies(&self, now: Instant, are_there: bool) {
-        self.copies.set(are_there.then(|| self.copies.get().unwrap_or(now)));
+        self.copies
+            .set(are_there.then(|| self.copies.get().unwrap_or(now)));
     }
 
     /// The time since which copies of blocks have held memory because the socket accepts no data.

@@ -23,7 +23,11 @@ impl Session {
     /// Executes a function and sends its response. The session's own commands are aborted immediately, since
     /// the function does not affect later commands; the rest of the function runs as a task.
     pub(crate) fn manage(&mut self, request: TmfRequest) {
-        self.tally.note(Counted::TaskManagement, self.target(), name(request.function));
+        self.tally.note(
+            Counted::TaskManagement,
+            self.target(),
+            name(request.function),
+        );
         let (units, untold) = self.end_own(&request);
         let (context, session) = (self.context.clone(), self.weak());
         drop(reactor::spawn(async move {
@@ -40,7 +44,8 @@ impl Session {
 
     /// Responds to the logout of a lost connection when the devices of its aborted commands have quiesced.
     pub(crate) fn quiesce_connection(&mut self, logout: LogoutId) {
-        let (server, units, session) = (Arc::clone(&self.context.server), self.units(), self.weak());
+        let (server, units, session) =
+            (Arc::clone(&self.context.server), self.units(), self.weak());
         drop(reactor::spawn(async move {
             quiesce(&server, units).await;
             with(&session, |session| {
@@ -59,11 +64,16 @@ impl Session {
         let all = self.units();
         match (request.function, unit) {
             (Function::AbortTask, unit) => {
-                let mut units = request.referenced.map_or_else(Vec::new, |task| self.abort(task));
+                let mut units = request
+                    .referenced
+                    .map_or_else(Vec::new, |task| self.abort(task));
                 add_units(&mut units, unit.as_slice());
                 (units, Vec::new())
             }
-            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, Some(unit)) => {
+            (
+                Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset,
+                Some(unit),
+            ) => {
                 let mut units = vec![Arc::clone(&unit)];
                 let untold = self.abort_own(&unit, None, &mut units);
                 if request.function == Function::LogicalUnitReset {
@@ -115,10 +125,14 @@ async fn carry_out(
             quiesce(server, units).await;
         }
         (Function::QueryTaskSet, Some(unit)) => {
-            let has_tasks = |session: &mut Session| session.commands.tasks_of(&unit).next().is_some();
+            let has_tasks =
+                |session: &mut Session| session.commands.tasks_of(&unit).next().is_some();
             return yes(with(session, has_tasks) == Some(true));
         }
-        (Function::QueryAsynchronousEvent | Function::TaskReassign | Function::Other(_), Some(_)) => {
+        (
+            Function::QueryAsynchronousEvent | Function::TaskReassign | Function::Other(_),
+            Some(_),
+        ) => {
             return Outcome::NotSupported;
         }
     }
@@ -127,13 +141,19 @@ async fn carry_out(
 
 /// Returns the response to a query (RFC 7144 section 4.2).
 fn yes(found: bool) -> Outcome {
-    if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
+    if found {
+        Outcome::FunctionSucceeded
+    } else {
+        Outcome::FunctionComplete
+    }
 }
 
 /// TARGET COLD RESET ends all sessions of the target. This function ends the other sessions immediately. The
 /// state machine ends the requesting session after its response.
 fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
-    let own = with(session, |session| (session.identity.target.clone(), session.identity.slot.tsih));
+    let own = with(session, |session| {
+        (session.identity.target.clone(), session.identity.slot.tsih)
+    });
     if let Some((Some(target), tsih)) = own {
         for core in 0..context.server.cores() {
             let target = Arc::clone(&target);
@@ -144,7 +164,11 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
 
 /// Aborts all commands of other sessions for `unit`. The requesting session's earlier commands have already
 /// been aborted, and its later commands are executed.
-async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
+async fn end_everybodys(
+    server: &Server,
+    session: &Weak<RefCell<Session>>,
+    unit: &Arc<LogicalUnit>,
+) {
     let spared = with(session, |session| session.commands.nexus_of(unit)).flatten();
     abort_everybodys(server, unit, spared).await;
 }

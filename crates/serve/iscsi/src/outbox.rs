@@ -35,7 +35,11 @@ const PIECE_BYTES: usize = 16 << 10;
 /// Returns the longest data segment to send to a peer with the limit `peer_max`. With data digests,
 /// `STAGED_BYTES` is also a limit.
 pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
-    if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
+    if framing.data_digest {
+        peer_max.min(STAGED_BYTES as u32)
+    } else {
+        peer_max
+    }
 }
 
 /// Resources that are held until a payload has been sent.
@@ -56,13 +60,24 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Creates an empty queue.
     pub(crate) fn new(framing: Framing) -> Outbox {
-        let fill_bytes = if framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
-        Outbox { framing, fill_bytes, queue: SendQueue::default() }
+        let fill_bytes = if framing.data_digest {
+            STAGED_BYTES
+        } else {
+            FILL_BYTES
+        };
+        Outbox {
+            framing,
+            fill_bytes,
+            queue: SendQueue::default(),
+        }
     }
 
     /// Creates an empty queue for a discovery session.
     pub(crate) fn of_discovery(framing: Framing) -> Outbox {
-        Outbox { fill_bytes: DISCOVERY_FILL_BYTES, ..Outbox::new(framing) }
+        Outbox {
+            fill_bytes: DISCOVERY_FILL_BYTES,
+            ..Outbox::new(framing)
+        }
     }
 
     /// Whether everything is sent.
@@ -111,21 +126,25 @@ impl Outbox {
             Payload::Memory(region) if framing.data_digest => self.push_copy(&region, range),
             Payload::Memory(_) => Some((payload, range, keep)),
             Payload::Bytes(ref bytes) => {
-                self.queue.append(|arena| framing.end_data(arena, &bytes[range.clone()]));
+                self.queue
+                    .append(|arena| framing.end_data(arena, &bytes[range.clone()]));
                 Some((payload, range, keep))
             }
             Payload::Slice(ref slice) => {
-                self.queue.append(|arena| framing.end_data(arena, &slice[range.clone()]));
+                self.queue
+                    .append(|arena| framing.end_data(arena, &slice[range.clone()]));
                 Some((payload, range, keep))
             }
             Payload::Buffer(ref buffer) => {
-                self.queue.append(|arena| framing.end_data(arena, &buffer[range.clone()]));
+                self.queue
+                    .append(|arena| framing.end_data(arena, &buffer[range.clone()]));
                 Some((payload, range, keep))
             }
         };
         // The trailer was computed from the data above, and is placed after the position of the data.
         if let Some((payload, rest, keep)) = segment {
-            self.queue.push(arena_end, payload, rest, keep.map(HeldUntilSent::Range));
+            self.queue
+                .push(arena_end, payload, rest, keep.map(HeldUntilSent::Range));
         }
     }
 
@@ -136,7 +155,10 @@ impl Outbox {
         region: &Region,
         range: Range<usize>,
     ) -> Option<(Payload, Range<usize>, Option<block::Shared>)> {
-        debug_assert!(self.framing.data_digest, "else blocks are sent from where they are");
+        debug_assert!(
+            self.framing.data_digest,
+            "else blocks are sent from where they are"
+        );
         if range.len() <= ARENA_COPY_BYTES_MAX {
             self.queue.make_room(STAGED_BYTES, ARENA_COPY_BYTES_MAX);
             self.queue.append(|arena| {
@@ -158,7 +180,12 @@ impl Outbox {
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && self.queue.segments().next().is_some() {
             let arena_end = self.queue.arena_end();
-            self.queue.push(arena_end, Payload::None, 0..0, Some(HeldUntilSent::Range(lock)));
+            self.queue.push(
+                arena_end,
+                Payload::None,
+                0..0,
+                Some(HeldUntilSent::Range(lock)),
+            );
         }
     }
 
@@ -171,13 +198,17 @@ impl Outbox {
 
     /// Whether some of the queued data was copied by [`Outbox::withdraw`].
     pub(crate) fn has_copies(&self) -> bool {
-        self.queue.segments().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
+        self.queue
+            .segments()
+            .any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
     /// Number of queued bytes that are in the volume's memory.
     pub(crate) fn medium_bytes(&self) -> usize {
-        let on_the_medium =
-            self.queue.segments().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
+        let on_the_medium = self
+            .queue
+            .segments()
+            .filter(|segment| matches!(segment.payload, Payload::Memory(_)));
         on_the_medium.map(|segment| segment.rest.len()).sum()
     }
 
@@ -289,7 +320,15 @@ mod tests {
         let header = Bhs::new(Opcode::DataIn);
         // The expected bytes are headers alone, data that needs padding, and data that follows other data
         // without a header in between.
-        let mut expected = [&header.0[..], &header.0, &[7; 5], &[0; 3], &header.0, &[8; 4]].concat();
+        let mut expected = [
+            &header.0[..],
+            &header.0,
+            &[7; 5],
+            &[0; 3],
+            &header.0,
+            &[8; 4],
+        ]
+        .concat();
         expected.extend([9; 6].iter().chain(&[0; 2]).chain(&header.0));
         for width in 1..=expected.len() {
             let mut outbox = Outbox::new(Framing::default());
@@ -300,7 +339,10 @@ mod tests {
             outbox.push_inline(&[8; 4]);
             outbox.push_segment(buffer(6, 9), 0..6, None);
             outbox.push_header(&header);
-            let stream = Narrow { width, taken: RefCell::default() };
+            let stream = Narrow {
+                width,
+                taken: RefCell::default(),
+            };
             assert!(outbox.send(&stream).expect("sent"));
             assert!(outbox.is_empty() && outbox.queue.segments().next().is_none());
             assert!(*stream.taken.borrow() == expected, "{width} bytes at once");
@@ -315,7 +357,13 @@ mod tests {
         outbox.push_segment(buffer(8, 1), 0..8, locks.try_share(Extent::new(0, 8)));
         outbox.push_header(&Bhs::new(Opcode::ScsiResponse));
         outbox.keep(locks.try_share(Extent::new(0, 8)).expect("shared"));
-        let held = |outbox: &Outbox| outbox.queue.segments().filter(|segment| segment.keep.is_some()).count();
+        let held = |outbox: &Outbox| {
+            outbox
+                .queue
+                .segments()
+                .filter(|segment| segment.keep.is_some())
+                .count()
+        };
         outbox.queue.advance(48 + 7);
         assert_eq!(held(&outbox), 2, "a byte of the data is left");
         outbox.queue.advance(1);

@@ -83,7 +83,9 @@ impl Refusal {
             | Refusal::PortalGroup(_)
             | Refusal::InitiatorNotListed
             | Refusal::NetworkNotListed => LoginStatus::NotFound,
-            Refusal::NotTheUsersName | Refusal::SessionOfAnother(_) => LoginStatus::AuthorizationFailure,
+            Refusal::NotTheUsersName | Refusal::SessionOfAnother(_) => {
+                LoginStatus::AuthorizationFailure
+            }
             Refusal::NoSuchSession(_) => LoginStatus::SessionDoesNotExist,
             Refusal::SessionIsFull => LoginStatus::TooManyConnections,
             Refusal::ServerIsFull | Refusal::ReplacedTooOften => LoginStatus::OutOfResources,
@@ -106,9 +108,15 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchSession(tsih) => write!(f, "no such session: {}", tsih.0),
             Refusal::SessionIsFull => f.write_str("session full (connections-per-session)"),
             Refusal::ServerIsFull => f.write_str("server full (sessions)"),
-            Refusal::ReplacedTooOften => f.write_str("session replaced too often during this login"),
+            Refusal::ReplacedTooOften => {
+                f.write_str("session replaced too often during this login")
+            }
             Refusal::TooManyGuesses(wait) => {
-                write!(f, "too many wrong secrets: deferred for {} s", wait.as_secs() + 1)
+                write!(
+                    f,
+                    "too many wrong secrets: deferred for {} s",
+                    wait.as_secs() + 1
+                )
             }
         }
     }
@@ -157,7 +165,9 @@ impl Backoff {
     /// Returns the remaining delay of an attempt; `None` if its CHAP response may be checked.
     pub(crate) fn wait(&self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let entry = self.entries.get(&self.key(now, attempt))?;
-        let left = entry.wait().checked_sub(now.saturating_duration_since(entry.last))?;
+        let left = entry
+            .wait()
+            .checked_sub(now.saturating_duration_since(entry.last))?;
         (!left.is_zero()).then_some(left)
     }
 
@@ -171,12 +181,18 @@ impl Backoff {
             self.make_room(now);
             key = self.key(now, attempt);
         }
-        let entry = self.entries.entry(key).or_insert(Entry { failures: 0, last: now });
+        let entry = self.entries.entry(key).or_insert(Entry {
+            failures: 0,
+            last: now,
+        });
         if entry.is_forgotten(now) {
             entry.failures = 0;
         }
         let before = entry.wait();
-        *entry = Entry { failures: entry.failures.saturating_add(1), last: now };
+        *entry = Entry {
+            failures: entry.failures.saturating_add(1),
+            last: now,
+        };
         let wait = entry.wait();
         debug_assert!(self.entries.len() <= ENTRIES_MAX, "one made room");
         let is_news = before != wait && (before.is_zero() || wait == WAIT_MAX);
@@ -196,7 +212,10 @@ impl Backoff {
     fn key(&self, now: Instant, attempt: &Attempt<'_>) -> Key {
         let (own, others) = (self.own_key(attempt), (attempt.from, None));
         let is_one_of_others = !self.entries.contains_key(&own)
-            && self.entries.get(&others).is_some_and(|entry| !entry.is_forgotten(now));
+            && self
+                .entries
+                .get(&others)
+                .is_some_and(|entry| !entry.is_forgotten(now));
         if is_one_of_others { others } else { own }
     }
 
@@ -207,8 +226,13 @@ impl Backoff {
         }
         match self.heaviest() {
             (2.., Some(block)) => {
-                let users = (Bound::Excluded((block, None)), Bound::Included((block, Some(u64::MAX))));
-                let Some(least) = self.remove_least(users) else { return };
+                let users = (
+                    Bound::Excluded((block, None)),
+                    Bound::Included((block, Some(u64::MAX))),
+                );
+                let Some(least) = self.remove_least(users) else {
+                    return;
+                };
                 let others = self.entries.entry((block, None)).or_insert(least);
                 others.failures = others.failures.max(least.failures);
                 others.last = others.last.max(least.last);
@@ -222,7 +246,11 @@ impl Backoff {
     fn heaviest(&self) -> (usize, Option<AddressBlock>) {
         let (mut heaviest, mut run) = ((0, None), (0, None));
         for (block, _) in self.entries.keys() {
-            run = if run.1 == Some(*block) { (run.0 + 1, run.1) } else { (1, Some(*block)) };
+            run = if run.1 == Some(*block) {
+                (run.0 + 1, run.1)
+            } else {
+                (1, Some(*block))
+            };
             heaviest = if run.0 >= heaviest.0 { run } else { heaviest };
         }
         heaviest
@@ -230,7 +258,10 @@ impl Backoff {
 
     /// Removes the entry with the fewest wrong secrets in this range; of several such entries, the oldest.
     fn remove_least(&mut self, among: (Bound<Key>, Bound<Key>)) -> Option<Entry> {
-        let least = self.entries.range(among).min_by_key(|(_, entry)| (entry.failures, entry.last))?;
+        let least = self
+            .entries
+            .range(among)
+            .min_by_key(|(_, entry)| (entry.failures, entry.last))?;
         let key = *least.0;
         self.entries.remove(&key)
     }
@@ -240,9 +271,9 @@ impl Entry {
     fn wait(&self) -> Duration {
         match self.failures.checked_sub(FREE_FAILURES) {
             None => Duration::ZERO,
-            Some(doublings) => {
-                FIRST_WAIT.saturating_mul(1u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(WAIT_MAX)
-            }
+            Some(doublings) => FIRST_WAIT
+                .saturating_mul(1u32.checked_shl(doublings).unwrap_or(u32::MAX))
+                .min(WAIT_MAX),
         }
     }
 
@@ -259,7 +290,11 @@ mod tests {
 
     fn attempt<'a>(from: &str, user: &'a str) -> Attempt<'a> {
         let from: IpAddr = from.parse().expect("an address");
-        Attempt { from: AddressBlock::containing(from), target: Some("iqn.t"), user }
+        Attempt {
+            from: AddressBlock::containing(from),
+            target: Some("iqn.t"),
+            user,
+        }
     }
 
     fn seconds(count: u64) -> Duration {
@@ -270,7 +305,9 @@ mod tests {
     fn the_beginning_of_a_lockout_is_news_and_so_is_the_longest_delay() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         let alice = attempt("192.0.2.1", "alice");
-        let news: Vec<_> = (0..20).filter_map(|_| backoff.failed(now, &alice)).collect();
+        let news: Vec<_> = (0..20)
+            .filter_map(|_| backoff.failed(now, &alice))
+            .collect();
         assert_eq!(news, [FIRST_WAIT, WAIT_MAX]);
     }
 
@@ -295,8 +332,15 @@ mod tests {
         (0..9).for_each(|_| {
             backoff.failed(now, &attempt("192.0.2.1", "alice"));
         });
-        let other_target = Attempt { target: None, ..attempt("192.0.2.1", "alice") };
-        for other in [attempt("192.0.2.2", "alice"), attempt("192.0.2.1", "bob"), other_target] {
+        let other_target = Attempt {
+            target: None,
+            ..attempt("192.0.2.1", "alice")
+        };
+        for other in [
+            attempt("192.0.2.2", "alice"),
+            attempt("192.0.2.1", "bob"),
+            other_target,
+        ] {
             assert_eq!(backoff.wait(now, &other), None, "{other:?}");
         }
         assert_eq!(
@@ -313,8 +357,15 @@ mod tests {
         for host in 1..10 {
             backoff.failed(now, &attempt(&format!("2001:db8::{host}"), "alice"));
         }
-        assert!(backoff.wait(now, &attempt("2001:db8::ffff:1:2", "alice")).is_some());
-        assert_eq!(backoff.wait(now, &attempt("2001:db8:0:1::1", "alice")), None);
+        assert!(
+            backoff
+                .wait(now, &attempt("2001:db8::ffff:1:2", "alice"))
+                .is_some()
+        );
+        assert_eq!(
+            backoff.wait(now, &attempt("2001:db8:0:1::1", "alice")),
+            None
+        );
     }
 
     #[test]
@@ -354,7 +405,10 @@ mod tests {
             }
             backoff.failed(now, &attempt("192.0.2.1", &format!("nobody {round}")));
         }
-        assert!(looked_at <= FREE_FAILURES, "{looked_at} guesses without a wait");
+        assert!(
+            looked_at <= FREE_FAILURES,
+            "{looked_at} guesses without a wait"
+        );
         assert_eq!(
             backoff.wait(now, &attempt("192.0.2.2", "alice")),
             None,

@@ -137,13 +137,16 @@ impl Registry {
             normal: Counts::default(),
             discovery: Counts::default(),
         };
-        Registry { book: Lock::new(book) }
+        Registry {
+            book: Lock::new(book),
+        }
     }
 
     /// Changes the limits for later logins.
     pub(crate) fn set_limits(&self, limits: &Limits) {
         let mut book = self.book();
-        (book.sessions_max, book.discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
+        (book.sessions_max, book.discovery_max) =
+            (limits.sessions, limits.discovery_sessions.max(1));
     }
 
     fn book(&self) -> LockGuard<'_, Book> {
@@ -174,21 +177,41 @@ impl Registry {
             None => book.discovery.all() >= book.discovery_max,
         };
         if is_full && newcomer.claim.is_none() {
-            return book.oldest_discovery().map_or(SlotOutcome::Full, SlotOutcome::Replaces);
+            return book
+                .oldest_discovery()
+                .map_or(SlotOutcome::Full, SlotOutcome::Replaces);
         }
         if is_full || book.sessions.len() >= TSIHS {
             return SlotOutcome::Full;
         }
-        let core = (0..book.per_core.len()).min_by_key(|&core| book.per_core[core]).unwrap_or(0);
+        let core = (0..book.per_core.len())
+            .min_by_key(|&core| book.per_core[core])
+            .unwrap_or(0);
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
         let (claim, from) = (newcomer.claim.clone(), newcomer.from);
-        let slot = SessionSlot { tsih: Tsih(tsih), core, number: book.next };
+        let slot = SessionSlot {
+            tsih: Tsih(tsih),
+            core,
+            number: book.next,
+        };
         book.next += 1;
         book.counts(claim.is_none()).add(from);
-        let before = book.sessions.insert(tsih, Entry { claim, from, slot, parameters: parameters.clone() });
+        let before = book.sessions.insert(
+            tsih,
+            Entry {
+                claim,
+                from,
+                slot,
+                parameters: parameters.clone(),
+            },
+        );
         debug_assert!(before.is_none(), "a new session takes a free handle");
-        debug_assert_eq!(book.per_core.iter().sum::<usize>(), book.sessions.len(), "each is on one core");
+        debug_assert_eq!(
+            book.per_core.iter().sum::<usize>(),
+            book.sessions.len(),
+            "each is on one core"
+        );
         SlotOutcome::Allocated(slot)
     }
 
@@ -206,20 +229,29 @@ impl Registry {
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
-        let same = entry.claim.as_ref().is_some_and(|claim| claim.nexus == *nexus);
+        let same = entry
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.nexus == *nexus);
         same.then(|| entry.parameters.clone())
     }
 
     /// Whether a slot is still allocated.
     pub(crate) fn holds(&self, slot: SessionSlot) -> bool {
-        self.book().sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
+        self.book()
+            .sessions
+            .get(&slot.tsih.0)
+            .is_some_and(|entry| entry.slot == slot)
     }
 
     /// Frees the slot of a session that has ended, or whose login failed. No effect if the slot is already
     /// free, even if its TSIH has been reused.
     pub(crate) fn vacate(&self, slot: SessionSlot) {
         let mut book = self.book();
-        if book.sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
+        if book
+            .sessions
+            .get(&slot.tsih.0)
+            .is_some_and(|entry| entry.slot == slot)
             && let Some(entry) = book.sessions.remove(&slot.tsih.0)
         {
             book.per_core[slot.core] -= 1;
@@ -239,7 +271,11 @@ const TSIHS: usize = u16::MAX as usize;
 
 impl Book {
     fn counts(&mut self, is_discovery: bool) -> &mut Counts {
-        if is_discovery { &mut self.discovery } else { &mut self.normal }
+        if is_discovery {
+            &mut self.discovery
+        } else {
+            &mut self.normal
+        }
     }
 
     /// The discovery session to evict: the oldest session of the address with the most discovery sessions, so
@@ -247,7 +283,12 @@ impl Book {
     fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery
-            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.count_of(entry.from)), entry.slot.number))
+            .min_by_key(|entry| {
+                (
+                    std::cmp::Reverse(self.discovery.count_of(entry.from)),
+                    entry.slot.number,
+                )
+            })
             .map(|entry| entry.slot)
     }
 
@@ -277,16 +318,27 @@ mod tests {
 
     fn nexus(initiator: &str, isid: u8) -> NexusName {
         let isid = Isid([0x80, 0, 0, 0, 0, isid]);
-        NexusName { initiator: initiator.into(), isid, target: "iqn.t".into(), tag: 1 }
+        NexusName {
+            initiator: initiator.into(),
+            isid,
+            target: "iqn.t".into(),
+            tag: 1,
+        }
     }
 
     /// Creates a claim without authentication.
     fn open(initiator: &str, isid: u8) -> Claim {
-        Claim { nexus: nexus(initiator, isid), user: None }
+        Claim {
+            nexus: nexus(initiator, isid),
+            user: None,
+        }
     }
 
     fn proved(user: &str, initiator: &str, isid: u8) -> Claim {
-        Claim { nexus: nexus(initiator, isid), user: Some(user.into()) }
+        Claim {
+            nexus: nexus(initiator, isid),
+            user: Some(user.into()),
+        }
     }
 
     fn from(number: u32) -> AddressBlock {
@@ -294,11 +346,25 @@ mod tests {
     }
 
     fn registry(cores: usize, sessions: usize, discovery_sessions: usize) -> Registry {
-        Registry::new(cores, &Limits { sessions, discovery_sessions, ..Limits::default() })
+        Registry::new(
+            cores,
+            &Limits {
+                sessions,
+                discovery_sessions,
+                ..Limits::default()
+            },
+        )
     }
 
     fn attempt(registry: &Registry, claim: Option<Claim>) -> SlotOutcome {
-        come(registry, &NewSession { claim, from: from(1), reinstates: false })
+        come(
+            registry,
+            &NewSession {
+                claim,
+                from: from(1),
+                reinstates: false,
+            },
+        )
     }
 
     fn come(registry: &Registry, newcomer: &NewSession) -> SlotOutcome {
@@ -316,7 +382,10 @@ mod tests {
     fn the_same_nexus_replaces_its_session_and_another_isid_does_not() {
         let registry = registry(2, 8, 8);
         let first = allocated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), SlotOutcome::Replaces(first));
+        assert_eq!(
+            attempt(&registry, Some(open("iqn.a", 1))),
+            SlotOutcome::Replaces(first)
+        );
         let second = allocated(&registry, Some(open("iqn.a", 2)));
         assert_ne!(first.tsih, second.tsih);
         assert_ne!(first.core, second.core, "sessions spread over the cores");
@@ -343,7 +412,9 @@ mod tests {
     fn a_session_is_joined_and_replaced_by_its_own_user_alone() {
         let registry = registry(1, 8, 8);
         let slot = allocated(&registry, Some(proved("alice", "iqn.a", 1)));
-        let of_alice = SlotOutcome::OfAnother { user: "alice".into() };
+        let of_alice = SlotOutcome::OfAnother {
+            user: "alice".into(),
+        };
         for other in [proved("bob", "iqn.a", 1), open("iqn.a", 1)] {
             assert_eq!(attempt(&registry, Some(other.clone())), of_alice);
             assert_eq!(registry.find(slot.tsih, &other), None);
@@ -360,14 +431,20 @@ mod tests {
         let registry = registry(1, 8, 8);
         let slot = allocated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(registry.find(slot.tsih, &proved("alice", "iqn.a", 1)), None);
-        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), SlotOutcome::Replaces(slot));
+        assert_eq!(
+            attempt(&registry, Some(proved("alice", "iqn.a", 1))),
+            SlotOutcome::Replaces(slot)
+        );
     }
 
     #[test]
     fn limits_hold_and_are_given_back() {
         let registry = registry(1, 1, 1);
         let slot = allocated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), SlotOutcome::Full);
+        assert_eq!(
+            attempt(&registry, Some(open("iqn.a", 2))),
+            SlotOutcome::Full
+        );
         registry.vacate(slot);
         allocated(&registry, Some(open("iqn.a", 2)));
     }
@@ -393,13 +470,20 @@ mod tests {
         assert_ne!(allocated(&registry, None), allocated(&registry, None));
         allocated(&registry, Some(open("iqn.a", 1)));
         allocated(&registry, Some(open("iqn.a", 2)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 3))), SlotOutcome::Full);
+        assert_eq!(
+            attempt(&registry, Some(open("iqn.a", 3))),
+            SlotOutcome::Full
+        );
     }
 
     #[test]
     fn a_crowd_from_one_address_ends_its_own_discovery_sessions() {
         let registry = registry(1, 2, 3);
-        let ask = |number| NewSession { claim: None, from: from(number), reinstates: false };
+        let ask = |number| NewSession {
+            claim: None,
+            from: from(number),
+            reinstates: false,
+        };
         let slots: Vec<SessionSlot> = [7, 9, 9]
             .into_iter()
             .map(|number| match come(&registry, &ask(number)) {
@@ -408,22 +492,40 @@ mod tests {
             })
             .collect();
         assert_eq!(come(&registry, &ask(9)), SlotOutcome::Replaces(slots[1]));
-        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(slots[1]), "and others are let in");
+        assert_eq!(
+            come(&registry, &ask(8)),
+            SlotOutcome::Replaces(slots[1]),
+            "and others are let in"
+        );
         registry.vacate(slots[1]);
-        assert!(matches!(come(&registry, &ask(8)), SlotOutcome::Allocated(_)));
-        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(slots[0]), "all have one: the oldest");
+        assert!(matches!(
+            come(&registry, &ask(8)),
+            SlotOutcome::Allocated(_)
+        ));
+        assert_eq!(
+            come(&registry, &ask(8)),
+            SlotOutcome::Replaces(slots[0]),
+            "all have one: the oldest"
+        );
     }
 
     #[test]
     fn a_session_that_is_reinstated_has_its_seat_though_somebody_was_faster() {
         let registry = registry(1, 1, 1);
-        let mine = |reinstates| NewSession { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
+        let mine = |reinstates| NewSession {
+            claim: Some(open("iqn.a", 1)),
+            from: from(1),
+            reinstates,
+        };
         let slot = allocated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(come(&registry, &mine(false)), SlotOutcome::Replaces(slot));
         registry.vacate(slot);
         allocated(&registry, Some(open("iqn.thief", 1)));
         assert_eq!(come(&registry, &mine(false)), SlotOutcome::Full);
-        assert!(matches!(come(&registry, &mine(true)), SlotOutcome::Allocated(_)));
+        assert!(matches!(
+            come(&registry, &mine(true)),
+            SlotOutcome::Allocated(_)
+        ));
     }
 
     #[test]

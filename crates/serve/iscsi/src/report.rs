@@ -25,9 +25,15 @@ impl Session {
         from: Option<&str>,
         segment_max: usize,
     ) {
-        let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
+        let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else {
+            return;
+        };
         let config = self.context.config();
-        let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
+        let requester = SendTargetsRequester {
+            initiator: &self.identity.initiator,
+            address,
+            local,
+        };
         let own = self.target();
         // A session with a target "MUST NOT return targets other than the one to which the session is logged
         // in" (appendix C), whatever is requested.
@@ -37,7 +43,8 @@ impl Session {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let (text, next) = directory::describe(wanted, &self.context.portals(), &requester, segment_max);
+        let (text, next) =
+            directory::describe(wanted, &self.context.portals(), &requester, segment_max);
         self.machine.text_reply(id, text, next);
         self.wake(id);
     }
@@ -45,7 +52,8 @@ impl Session {
     /// Logs a login and the negotiated keys.
     pub(crate) fn log_in(&self, link: &Link) {
         let identity = &self.identity;
-        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        let (initiator, user, session) =
+            (&identity.initiator, &identity.user, identity.slot.tsih.0);
         let (peer, cid) = (link.peer, link.cid.0);
         match &identity.target {
             Some(target) => {
@@ -63,20 +71,31 @@ impl Session {
     /// Logs that the session ends because a login from this address replaces it.
     pub(crate) fn log_replaced(&self, by: SocketAddr) {
         let identity = &self.identity;
-        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        let (initiator, user, session) =
+            (&identity.initiator, &identity.user, identity.slot.tsih.0);
         match identity.target.as_ref().map(|target| &target.name) {
             Some(target) => {
                 tracing::info!(target: AUDIT, %by, session, initiator, user, target, "replaced by another login");
             }
-            None => tracing::debug!(target: AUDIT, %by, session, initiator, user, "discovery replaced"),
+            None => {
+                tracing::debug!(target: AUDIT, %by, session, initiator, user, "discovery replaced")
+            }
         }
     }
 
     /// Logs the end of a connection, and the traffic of its session.
     pub(crate) fn log_out(&self, link: &Link, end: &ConnectionEnd) {
-        let (identity, Traffic { commands, read_bytes, written_bytes, .. }) =
-            (&self.identity, self.commands.traffic);
-        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        let (
+            identity,
+            Traffic {
+                commands,
+                read_bytes,
+                written_bytes,
+                ..
+            },
+        ) = (&self.identity, self.commands.traffic);
+        let (initiator, user, session) =
+            (&identity.initiator, &identity.user, identity.slot.tsih.0);
         let (peer, cid) = (link.peer, link.cid.0);
         let Some(target) = identity.target.as_ref().map(|target| &target.name) else {
             return tracing::debug!(target: AUDIT, why = %end, %peer, session, initiator, user, "discovery ended");
@@ -103,14 +122,23 @@ impl Session {
         SessionStatus {
             initiator: identity.initiator.clone(),
             user: identity.user.clone(),
-            isid: identity.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            isid: identity
+                .isid
+                .0
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
             tsih: identity.slot.tsih.0,
             target,
             age: reactor::now().duration_since(identity.started),
             core,
             connections: self
                 .links()
-                .map(|link| ConnectionStatus { cid: link.cid.0, peer: link.peer, local: link.local })
+                .map(|link| ConnectionStatus {
+                    cid: link.cid.0,
+                    peer: link.peer,
+                    local: link.local,
+                })
                 .collect(),
             parameters: status::keys(self.machine.parameters()),
             luns: self.commands.luns.iter().map(|slot| slot.lun).collect(),
@@ -121,21 +149,27 @@ impl Session {
 
     /// Counts the end of one of the session's connections.
     pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
-        self.tally.note(Counted::ConnectionClosed, self.target(), end.name());
+        self.tally
+            .note(Counted::ConnectionClosed, self.target(), end.name());
         if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
-            self.tally.note(Counted::DigestError, self.target(), "header");
+            self.tally
+                .note(Counted::DigestError, self.target(), "header");
         }
     }
 
     /// The traffic of the session so far.
     pub(crate) fn traffic(&self) -> Traffic {
-        Traffic { window_full: self.machine.window_closings(), ..self.commands.traffic }
+        Traffic {
+            window_full: self.machine.window_closings(),
+            ..self.commands.traffic
+        }
     }
 
     /// Adds the traffic of the session to the statistics when the session ends.
     pub(crate) fn count_end(&self) {
         if let Some(target) = self.target() {
-            self.tally.session_ended(target, &self.identity.counted_as, self.traffic());
+            self.tally
+                .session_ended(target, &self.identity.counted_as, self.traffic());
         }
     }
 }

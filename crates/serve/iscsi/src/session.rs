@@ -23,15 +23,17 @@ use front_end_core::{Budget, Charge, CoreTally, Counted, Portal};
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{Cid, TaskAttribute, TaskManagementResult};
 use iscsi::target::{
-    Command, ConnectionId, ConnectionStart, DataFault, Event, NopPolicy, Receipt, Response, SessionConfig,
-    TaskId,
+    Command, ConnectionId, ConnectionStart, DataFault, Event, NopPolicy, Receipt, Response,
+    SessionConfig, TaskId,
 };
 use logical_unit::{
-    Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits, Status, TargetPort,
-    TransferFault,
+    Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits, Status,
+    TargetPort, TransferFault,
 };
 use reactor::{Payload, Sender};
-use scsi_session::{Answer, Commands, Declared, LossReport, Luns, Receiving, Removed, ScsiSession, Turn};
+use scsi_session::{
+    Answer, Commands, Declared, LossReport, Luns, Receiving, Removed, ScsiSession, Turn,
+};
 
 use crate::config::{Config, Target};
 use crate::context::Context;
@@ -104,7 +106,10 @@ impl Landing {
         match self {
             Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
             Landing::Buffer { start, buffer } => {
-                let room = offset.checked_sub(*start).and_then(|at| buffer.get_mut(at..)).unwrap_or_default();
+                let room = offset
+                    .checked_sub(*start)
+                    .and_then(|at| buffer.get_mut(at..))
+                    .unwrap_or_default();
                 let length = bytes.len().min(room.len());
                 room[..length].copy_from_slice(&bytes[..length]);
             }
@@ -143,7 +148,10 @@ impl Session {
         // unauthenticated. Its separate limit is small.
         let within = target.map(|_| Rc::clone(memory));
         let budget = Budget::new(limits.session_staging_bytes, within);
-        let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
+        let port = InitiatorPort {
+            name: initiator.clone(),
+            qualifier: login.request.isid.0,
+        };
         let target_port = TargetPort {
             name: target.map_or(String::new(), |target| target.name.clone()),
             group: admitted.tag,
@@ -192,17 +200,29 @@ impl Session {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 Event::Command(command) => self.arrive(now, command),
-                Event::StagedData { task, offset, bytes } => self.land(task, offset, &bytes),
+                Event::StagedData {
+                    task,
+                    offset,
+                    bytes,
+                } => self.land(task, offset, &bytes),
                 Event::DataComplete { task } => self.data_complete(task),
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
                 Event::TaskManagement(request) => self.manage(request),
                 Event::LogoutPending { logout } => self.quiesce_connection(logout),
-                Event::SendTargets { connection, which, from, segment_max } => {
+                Event::SendTargets {
+                    connection,
+                    which,
+                    from,
+                    segment_max,
+                } => {
                     self.send_targets(connection, &which, from.as_deref(), segment_max);
                 }
                 Event::TaskGone { task } => self.forget(task, &mut Vec::new()),
                 Event::TransmitReady { connection } => self.wake(connection),
-                Event::Acknowledged(Receipt { subject: nexus, value: losses }) => {
+                Event::Acknowledged(Receipt {
+                    subject: nexus,
+                    value: losses,
+                }) => {
                     self.commands.note_told(LossReport { nexus, losses });
                 }
                 Event::Close { connection, reason } => {
@@ -224,14 +244,22 @@ impl Session {
 
     /// Returns the destination of a task's data; `None` if the data is no longer needed.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
-        self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
+        self.commands
+            .receiving_mut(id)
+            .map(|receiving| &mut receiving.landing)
     }
 
     /// Charges memory for an incomplete block at the end of the data received so far. If no memory is
     /// available, the command fails with TASK SET FULL, and its further data is dropped. Whole blocks that
     /// were already stored remain, and are written again when the initiator retries the command.
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
-        let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
+        let Some(Landing::Memory {
+            blocks,
+            is_charged: charged @ false,
+        }) = self.landing(id)
+        else {
+            return;
+        };
         let bytes = blocks.incomplete_bytes();
         if bytes == 0 {
             return;
@@ -243,7 +271,9 @@ impl Session {
     }
 
     fn data_complete(&mut self, id: TaskId) {
-        let Some((index, Receiving { job, landing })) = self.commands.received(id) else { return };
+        let Some((index, Receiving { job, landing })) = self.commands.received(id) else {
+            return;
+        };
         let (bytes, data) = match landing {
             Landing::Memory { blocks, .. } => (blocks.len(), Data::Placed),
             Landing::Buffer { start, buffer } => (start + buffer.len(), Data::Buffer(buffer)),
@@ -255,7 +285,9 @@ impl Session {
     }
 
     fn data_failed(&mut self, id: TaskId, fault: DataFault) {
-        let Some(index) = self.commands.task(id).and_then(|task| task.slot) else { return };
+        let Some(index) = self.commands.task(id).and_then(|task| task.slot) else {
+            return;
+        };
         let fault = match fault {
             DataFault::Digest => {
                 self.tally.note(Counted::DigestError, self.target(), "data");
@@ -300,12 +332,19 @@ impl Session {
 
     /// Returns the unit that a LUN field addresses, if this session has a unit at this LUN.
     pub(crate) fn unit(&self, lun: u64) -> Option<Arc<LogicalUnit>> {
-        self.commands.luns.find(lun).map(|index| self.commands.luns.unit(index))
+        self.commands
+            .luns
+            .find(lun)
+            .map(|index| self.commands.luns.unit(index))
     }
 
     /// All units of this session.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
+        self.commands
+            .luns
+            .iter()
+            .map(|slot| Arc::clone(&slot.unit))
+            .collect()
     }
 
     /// Allows the state machine to hold as much memory as the budget has available.
@@ -327,18 +366,27 @@ impl Session {
         portals: &[Portal],
     ) -> Option<Removed<TaskId>> {
         let before = self.identity.target.as_ref()?;
-        let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
+        let target = config
+            .target(&before.name)
+            .filter(|target| self.may_stay(target))
+            .cloned();
         // Keep only the name of a removed target, so that its volumes can be closed.
         self.identity.target = Some(target.clone().unwrap_or_else(|| before.without_luns()));
-        let removed = self.commands.adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
+        let removed = self
+            .commands
+            .adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
         if target.is_none() {
             self.machine.request_logout(now, LOGOUT_TIME);
         } else {
             // Ends connections whose portal was removed.
             let is_there = |local: SocketAddr| {
-                portals.iter().any(|portal| portal.tag == self.identity.tag && portal.took_in(local))
+                portals
+                    .iter()
+                    .any(|portal| portal.tag == self.identity.tag && portal.took_in(local))
             };
-            self.links().filter(|link| !is_there(link.local)).for_each(|link| link.cut());
+            self.links()
+                .filter(|link| !is_there(link.local))
+                .for_each(|link| link.cut());
         }
         self.wake_all();
         Some(removed)
@@ -346,14 +394,16 @@ impl Session {
 
     fn may_stay(&self, target: &Target) -> bool {
         let (initiator, user) = (&self.identity.initiator, self.identity.user.as_deref());
-        self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
+        self.links()
+            .all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
     }
 
     /// Ends the session if it has this TSIH or belongs to this initiator: asks the initiator to log out, or
     /// closes the connections immediately.
     pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
         let identity = &self.identity;
-        if tsih != Some(identity.slot.tsih.0) && !identity.initiator.eq_ignore_ascii_case(initiator) {
+        if tsih != Some(identity.slot.tsih.0) && !identity.initiator.eq_ignore_ascii_case(initiator)
+        {
             return false;
         }
         if at_once {
@@ -371,8 +421,18 @@ impl Session {
     }
 
     /// Adds a connection. It replaces a connection with the same CID, whose commands are aborted.
-    pub(crate) fn open_link(&mut self, now: Instant, link: Rc<Link>, start: ConnectionStart) -> ConnectionId {
-        let older = self.links.iter().flatten().find(|(_, other)| other.cid == link.cid).cloned();
+    pub(crate) fn open_link(
+        &mut self,
+        now: Instant,
+        link: Rc<Link>,
+        start: ConnectionStart,
+    ) -> ConnectionId {
+        let older = self
+            .links
+            .iter()
+            .flatten()
+            .find(|(_, other)| other.cid == link.cid)
+            .cloned();
         if let Some((id, older)) = older {
             older.cut();
             self.lose_link(now, id);
@@ -410,7 +470,10 @@ impl Session {
     /// Reserves a connection for a login, unless the session is full. The new connection will replace one
     /// with the same CID.
     pub(crate) fn reserve(&mut self, cid: Cid) -> bool {
-        let taken = self.links().map(|link| link.cid).chain(self.reserved.iter().copied());
+        let taken = self
+            .links()
+            .map(|link| link.cid)
+            .chain(self.reserved.iter().copied());
         let others: BTreeSet<Cid> = taken.filter(|&taken| taken != cid).collect();
         let has_room = others.len() < usize::from(self.machine.parameters().max_connections);
         if has_room {
@@ -477,7 +540,9 @@ impl ScsiSession for Session {
             turn: match command.attribute {
                 TaskAttribute::Ordered => Turn::Ordered,
                 TaskAttribute::HeadOfQueue => Turn::HeadOfQueue,
-                TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => Turn::Simple,
+                TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => {
+                    Turn::Simple
+                }
             },
             data_out_bytes: command.data_out_bytes(),
             data_in_bytes: command.data_in_bytes(),
@@ -490,7 +555,10 @@ impl ScsiSession for Session {
     }
 
     fn target(&self) -> Option<&str> {
-        self.identity.target.as_ref().map(|target| target.name.as_str())
+        self.identity
+            .target
+            .as_ref()
+            .map(|target| target.name.as_str())
     }
 
     fn receive(&mut self, command: &Command, _: usize, receive: Receive) {
@@ -505,16 +573,23 @@ impl ScsiSession for Session {
             0 => 0,
             bytes => Buffer::memory_bytes(bytes as usize),
         };
-        if !self.commands.charge(command.task, memory_bytes + job.working_bytes()) {
+        if !self
+            .commands
+            .charge(command.task, memory_bytes + job.working_bytes())
+        {
             // The memory limit takes precedence over the command. Initiators retry after TASK SET FULL (SAM-5
             // 5.3.1).
             return self.answer(command.task, Reply::status(Status::TaskSetFull));
         }
         let landing = match place {
-            logical_unit::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
-            logical_unit::Landing::Buffer => {
-                Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) }
-            }
+            logical_unit::Landing::Memory(blocks) => Landing::Memory {
+                blocks,
+                is_charged: false,
+            },
+            logical_unit::Landing::Buffer => Landing::Buffer {
+                start: 0,
+                buffer: Buffer::recycled(bytes as usize),
+            },
         };
         self.commands.receive(command.task, job, landing);
         self.machine.expect_data(command.task, bytes);
@@ -536,9 +611,10 @@ impl ScsiSession for Session {
             sense: answer.sense.map_or(&[], |sense| sense.bytes()),
             data_in: u32::try_from(answer.data_bytes).unwrap_or(u32::MAX),
             expected: answer.expected_bytes,
-            receipt: answer
-                .report
-                .map(|LossReport { nexus, losses }| Receipt { subject: nexus, value: losses }),
+            receipt: answer.report.map(|LossReport { nexus, losses }| Receipt {
+                subject: nexus,
+                value: losses,
+            }),
         };
         self.machine.respond(id, response);
         self.wake(id.connection());
@@ -556,13 +632,19 @@ impl ScsiSession for Session {
         except: Option<TaskId>,
         units: &mut Vec<Arc<LogicalUnit>>,
     ) -> Vec<TaskId> {
-        let own = self.commands.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except);
+        let own = self
+            .commands
+            .tasks_of(unit)
+            .map(|task| task.id)
+            .filter(|id| Some(*id) != except);
         let mut untold: Vec<TaskId> = own.collect();
         // Clear all of them before any is removed, so that no command starts because another was aborted.
         untold.iter().for_each(|id| self.commands.clear(*id, units));
-        let received = |session: &Session, id: TaskId| session.commands.task(id).and_then(|task| task.slot);
+        let received =
+            |session: &Session, id: TaskId| session.commands.task(id).and_then(|task| task.slot);
         untold.retain(|id| {
-            let Some(received) = received(self, *id).map(|index| self.commands.luns.unit(index)) else {
+            let Some(received) = received(self, *id).map(|index| self.commands.luns.unit(index))
+            else {
                 return false;
             };
             scsi_session::add_units(units, std::slice::from_ref(&received));

@@ -37,7 +37,11 @@ impl Session {
             if now.duration_since(since) <= SLOW {
                 continue;
             }
-            if self.commands.receiving(task.id).is_some_and(|receiving| receiving.job.is_in_the_way()) {
+            if self
+                .commands
+                .receiving(task.id)
+                .is_some_and(|receiving| receiving.job.is_in_the_way())
+            {
                 writes.push(task.id);
             }
             let lock = task.outgoing().and_then(|outgoing| outgoing.lock.as_ref());
@@ -59,17 +63,25 @@ impl Session {
     /// Redirects the missing blocks of a write to a buffer. If there is no memory for the buffer, the
     /// connection is cut.
     fn withdraw_write(&mut self, id: TaskId) {
-        let Some(Landing::Memory { blocks, .. }) = self.landing(id) else { return };
+        let Some(Landing::Memory { blocks, .. }) = self.landing(id) else {
+            return;
+        };
         let start = blocks.rest_start();
         let bytes = Buffer::memory_bytes(blocks.len() - start);
         if !self.commands.charge(id, bytes) {
             return self.cut_slow(id.connection());
         }
-        let Some(Receiving { job, landing }) = self.commands.receiving_mut(id) else { return };
+        let Some(Receiving { job, landing }) = self.commands.receiving_mut(id) else {
+            return;
+        };
         if let Landing::Memory { blocks, .. } = landing
             && let Some(buffer) = job.withdraw(blocks)
         {
-            debug_assert_eq!(start + buffer.len(), blocks.len(), "the buffer is for the missing blocks");
+            debug_assert_eq!(
+                start + buffer.len(),
+                blocks.len(),
+                "the buffer is for the missing blocks"
+            );
             *landing = Landing::Buffer { start, buffer };
         }
     }
@@ -83,15 +95,25 @@ impl Session {
     /// `None` if there is not enough memory.
     pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
         let is_on_the_medium = |task: &&Task<Session>| {
-            task.id.connection() == id && task.outgoing().is_some_and(|outgoing| outgoing.lock.is_some())
+            task.id.connection() == id
+                && task
+                    .outgoing()
+                    .is_some_and(|outgoing| outgoing.lock.is_some())
         };
-        let tasks: Vec<TaskId> = self.commands.tasks().filter(is_on_the_medium).map(|task| task.id).collect();
+        let tasks: Vec<TaskId> = self
+            .commands
+            .tasks()
+            .filter(is_on_the_medium)
+            .map(|task| task.id)
+            .collect();
         for id in tasks {
             let bytes = self.payload(id).len();
             if !self.commands.charge(id, bytes) {
                 return None;
             }
-            let Some(outgoing) = self.commands.outgoing_mut(id) else { continue };
+            let Some(outgoing) = self.commands.outgoing_mut(id) else {
+                continue;
+            };
             if let Payload::Memory(region) = &outgoing.payload {
                 let mut copy = Buffer::recycled(region.len());
                 region.load(0, &mut copy);
@@ -116,11 +138,17 @@ impl Session {
     /// Cuts the connections of peers that owe Data-Out and have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
-            let owed =
-                self.commands.tasks().filter(|task| task.id.connection() == *id && task.is_receiving());
-            let received =
-                owed.map(|task| 1 + u64::from(self.machine.data_received(task.id))).reduce(u64::wrapping_add);
-            if link.observe_owed(now, received).is_some_and(|since| now.duration_since(since) > stall) {
+            let owed = self
+                .commands
+                .tasks()
+                .filter(|task| task.id.connection() == *id && task.is_receiving());
+            let received = owed
+                .map(|task| 1 + u64::from(self.machine.data_received(task.id)))
+                .reduce(u64::wrapping_add);
+            if link
+                .observe_owed(now, received)
+                .is_some_and(|since| now.duration_since(since) > stall)
+            {
                 link.cut_slow();
             }
         }
@@ -130,12 +158,19 @@ impl Session {
     /// early data), and the time since which it has held the memory. `None` if no peer has held memory for
     /// longer than [`PATIENCE`].
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
-        let held = self.commands.observed().filter(|(task, Observed { stage, .. })| {
-            let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);
-            task.holds_memory() && by_its_peer
-        });
+        let held = self
+            .commands
+            .observed()
+            .filter(|(task, Observed { stage, .. })| {
+                let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);
+                task.holds_memory() && by_its_peer
+            });
         let held = held.map(|(task, observed)| (observed.since, task.id.connection()));
-        let copied = self.links.iter().flatten().filter_map(|(id, link)| Some((link.copies_since()?, *id)));
+        let copied = self
+            .links
+            .iter()
+            .flatten()
+            .filter_map(|(id, link)| Some((link.copies_since()?, *id)));
         let late = held
             .chain(copied)
             .chain(self.machine.oldest_staged())

@@ -69,8 +69,14 @@ pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
         match value {
             Some(value) => lines.push(format!("{}={value}", key.name())),
             None => lines.extend([
-                format!("MaxRecvDataSegmentLength={}", parameters.local_max_recv_data_segment_length),
-                format!("InitiatorMaxRecvDataSegmentLength={}", parameters.peer_max_recv_data_segment_length),
+                format!(
+                    "MaxRecvDataSegmentLength={}",
+                    parameters.local_max_recv_data_segment_length
+                ),
+                format!(
+                    "InitiatorMaxRecvDataSegmentLength={}",
+                    parameters.peer_max_recv_data_segment_length
+                ),
             ]),
         }
     }
@@ -101,14 +107,21 @@ pub enum Lost {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loss { initiator, target, what } = self;
+        let Loss {
+            initiator,
+            target,
+            what,
+        } = self;
         match what {
             Lost::Target => write!(f, "{initiator} uses the target {target}"),
             Lost::Luns(luns) => {
                 let luns: Vec<String> = luns.iter().map(u16::to_string).collect();
                 write!(f, "{initiator} uses LUN {} of {target}", luns.join(", "))
             }
-            Lost::Portal => write!(f, "{initiator} uses {target} through a portal that would be removed"),
+            Lost::Portal => write!(
+                f,
+                "{initiator} uses {target} through a portal that would be removed"
+            ),
         }
     }
 }
@@ -125,7 +138,11 @@ pub(crate) fn losses(
     let of = |session: &SessionStatus| {
         let target = session.target.clone()?;
         let what = lost(session, &target, now, portals, wanted, wanted_portals)?;
-        Some(Loss { initiator: session.initiator.clone(), target, what })
+        Some(Loss {
+            initiator: session.initiator.clone(),
+            target,
+            what,
+        })
     };
     sessions.iter().filter_map(of).collect()
 }
@@ -139,9 +156,19 @@ fn lost(
     wanted_portals: &[Portal],
 ) -> Option<Lost> {
     let user = session.user.as_deref();
-    let came_by = |portal: &Portal| session.connections.iter().any(|link| portal.took_in(link.local));
-    let tag = portals.iter().find(|portal| came_by(portal)).map_or(0, |portal| portal.tag);
-    let admits = |peer| move |target: &&Arc<crate::Target>| target.keeps(&session.initiator, peer, user, tag);
+    let came_by = |portal: &Portal| {
+        session
+            .connections
+            .iter()
+            .any(|link| portal.took_in(link.local))
+    };
+    let tag = portals
+        .iter()
+        .find(|portal| came_by(portal))
+        .map_or(0, |portal| portal.tag);
+    let admits = |peer| {
+        move |target: &&Arc<crate::Target>| target.keeps(&session.initiator, peer, user, tag)
+    };
     let mut peers = session.connections.iter().map(|link| link.peer.ip());
     let target = wanted.target(name);
     let Some(target) = target.filter(|target| peers.all(|peer| admits(peer)(target))) else {
@@ -149,14 +176,22 @@ fn lost(
     };
     let unit_now = |lun: u16| {
         let exports = &now.target(name)?.exports;
-        exports.iter().find(|export| export.lun == lun).map(|export| &export.unit)
+        exports
+            .iter()
+            .find(|export| export.lun == lun)
+            .map(|export| &export.unit)
     };
     let stays = |lun: u16| {
         let export = target.exports.iter().find(|export| export.lun == lun)?;
         let is_same = Arc::ptr_eq(&export.unit, unit_now(lun)?);
         (is_same && export.is_seen_by(&session.initiator)).then_some(())
     };
-    let luns: Vec<u16> = session.luns.iter().copied().filter(|lun| stays(*lun).is_none()).collect();
+    let luns: Vec<u16> = session
+        .luns
+        .iter()
+        .copied()
+        .filter(|lun| stays(*lun).is_none())
+        .collect();
     if !luns.is_empty() {
         return Some(Lost::Luns(luns));
     }
@@ -164,12 +199,16 @@ fn lost(
     // port.
     let is_there = |portal: &Portal| {
         wanted_portals.iter().any(|other| {
-            let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else { return false };
+            let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else {
+                return false;
+            };
             let is_same_port = wanted.port() == 0 || wanted.port() == now.port();
             let is_alike = other.front_end == portal.front_end && other.tag == portal.tag;
             is_alike && is_same_port && wanted.ip() == now.ip()
         })
     };
-    let goes = portals.iter().any(|portal| came_by(portal) && !is_there(portal));
+    let goes = portals
+        .iter()
+        .any(|portal| came_by(portal) && !is_there(portal));
     goes.then_some(Lost::Portal)
 }

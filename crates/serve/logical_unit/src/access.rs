@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use block::{Buffer, Chunks, Compared, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
+use block::{
+    Buffer, Chunks, Compared, DeviceError, Durability, Extent, Pending, Run, Slice, Space,
+};
 use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
@@ -51,7 +53,10 @@ impl Watch {
     /// The outstanding request. `None` while the command waits for something else: for a range lock, or for
     /// persistent state to be saved.
     pub fn request(&self) -> Option<DeviceRequest> {
-        self.asked.get().map(|unit| DeviceRequest { number: self.requests.get(), unit })
+        self.asked.get().map(|unit| DeviceRequest {
+            number: self.requests.get(),
+            unit,
+        })
     }
 
     /// Whether the command is changing persistent state and its copy in memory. Such a command must run to
@@ -91,7 +96,9 @@ impl Watch {
     }
 
     fn count_time(&self, since: Instant) {
-        let time = self.now().map_or(Duration::ZERO, |now| now.saturating_duration_since(since));
+        let time = self
+            .now()
+            .map_or(Duration::ZERO, |now| now.saturating_duration_since(since));
         self.device_time.set(self.device_time.get() + time);
     }
 }
@@ -162,16 +169,36 @@ impl DeviceAccess {
         accepted: u64,
         watch: Rc<Watch>,
     ) -> DeviceAccess {
-        DeviceAccess { unit, watch, index: 0, accepted, nexus: Some(nexus) }
+        DeviceAccess {
+            unit,
+            watch,
+            index: 0,
+            accepted,
+            nexus: Some(nexus),
+        }
     }
 
     /// Returns the same command's access to `unit`, which [`Watch::request`] reports as `index`. Index 0 is
     /// the command's own unit; any other unit accepts the command now. Requests through this access report no
     /// lost writes.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
-        debug_assert_eq!(index == 0, Arc::ptr_eq(&unit, &self.unit), "0 is the command's own unit");
-        let accepted = if Arc::ptr_eq(&unit, &self.unit) { self.accepted } else { unit.generation() };
-        DeviceAccess { unit, watch: Rc::clone(&self.watch), index, accepted, nexus: None }
+        debug_assert_eq!(
+            index == 0,
+            Arc::ptr_eq(&unit, &self.unit),
+            "0 is the command's own unit"
+        );
+        let accepted = if Arc::ptr_eq(&unit, &self.unit) {
+            self.accepted
+        } else {
+            unit.generation()
+        };
+        DeviceAccess {
+            unit,
+            watch: Rc::clone(&self.watch),
+            index,
+            accepted,
+            nexus: None,
+        }
     }
 
     /// Declares the other units that the command uses. Called once, before the command starts.
@@ -191,7 +218,11 @@ impl DeviceAccess {
         changes: Option<Extent>,
         request: impl FnOnce() -> Pending<'a, T>,
     ) -> OutstandingRequest<'a, T> {
-        debug_assert_eq!(kind == RequestKind::Change, changes.is_some(), "a change names its blocks");
+        debug_assert_eq!(
+            kind == RequestKind::Change,
+            changes.is_some(),
+            "a change names its blocks"
+        );
         if let Err(refused) = self.unit.still_permits(self.accepted, kind) {
             return OutstandingRequest {
                 access: self,
@@ -201,16 +232,29 @@ impl DeviceAccess {
                 since: None,
             };
         }
-        debug_assert!(self.watch.asked.get().is_none(), "a command has one request at a time");
-        self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
+        debug_assert!(
+            self.watch.asked.get().is_none(),
+            "a command has one request at a time"
+        );
+        self.watch
+            .requests
+            .set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        OutstandingRequest { access: self, request: Ok(request()), kind, changes, since: None }
+        OutstandingRequest {
+            access: self,
+            request: Ok(request()),
+            kind,
+            changes,
+            since: None,
+        }
     }
 
     /// Reads the blocks of `extent`, which must be short enough for one buffer.
     pub(crate) fn fetch(&self, extent: Extent) -> OutstandingRequest<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
-        self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
+        self.ask(RequestKind::Read, None, || {
+            self.device().read(extent, Buffer::recycled(length))
+        })
     }
 
     /// Writes `data`, which is as long as `extent`. A stable write reports no loss of earlier writes.
@@ -220,7 +264,11 @@ impl DeviceAccess {
         data: Slice,
         durability: Durability,
     ) -> OutstandingRequest<'_, ()> {
-        debug_assert_eq!(self.device().geometry().length(extent), data.len() as u64, "whole blocks of data");
+        debug_assert_eq!(
+            self.device().geometry().length(extent),
+            data.len() as u64,
+            "whole blocks of data"
+        );
         self.ask(RequestKind::Change, Some(extent), || {
             let write = self.device().write(extent, data, durability);
             match durability {
@@ -243,7 +291,11 @@ impl DeviceAccess {
         data: &Slice,
         durability: Durability,
     ) -> Option<OutstandingRequest<'_, Compared>> {
-        debug_assert_eq!(expected.len(), data.len(), "both are the blocks of the extent");
+        debug_assert_eq!(
+            expected.len(),
+            data.len(),
+            "both are the blocks of the extent"
+        );
         let request = self.device().compare_and_write(extent, expected, data)?;
         Some(self.ask(RequestKind::Change, Some(extent), || {
             Box::pin(async move {
@@ -257,13 +309,21 @@ impl DeviceAccess {
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
-    pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> OutstandingRequest<'_, ()> {
-        self.ask(RequestKind::Change, Some(extent), || self.device().write_zeroes(extent, may_unmap))
+    pub(crate) fn write_zeroes(
+        &self,
+        extent: Extent,
+        may_unmap: bool,
+    ) -> OutstandingRequest<'_, ()> {
+        self.ask(RequestKind::Change, Some(extent), || {
+            self.device().write_zeroes(extent, may_unmap)
+        })
     }
 
     /// Deallocates blocks ([`block::BlockDevice::unmap`]).
     pub(crate) fn unmap(&self, extent: Extent) -> OutstandingRequest<'_, ()> {
-        self.ask(RequestKind::Change, Some(extent), || self.device().unmap(extent))
+        self.ask(RequestKind::Change, Some(extent), || {
+            self.device().unmap(extent)
+        })
     }
 
     /// Flushes acknowledged writes to stable storage, and reports lost writes to the nexus.
@@ -279,7 +339,9 @@ impl DeviceAccess {
     /// Flushes without reporting lost writes, because the initiator would attribute the error to this
     /// command.
     pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
-        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
+        self.ask(RequestKind::Flush, None, || {
+            Box::pin(self.unit.volume().flush())
+        })
     }
 
     /// Flushes, and fails while any loss has not been reported to this nexus. The failure does not count as
@@ -296,12 +358,18 @@ impl DeviceAccess {
     /// Makes a change durable ([`volume::Volume::settle`]); `before` is the count of losses when the change
     /// started.
     pub(crate) fn settle(&self, before: u64) -> OutstandingRequest<'_, ()> {
-        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
+        self.ask(RequestKind::Flush, None, || {
+            Box::pin(self.unit.volume().settle(before))
+        })
     }
 
     /// Returns the result of a flush, given the device's result and the losses reported to this nexus when it
     /// began.
-    fn flushed(&self, told: Option<u64>, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    fn flushed(
+        &self,
+        told: Option<u64>,
+        ended: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         match ended {
             // This error does not report the loss: hosts wait for free space and repeat the flush, and that
             // flush reports it.
@@ -324,14 +392,22 @@ impl DeviceAccess {
     }
 
     /// Reports which blocks are allocated ([`block::BlockDevice::allocation`]).
-    pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> OutstandingRequest<'_, Vec<Run>> {
-        self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
+    pub(crate) fn allocation(
+        &self,
+        extent: Extent,
+        runs_max: usize,
+    ) -> OutstandingRequest<'_, Vec<Run>> {
+        self.ask(RequestKind::Read, None, || {
+            self.device().allocation(extent, runs_max)
+        })
     }
 
     /// Reports free and used space ([`block::BlockDevice::space`]), or `None` if the device does not report
     /// it.
     pub(crate) fn space(&self) -> OutstandingRequest<'_, Option<Space>> {
-        self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
+        self.ask(RequestKind::Inspect, None, || {
+            Box::pin(async { Ok(self.device().space().await.ok()) })
+        })
     }
 
     /// Checks that all blocks are readable.
@@ -345,7 +421,12 @@ impl DeviceAccess {
 
     /// Returns MISCOMPARE unless `extent` contains `expected`, repeated to the length of `extent`. `offset`
     /// is the number of bytes that the command has already compared.
-    pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
+    pub(crate) async fn compare(
+        &self,
+        extent: Extent,
+        expected: &[u8],
+        offset: u64,
+    ) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
         }
@@ -412,7 +493,10 @@ impl LogicalUnit {
     /// Returns the memory that a piece of `extent` takes, in bytes.
     pub(crate) fn piece_memory_bytes(&self, extent: Extent) -> usize {
         let geometry = self.device().geometry();
-        let longest = self.pieces(extent).next().map_or(0, |piece| geometry.length(piece));
+        let longest = self
+            .pieces(extent)
+            .next()
+            .map_or(0, |piece| geometry.length(piece));
         Buffer::memory_bytes(longest as usize) // no more than PIECE_BYTES, or one block
     }
 }

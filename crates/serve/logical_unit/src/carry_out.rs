@@ -33,10 +33,20 @@ impl LogicalUnit {
         }
         let cdb = Cdb(command.cdb);
         let view = nexus.view;
-        let mut call = Call { unit: self, nexus, view, cdb, command };
+        let mut call = Call {
+            unit: self,
+            nexus,
+            view,
+            cdb,
+            command,
+        };
         let plan = match cdb.opcode() {
-            0x08 | 0x28 | 0x88 | 0xa8 if view.reads && !cdb.naca() => read_write::plan_read(&mut call),
-            0x0a | 0x2a | 0x8a | 0xaa if view.writes && !cdb.naca() => read_write::plan_write(&mut call),
+            0x08 | 0x28 | 0x88 | 0xa8 if view.reads && !cdb.naca() => {
+                read_write::plan_read(&mut call)
+            }
+            0x0a | 0x2a | 0x8a | 0xaa if view.writes && !cdb.naca() => {
+                read_write::plan_write(&mut call)
+            }
             _ => self.admit(&mut call),
         };
         plan.unwrap_or_else(|failure| Plan::Reply(Reply::failure(failure, view.format)))
@@ -115,7 +125,11 @@ impl LogicalUnit {
                     Reply::from_outcome(access.write(extent, data, durability).await, ended)
                 })
             }
-            Work::Read { extent, bytes, flush } => {
+            Work::Read {
+                extent,
+                bytes,
+                flush,
+            } => {
                 if !flush && let Some(outcome) = self.read_nowait(extent, bytes, job.accepted) {
                     return Step::Now(Reply::from_outcome(Ok(outcome), ended));
                 }
@@ -129,7 +143,8 @@ impl LogicalUnit {
             }
             Work::Other(deferred) => {
                 let watch = Rc::default();
-                let access = DeviceAccess::new(Arc::clone(self), job.nexus, job.accepted, Rc::clone(&watch));
+                let access =
+                    DeviceAccess::new(Arc::clone(self), job.nexus, job.accepted, Rc::clone(&watch));
                 let ending = deferred(access, buffer(data));
                 Step::Later(Running {
                     reply: Box::pin(async move { Reply::from_outcome(ending.await, ended) }),
@@ -160,7 +175,13 @@ impl LogicalUnit {
     }
 
     /// Completes a write without a task. Returns false if the write must wait or be rejected.
-    fn write_nowait(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
+    fn write_nowait(
+        &self,
+        extent: Extent,
+        data: &[u8],
+        durability: Durability,
+        accepted: u64,
+    ) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
             && whole
@@ -195,7 +216,12 @@ impl LogicalUnit {
 }
 
 impl DeviceAccess {
-    async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {
+    async fn write(
+        &self,
+        extent: Extent,
+        data: Buffer,
+        durability: Durability,
+    ) -> Result<Outcome, Failure> {
         let geometry = self.device().geometry();
         let mut data = data;
         // The initiator may have offered less data than the CDB requires. Only whole blocks of the received
@@ -271,7 +297,9 @@ impl LogicalUnit {
         self.refuse(&match fault {
             Misdeclared::BothDirections => Condition::INVALID_INFORMATION_UNIT,
             // SAM-5 8.9.
-            Misdeclared::Aca => Condition::new(SenseKey::IllegalRequest, asc::INVALID_MESSAGE_ERROR),
+            Misdeclared::Aca => {
+                Condition::new(SenseKey::IllegalRequest, asc::INVALID_MESSAGE_ERROR)
+            }
         })
     }
 

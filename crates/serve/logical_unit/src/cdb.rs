@@ -65,7 +65,11 @@ impl Cdb<'_> {
         match self.layout() {
             Layout::Six => {
                 let lba = self.u32(0) & 0x1f_ffff;
-                let blocks = if self.byte(4) == 0 { 256 } else { u64::from(self.byte(4)) };
+                let blocks = if self.byte(4) == 0 {
+                    256
+                } else {
+                    u64::from(self.byte(4))
+                };
                 Extent::new(u64::from(lba), blocks)
             }
             Layout::Ten => Extent::new(u64::from(self.u32(2)), u64::from(self.u16(7))),
@@ -112,7 +116,10 @@ mod tests {
 
     #[test]
     fn a_six_byte_command_of_zero_blocks_means_256() {
-        assert_eq!(Cdb(&[0x08, 0xff, 0xff, 0xfe, 0, 0]).extent(), Extent::new(0x1f_fffe, 256));
+        assert_eq!(
+            Cdb(&[0x08, 0xff, 0xff, 0xfe, 0, 0]).extent(),
+            Extent::new(0x1f_fffe, 256)
+        );
         assert_eq!(Cdb(&[0x0a, 0, 0, 1, 2, 0]).extent(), Extent::new(1, 2));
     }
 
@@ -124,7 +131,10 @@ mod tests {
         cdb[..12].copy_from_slice(&[0xa8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0]);
         assert_eq!(Cdb(&cdb).extent(), Extent::new(0x10203, 0x0405_0607));
         cdb.copy_from_slice(&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
-        assert_eq!(Cdb(&cdb).extent(), Extent::new(0x0102_0304_0506_0708, 0x090a_0b0c));
+        assert_eq!(
+            Cdb(&cdb).extent(),
+            Extent::new(0x0102_0304_0506_0708, 0x090a_0b0c)
+        );
     }
 
     #[test]

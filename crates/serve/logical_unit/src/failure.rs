@@ -40,12 +40,14 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
     match error {
         DeviceError::OutOfRange => Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE),
         DeviceError::ReadOnly => Condition::new(SenseKey::DataProtect, asc::WRITE_PROTECTED),
-        DeviceError::Unsupported => {
-            Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE)
-        }
+        DeviceError::Unsupported => Condition::new(
+            SenseKey::IllegalRequest,
+            asc::INVALID_COMMAND_OPERATION_CODE,
+        ),
         DeviceError::NoSpace => Condition::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED),
         DeviceError::Unreadable(lba) => {
-            Condition::new(SenseKey::MediumError, asc::UNRECOVERED_READ_ERROR).with_information(lba.0)
+            Condition::new(SenseKey::MediumError, asc::UNRECOVERED_READ_ERROR)
+                .with_information(lba.0)
         }
         DeviceError::Unwritable(lba) => {
             Condition::new(SenseKey::MediumError, asc::WRITE_ERROR).with_information(lba.0)
@@ -56,15 +58,22 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
             Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
         }
         // Waiting does not help. A host with another path fails over to it.
-        DeviceError::Fenced => Condition::new(SenseKey::NotReady, asc::MANUAL_INTERVENTION_REQUIRED),
-        DeviceError::TimedOut => {
-            Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
+        DeviceError::Fenced => {
+            Condition::new(SenseKey::NotReady, asc::MANUAL_INTERVENTION_REQUIRED)
         }
-        DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
+        DeviceError::TimedOut => Condition::new(
+            SenseKey::AbortedCommand,
+            asc::COMMAND_TIMEOUT_DURING_PROCESSING,
+        ),
+        DeviceError::Cancelled => {
+            Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED)
+        }
         // The sense data names no block, because it is unknown which writes are lost. Linux turns this error
         // into EIO and does not retry.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
         // The initiator must not retry this command either: a retry could overwrite a newer write.
-        DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
+        DeviceError::Unsettled => {
+            Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE)
+        }
     }
 }

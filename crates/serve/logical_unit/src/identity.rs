@@ -103,11 +103,20 @@ impl FromStr for Naa {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Naa, NameError> {
-        let digits = ["0x", "0X", "naa."].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
+        let digits = ["0x", "0X", "naa."]
+            .iter()
+            .find_map(|prefix| text.strip_prefix(prefix))
+            .unwrap_or(text);
         let kind = digits.chars().next();
         let is_fit = digits.chars().all(|c| c.is_ascii_hexdigit())
-            && matches!((kind, digits.len()), (Some('2' | '3' | '5'), 16) | (Some('6'), 32));
-        let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_fit).ok_or(NameError::Naa)?;
+            && matches!(
+                (kind, digits.len()),
+                (Some('2' | '3' | '5'), 16) | (Some('6'), 32)
+            );
+        let number = u128::from_str_radix(digits, 16)
+            .ok()
+            .filter(|_| is_fit)
+            .ok_or(NameError::Naa)?;
         Ok(Naa(number.to_be_bytes()[16 - digits.len() / 2..].to_vec()))
     }
 }
@@ -122,35 +131,53 @@ impl fmt::Display for Naa {
 impl Identity {
     /// Creates the default identity of a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
-        Identity { uuid, given: GivenNames::default() }
+        Identity {
+            uuid,
+            given: GivenNames::default(),
+        }
     }
 
     /// T10 VENDOR IDENTIFICATION.
     pub fn vendor(&self) -> &str {
-        self.given.vendor.as_ref().map_or("LINERATE", |vendor| &vendor.0)
+        self.given
+            .vendor
+            .as_ref()
+            .map_or("LINERATE", |vendor| &vendor.0)
     }
 
     /// PRODUCT IDENTIFICATION. By default it is the same on all volumes: ESXi copies between LUNs only if it
     /// matches.
     pub fn product(&self) -> &str {
-        self.given.product.as_ref().map_or("VOLUME", |product| &product.0)
+        self.given
+            .product
+            .as_ref()
+            .map_or("VOLUME", |product| &product.0)
     }
 
     /// PRODUCT REVISION LEVEL.
     pub fn revision(&self) -> &str {
-        self.given.revision.as_ref().map_or("0001", |revision| &revision.0)
+        self.given
+            .revision
+            .as_ref()
+            .map_or("0001", |revision| &revision.0)
     }
 
     /// The unit serial number (VPD page 80h): the UUID in 32 hexadecimal digits, unless one is given.
     pub fn serial(&self) -> String {
         let of_uuid = || self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.given.serial.as_ref().map_or_else(of_uuid, |serial| serial.0.clone())
+        self.given
+            .serial
+            .as_ref()
+            .map_or_else(of_uuid, |serial| serial.0.clone())
     }
 
     /// The NAA designator. By default it is locally assigned (SPC-4 7.8.6.6.4), NAA 3h, from 60 bits of the
     /// UUID. NAA 6h would require an IEEE company identifier, which Linerate does not have.
     pub fn naa(&self) -> Vec<u8> {
-        self.given.naa.as_ref().map_or_else(|| self.own_naa().to_vec(), |naa| naa.0.clone())
+        self.given
+            .naa
+            .as_ref()
+            .map_or_else(|| self.own_naa().to_vec(), |naa| naa.0.clone())
     }
 
     fn own_naa(&self) -> [u8; 8] {
@@ -168,7 +195,11 @@ impl Identity {
         let (vendor, name) = match &self.given.t10_id {
             Some(Ascii(id)) => (id[..8].to_owned(), id[8..].to_owned()),
             None => {
-                let unique = self.own_naa()[2..].iter().rev().map(|byte| format!("{byte:02x}")).collect();
+                let unique = self.own_naa()[2..]
+                    .iter()
+                    .rev()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
                 (self.vendor().to_owned(), unique)
             }
         };
@@ -177,7 +208,9 @@ impl Identity {
 
     /// Whether `designator` is one of the [`Identity::names`], as encoded in VPD page 83h.
     pub fn has_designator(&self, designator: &[u8]) -> bool {
-        self.names().iter().any(|name| name.designator() == designator)
+        self.names()
+            .iter()
+            .any(|name| name.designator() == designator)
     }
 }
 
@@ -204,7 +237,10 @@ mod tests {
     fn names_are_frozen() {
         let identity = Identity::new(*b"0123456789abcdef");
         assert_eq!(identity.serial(), "30313233343536373839616263646566");
-        assert_eq!(identity.naa(), [0x3e, 0x37, 0x39, 0x13, 0xe5, 0xad, 0x67, 0x7d]);
+        assert_eq!(
+            identity.naa(),
+            [0x3e, 0x37, 0x39, 0x13, 0xe5, 0xad, 0x67, 0x7d]
+        );
         assert_eq!(
             (identity.vendor(), identity.product(), identity.revision()),
             ("LINERATE", "VOLUME", "0001")
@@ -216,10 +252,21 @@ mod tests {
     #[test]
     fn an_naa_identifier_has_the_length_of_its_format() {
         let long = "6001405a1b2c3d4e5f60718293a4b5c6";
-        for text in [format!("0x{long}"), format!("naa.{long}"), long.to_uppercase()] {
-            assert_eq!(text.parse::<Naa>().map(|naa| naa.to_string()), Ok(format!("0x{long}")), "{text}");
+        for text in [
+            format!("0x{long}"),
+            format!("naa.{long}"),
+            long.to_uppercase(),
+        ] {
+            assert_eq!(
+                text.parse::<Naa>().map(|naa| naa.to_string()),
+                Ok(format!("0x{long}")),
+                "{text}"
+            );
         }
-        assert_eq!("0x5000c50012345678".parse::<Naa>().map(|naa| naa.0.len()), Ok(8));
+        assert_eq!(
+            "0x5000c50012345678".parse::<Naa>().map(|naa| naa.0.len()),
+            Ok(8)
+        );
         for bad in [
             "",
             "0x",
@@ -232,7 +279,10 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<Naa>(), Err(NameError::Naa), "{bad}");
         }
-        assert_eq!(format!("5{}", &long[1..]).parse::<Naa>(), Err(NameError::Naa));
+        assert_eq!(
+            format!("5{}", &long[1..]).parse::<Naa>(),
+            Err(NameError::Naa)
+        );
     }
 
     #[test]

@@ -32,12 +32,12 @@ pub use command::report::{absent, well_known};
 pub use identity::{Ascii, GivenNames, Identity, Naa, NameError};
 pub use nexus::{InitiatorPort, NexusId, SessionTraits, TargetPort, Traffic};
 pub use plan::{
-    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,
-    Step,
+    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running,
+    SiblingUnits, Step,
 };
 pub use scsi::{
-    Condition, LunAddress, REPORT_LUNS_WELL_KNOWN, SenseData, SenseFormat, SenseKey, Specific, Status, asc,
-    flat_number,
+    Condition, LunAddress, REPORT_LUNS_WELL_KNOWN, SenseData, SenseFormat, SenseKey, Specific,
+    Status, asc, flat_number,
 };
 pub use unit::{InquiryFacts, LogicalUnit, LogicalUnitOptions, Nexus};
 pub use volume::Damaged;

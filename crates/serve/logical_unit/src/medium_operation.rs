@@ -97,7 +97,9 @@ impl Operations {
         match &self.state {
             OperationState::Idle => Ok(()),
             OperationState::Running { .. } => self.in_progress(),
-            OperationState::Failed { kind } => Err(Condition::new(SenseKey::MediumError, kind.has_failed())),
+            OperationState::Failed { kind } => {
+                Err(Condition::new(SenseKey::MediumError, kind.has_failed()))
+            }
         }
     }
 
@@ -106,9 +108,10 @@ impl Operations {
     /// reported as formatted or sanitized.
     pub(crate) fn none_since(&self, accepted: u64) -> Result<(), Condition> {
         match self.began_in {
-            Some(began_in) if accepted <= began_in => {
-                Err(Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED))
-            }
+            Some(began_in) if accepted <= began_in => Err(Condition::new(
+                SenseKey::AbortedCommand,
+                asc::IO_PROCESS_TERMINATED,
+            )),
             Some(_) | None => Ok(()),
         }
     }
@@ -117,19 +120,31 @@ impl Operations {
     /// 4.11.4).
     pub(crate) fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
-        if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =
-            (kind, &self.state)
+        if let (
+            OperationKind::Format,
+            OperationState::Failed {
+                kind: OperationKind::Sanitize { .. },
+            },
+        ) = (kind, &self.state)
         {
             self.passable()?;
         }
-        debug_assert!(self.began_in.is_none_or(|before| before < generation), "generations only grow");
-        *self =
-            Operations { state: OperationState::Running { kind, progress: 0 }, began_in: Some(generation) };
+        debug_assert!(
+            self.began_in.is_none_or(|before| before < generation),
+            "generations only grow"
+        );
+        *self = Operations {
+            state: OperationState::Running { kind, progress: 0 },
+            began_in: Some(generation),
+        };
         Ok(())
     }
 
     pub(crate) fn proceed(&mut self, done: u64, total: u64) {
-        debug_assert!(matches!(self.state, OperationState::Running { .. }), "what proceeds has not ended");
+        debug_assert!(
+            matches!(self.state, OperationState::Running { .. }),
+            "what proceeds has not ended"
+        );
         if let OperationState::Running { progress, .. } = &mut self.state {
             let share = u128::from(done) * 0x1_0000 / u128::from(total.max(1));
             *progress = u16::try_from(share).unwrap_or(u16::MAX);
@@ -138,23 +153,34 @@ impl Operations {
 
     /// Records the end of the running operation.
     pub(crate) fn end(&mut self, succeeded: bool) {
-        debug_assert!(matches!(self.state, OperationState::Running { .. }), "an operation ends once");
+        debug_assert!(
+            matches!(self.state, OperationState::Running { .. }),
+            "an operation ends once"
+        );
         if let OperationState::Running { kind, .. } = self.state {
-            self.state = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
+            self.state = if succeeded {
+                OperationState::Idle
+            } else {
+                OperationState::Failed { kind }
+            };
         }
     }
 
     /// EXIT FAILURE MODE. Without a failed SANITIZE there is nothing to exit, which is not an error.
     pub(crate) fn exit_failure_mode(&mut self) -> Result<(), Condition> {
         match self.state {
-            OperationState::Failed { kind: OperationKind::Sanitize { may_exit: false } } => {
-                Err(Condition::invalid_bit(1, 4))
-            }
-            OperationState::Failed { kind: OperationKind::Sanitize { may_exit: true } } => {
+            OperationState::Failed {
+                kind: OperationKind::Sanitize { may_exit: false },
+            } => Err(Condition::invalid_bit(1, 4)),
+            OperationState::Failed {
+                kind: OperationKind::Sanitize { may_exit: true },
+            } => {
                 self.state = OperationState::Idle;
                 Ok(())
             }
-            OperationState::Failed { kind: OperationKind::Format }
+            OperationState::Failed {
+                kind: OperationKind::Format,
+            }
             | OperationState::Idle
             | OperationState::Running { .. } => Ok(()),
         }
@@ -173,9 +199,12 @@ mod tests {
         operations.start(SANITIZE, 1).expect("nothing runs");
         assert!(operations.start(SANITIZE, 2).is_err());
         operations.proceed(1, 4);
-        assert_eq!(operations.in_progress().map_err(|condition| condition.specific), {
-            Err(scsi::Specific::Progress(0x4000))
-        });
+        assert_eq!(
+            operations
+                .in_progress()
+                .map_err(|condition| condition.specific),
+            { Err(scsi::Specific::Progress(0x4000)) }
+        );
         operations.end(true);
         assert_eq!(operations.passable(), Ok(()));
         operations.start(SANITIZE, 3).expect("the first has ended");
@@ -196,7 +225,9 @@ mod tests {
     fn a_failure_is_left_by_the_exit_it_was_started_with() {
         for may_exit in [false, true] {
             let mut operations = Operations::default();
-            operations.start(OperationKind::Sanitize { may_exit }, 0).expect("nothing runs");
+            operations
+                .start(OperationKind::Sanitize { may_exit }, 0)
+                .expect("nothing runs");
             operations.end(false);
             assert_eq!(
                 operations.passable().map_err(|condition| condition.asc),

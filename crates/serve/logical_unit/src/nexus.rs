@@ -20,7 +20,12 @@ pub struct SessionTraits {
 impl SessionTraits {
     /// Creates the traits of a session between these ports.
     pub fn new(initiator: InitiatorPort, target_port: TargetPort) -> SessionTraits {
-        SessionTraits { ports: NexusName { host: initiator, service: target_port } }
+        SessionTraits {
+            ports: NexusName {
+                host: initiator,
+                service: target_port,
+            },
+        }
     }
 }
 
@@ -70,7 +75,10 @@ impl Counters {
 
 /// Adds to a counter that has only one writer: a plain addition costs a fraction of an atomic one.
 fn add(counter: &AtomicU64, count: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(count),
+        Ordering::Relaxed,
+    );
 }
 
 impl Traffic {
@@ -149,7 +157,10 @@ impl Attentions {
         if let Err(place) = self.waiting.binary_search(&attention) {
             self.waiting.insert(place, attention);
         }
-        debug_assert!(self.waiting.is_sorted_by(|one, next| one < next), "each cause once, in order");
+        debug_assert!(
+            self.waiting.is_sorted_by(|one, next| one < next),
+            "each cause once, in order"
+        );
     }
 
     /// Removes and returns the next cause to report.
@@ -177,7 +188,11 @@ mod tests {
     #[test]
     fn the_order_is_that_of_importance_and_repetitions_are_dropped() {
         let mut attentions = Attentions::default();
-        for attention in [Attention::CapacityChanged, Attention::PowerOn, Attention::CapacityChanged] {
+        for attention in [
+            Attention::CapacityChanged,
+            Attention::PowerOn,
+            Attention::CapacityChanged,
+        ] {
             attentions.raise(attention);
         }
         assert_eq!(attentions.take(), Some(Attention::PowerOn));

@@ -39,12 +39,20 @@ pub struct CommandIn<'a> {
 impl CommandIn<'_> {
     /// Rejects a command that takes data from the initiator if the initiator expects data.
     pub(crate) fn takes_data(&self) -> Result<(), Condition> {
-        if self.data_in_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
+        if self.data_in_bytes == 0 {
+            Ok(())
+        } else {
+            Err(Condition::INVALID_INFORMATION_UNIT)
+        }
     }
 
     /// Rejects a command that returns data if the initiator offers data.
     pub(crate) fn returns_data(&self) -> Result<(), Condition> {
-        if self.data_out_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
+        if self.data_out_bytes == 0 {
+            Ok(())
+        } else {
+            Err(Condition::INVALID_INFORMATION_UNIT)
+        }
     }
 }
 
@@ -220,7 +228,9 @@ impl Job {
     /// range of the write. Blocks that have been stored stay in memory; the returned buffer receives the
     /// missing blocks. Any other job is left unchanged, and the result is `None`.
     pub fn withdraw(&mut self, blocks: &WholeBlocks) -> Option<Buffer> {
-        let Work::Placed(extent, _) = &self.work else { return None };
+        let Work::Placed(extent, _) = &self.work else {
+            return None;
+        };
         let landed = (blocks.rest_start() / blocks.block_bytes()) as u64;
         let rest = Extent::new(extent.lba.0 + landed, extent.blocks.0 - landed);
         let buffer = blocks.rest();
@@ -242,7 +252,11 @@ pub(crate) enum Work {
     Write(Extent, Durability),
     /// Read whole blocks, and return their first `bytes` bytes. If `flush` is set (FUA), flush before the
     /// read.
-    Read { extent: Extent, bytes: u32, flush: bool },
+    Read {
+        extent: Extent,
+        bytes: u32,
+        flush: bool,
+    },
     /// Any other command.
     Other(Deferred),
     /// An operation that outlives the command.
@@ -268,7 +282,10 @@ pub(crate) struct Outcome {
 
 impl From<DataIn> for Outcome {
     fn from(data: DataIn) -> Outcome {
-        Outcome { data, effects: Vec::new() }
+        Outcome {
+            data,
+            effects: Vec::new(),
+        }
     }
 }
 
@@ -308,7 +325,13 @@ impl std::fmt::Debug for DataIn {
 impl Reply {
     /// Creates a reply with GOOD and no data.
     pub fn good(expected_bytes: u64) -> Reply {
-        Reply { status: Status::Good, sense: None, data: DataIn::None, expected_bytes, effects: None }
+        Reply {
+            status: Status::Good,
+            sense: None,
+            data: DataIn::None,
+            expected_bytes,
+            effects: None,
+        }
     }
 
     /// Creates a reply with GOOD and `data`, truncated to the `room` bytes of the initiator's buffer.
@@ -316,17 +339,26 @@ impl Reply {
         let expected_bytes = data.len() as u64;
         data.truncate(room as usize);
         debug_assert!(data.len() <= room as usize, "the initiator has room for it");
-        Reply { data, ..Reply::good(expected_bytes) }
+        Reply {
+            data,
+            ..Reply::good(expected_bytes)
+        }
     }
 
     /// Creates a reply with CHECK CONDITION.
     pub fn check(condition: &Condition, format: SenseFormat) -> Reply {
-        Reply { sense: Some(condition.encode(format)), ..Reply::status(Status::CheckCondition) }
+        Reply {
+            sense: Some(condition.encode(format)),
+            ..Reply::status(Status::CheckCondition)
+        }
     }
 
     /// Creates a reply with this status and no data.
     pub fn status(status: Status) -> Reply {
-        Reply { status, ..Reply::good(0) }
+        Reply {
+            status,
+            ..Reply::good(0)
+        }
     }
 
     pub(crate) fn failure(failure: Failure, format: SenseFormat) -> Reply {
@@ -341,14 +373,20 @@ impl Reply {
     pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {
             Ok(outcome) => {
-                let effects = (!outcome.effects.is_empty()).then(|| outcome.effects.into_boxed_slice());
+                let effects =
+                    (!outcome.effects.is_empty()).then(|| outcome.effects.into_boxed_slice());
                 let reply = Reply::data(outcome.data, ended.data_in_bytes);
                 let expected_bytes = reply.expected_bytes.max(ended.expected_bytes);
-                Reply { effects, expected_bytes, ..reply }
+                Reply {
+                    effects,
+                    expected_bytes,
+                    ..reply
+                }
             }
-            Err(failure) => {
-                Reply { expected_bytes: ended.expected_bytes, ..Reply::failure(failure, ended.format) }
-            }
+            Err(failure) => Reply {
+                expected_bytes: ended.expected_bytes,
+                ..Reply::failure(failure, ended.format)
+            },
         }
     }
 }

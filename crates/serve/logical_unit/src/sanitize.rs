@@ -39,7 +39,9 @@ pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if !(HEADER_BYTES as u32 + 1..=HEADER_BYTES as u32 + block_bytes).contains(&length) {
         return Err(Condition::invalid_field(7).into());
     }
-    set_off(call, length, move |unit, list| passes(unit, list, length as usize))
+    set_off(call, length, move |unit, list| {
+        passes(unit, list, length as usize)
+    })
 }
 
 /// Plans SANITIZE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
@@ -54,7 +56,8 @@ pub(crate) fn plan_erase(call: &mut Call<'_>) -> Result<Plan, Failure> {
 pub(crate) fn plan_exit_failure_mode(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
     no_parameters(call)?;
-    call.unit.change(|state| state.operations.exit_failure_mode())?;
+    call.unit
+        .change(|state| state.operations.exit_failure_mode())?;
     call.good()
 }
 
@@ -70,7 +73,11 @@ fn reserved_fields(call: &Call<'_>) -> Result<(), Condition> {
 }
 
 fn no_parameters(call: &Call<'_>) -> Result<(), Condition> {
-    if call.cdb.u16(7) == 0 { Ok(()) } else { Err(Condition::invalid_field(7)) }
+    if call.cdb.u16(7) == 0 {
+        Ok(())
+    } else {
+        Err(Condition::invalid_field(7))
+    }
 }
 
 /// Receives the parameter list, if any, and starts the operation.
@@ -91,9 +98,12 @@ fn set_off(
 /// pattern.
 fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>, Condition> {
     let block_bytes = unit.device().geometry().block_size.bytes() as usize;
-    let list = list.get(..length).ok_or(Condition::parameter_list_length())?;
-    let (header, pattern) =
-        list.split_first_chunk::<HEADER_BYTES>().ok_or(Condition::parameter_list_length())?;
+    let list = list
+        .get(..length)
+        .ok_or(Condition::parameter_list_length())?;
+    let (header, pattern) = list
+        .split_first_chunk::<HEADER_BYTES>()
+        .ok_or(Condition::parameter_list_length())?;
     let announced = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let count = header[0] & 0x1f;
     if count == 0 {
@@ -107,17 +117,34 @@ fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>,
         return Err(Condition::invalid_parameter(2));
     }
     let invert = header[0] & 0x80 != 0;
-    let filled = filled(&pattern[..announced], block_bytes, unit.device().geometry().bytes());
-    let inverted: Slice = Buffer::from(&filled.iter().map(|byte| !byte).collect::<Vec<u8>>()[..]).share();
-    let pass = |pass: u8| if invert && pass % 2 == 1 { inverted.clone() } else { filled.clone() };
-    Ok((0..count).map(|number| Method::Fill(pass(number))).collect())
+    let filled = filled(
+        &pattern[..announced],
+        block_bytes,
+        unit.device().geometry().bytes(),
+    );
+    let inverted: Slice =
+        Buffer::from(&filled.iter().map(|byte| !byte).collect::<Vec<u8>>()[..]).share();
+    let pass = |pass: u8| {
+        if invert && pass % 2 == 1 {
+            inverted.clone()
+        } else {
+            filled.clone()
+        }
+    };
+    Ok((0..count)
+        .map(|number| Method::Fill(pass(number)))
+        .collect())
 }
 
 /// Creates a buffer in which each block is filled with the repeated pattern, which restarts at each block.
 fn filled(pattern: &[u8], block_bytes: usize, medium_bytes: u64) -> Slice {
-    let mut buffer = Buffer::recycled(PIECE_BYTES.min(medium_bytes).max(block_bytes as u64) as usize);
+    let mut buffer =
+        Buffer::recycled(PIECE_BYTES.min(medium_bytes).max(block_bytes as u64) as usize);
     for block in buffer.chunks_mut(block_bytes) {
-        block.iter_mut().zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
+        block
+            .iter_mut()
+            .zip(pattern.iter().cycle())
+            .for_each(|(to, from)| *to = *from);
     }
     buffer.share()
 }
@@ -135,7 +162,11 @@ pub(crate) fn plan_format(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let by = call.nexus.id;
     call.receive_and_start(length, move |unit, list| {
         let immediate = length > 0 && immediate(&list, length as usize)?;
-        let method = if unit.thin() { Method::Erase } else { Method::Zero };
+        let method = if unit.thin() {
+            Method::Erase
+        } else {
+            Method::Zero
+        };
         start(unit, by, OperationKind::Format, immediate, vec![method])
     })
 }
@@ -166,14 +197,16 @@ fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
 /// Whether the header (SBC-3 tables 32 and 33) requests an immediate response. DPRY, DCRT and STPF concern
 /// defects and unreadable defect lists, which volumes do not have.
 fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
-    let header = list.get(..length).ok_or(Condition::parameter_list_length())?;
+    let header = list
+        .get(..length)
+        .ok_or(Condition::parameter_list_length())?;
     let flags = header[1];
     let invalid = |byte: u16, bit: u8| {
-        Err(Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_PARAMETER_LIST).at_field(
-            false,
-            byte,
-            Some(bit),
-        ))
+        Err(Condition::new(
+            SenseKey::IllegalRequest,
+            asc::INVALID_FIELD_IN_PARAMETER_LIST,
+        )
+        .at_field(false, byte, Some(bit)))
     };
     if header[0] & PROTECTION_FIELD_USAGE != 0 {
         return invalid(0, 2);
@@ -184,7 +217,11 @@ fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
     if flags & FOV == 0 && flags & NEEDS_FOV != 0 {
         return invalid(1, 7);
     }
-    let defects_at = if length == LONG_HEADER_BYTES as usize { 4 } else { 2 };
+    let defects_at = if length == LONG_HEADER_BYTES as usize {
+        4
+    } else {
+        2
+    };
     // P_I_INFORMATION and PROTECTION INTERVAL EXPONENT.
     if defects_at == 4 && header[3] != 0 {
         return invalid(3, 7);
@@ -249,7 +286,11 @@ pub(crate) fn start(
         Ok::<_, Failure>(state.operations.start(kind, generation)?)
     })?;
     let completion = Rc::default();
-    let operation = Operation { unit, succeeded: false, completion: Rc::clone(&completion) };
+    let operation = Operation {
+        unit,
+        succeeded: false,
+        completion: Rc::clone(&completion),
+    };
     let end: Ending = if immediate {
         Box::pin(async { Ok(Outcome::default()) })
     } else {
@@ -295,13 +336,20 @@ impl Operation {
     }
 
     async fn all_passes(&self, methods: &[Method]) -> Result<(), DeviceError> {
-        let total = self.unit.device().geometry().blocks.0.saturating_mul(methods.len() as u64);
+        let total = self
+            .unit
+            .device()
+            .geometry()
+            .blocks
+            .0
+            .saturating_mul(methods.len() as u64);
         let mut done = 0;
         for method in methods {
             for piece in self.pieces(method) {
                 self.pass(method, piece).await?;
                 done += piece.blocks.0;
-                self.unit.note(|state| state.operations.proceed(done, total));
+                self.unit
+                    .note(|state| state.operations.proceed(done, total));
                 give_way().await;
             }
             let flushed = self.unit.volume().flush().await;
@@ -343,7 +391,8 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.unit.change(|state| state.operations.end(self.succeeded));
+        self.unit
+            .change(|state| state.operations.end(self.succeeded));
         let mut completion = self.completion.borrow_mut();
         completion.succeeded = Some(self.succeeded);
         let waiting = completion.waiting.take();

@@ -82,11 +82,24 @@ impl UnitState {
         }
     }
 
-    pub(crate) fn attach(&mut self, id: NexusId, name: NexusName, counters: Arc<Counters>, losses: u64) {
+    pub(crate) fn attach(
+        &mut self,
+        id: NexusId,
+        name: NexusName,
+        counters: Arc<Counters>,
+        losses: u64,
+    ) {
         debug_assert!(self.name(id).is_none(), "nexus ids are unique");
         let attentions = Attentions::default();
         let losses_told = self.losses_told(&name).unwrap_or(losses);
-        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters, losses_told });
+        self.nexuses.push(Attached {
+            id,
+            name,
+            attentions,
+            prevents_removal: false,
+            counters,
+            losses_told,
+        });
         self.raise(id, Attention::PowerOn);
     }
 
@@ -99,8 +112,10 @@ impl UnitState {
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
             let name = DetachedNexus::of(&nexus.name);
             let before = self.departed.take(|gone| gone.name == name.name);
-            self.departed
-                .note(name, before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told)));
+            self.departed.note(
+                name,
+                before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told)),
+            );
         }
         self.volume.end_reservation(Some(id));
         self.copies.forget_all(id);
@@ -127,7 +142,11 @@ impl UnitState {
 
     /// Enters the stopped power condition (SPC-4 5.12), if there is a medium.
     pub(crate) fn stop(&mut self) {
-        debug_assert_ne!(self.medium, Medium::Ejected, "a fixed medium is not ejected");
+        debug_assert_ne!(
+            self.medium,
+            Medium::Ejected,
+            "a fixed medium is not ejected"
+        );
         if self.medium == Medium::Loaded {
             self.medium = Medium::Stopped;
         }
@@ -151,7 +170,9 @@ impl UnitState {
     }
 
     pub(crate) fn raise_all(&mut self, attention: Attention) {
-        self.nexuses.iter_mut().for_each(|nexus| nexus.attentions.raise(attention));
+        self.nexuses
+            .iter_mut()
+            .for_each(|nexus| nexus.attentions.raise(attention));
     }
 
     pub(crate) fn raise_others(&mut self, than: NexusId, attention: Attention) {
@@ -160,7 +181,9 @@ impl UnitState {
     }
 
     pub(crate) fn is_raised(&self, id: NexusId, attention: Attention) -> bool {
-        self.nexuses.iter().any(|nexus| nexus.id == id && nexus.attentions.has(attention))
+        self.nexuses
+            .iter()
+            .any(|nexus| nexus.id == id && nexus.attentions.has(attention))
     }
 
     pub(crate) fn clear(&mut self, id: NexusId, attention: Attention) {
@@ -174,7 +197,11 @@ impl UnitState {
     }
 
     pub(crate) fn sense_format(&self) -> SenseFormat {
-        if self.modes.descriptor_sense() { SenseFormat::Descriptor } else { SenseFormat::Fixed }
+        if self.modes.descriptor_sense() {
+            SenseFormat::Descriptor
+        } else {
+            SenseFormat::Fixed
+        }
     }
 
     /// Returns an error if a command cannot use the medium.
@@ -187,9 +214,14 @@ impl UnitState {
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
             _ if self.volume.is_taken_over() => Err(failure::condition(DeviceError::Fenced)),
-            _ if self.volume.is_fenced() => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
+            _ if self.volume.is_fenced() => {
+                Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY))
+            }
             Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),
-            Medium::Stopped => Err(Condition::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED)),
+            Medium::Stopped => Err(Condition::new(
+                SenseKey::NotReady,
+                asc::INITIALIZING_COMMAND_REQUIRED,
+            )),
             Medium::Loaded => Ok(()),
         }
     }
@@ -208,7 +240,8 @@ impl UnitState {
     /// may neither read nor write.
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
         let permits = |access| {
-            self.requester(id).is_some_and(|requester| self.volume.reservations_permit(&requester, access))
+            self.requester(id)
+                .is_some_and(|requester| self.volume.reservations_permit(&requester, access))
         };
         let is_permitted = match class {
             Reserved::Never | Reserved::Own => true,
@@ -216,34 +249,62 @@ impl UnitState {
             Reserved::Read => permits(Access::Read),
             Reserved::Write => permits(Access::Write),
         };
-        if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
+        if is_permitted {
+            Ok(())
+        } else {
+            Err(Failure::ReservationConflict)
+        }
     }
 
     /// Checks a command that accesses this logical unit but was received by another one. The requester is
     /// identified by its nexus name, because it need not be attached here.
     pub(crate) fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
-        let here = self.nexuses.iter().find(|nexus| nexus.name.is(by.path)).map(|nexus| nexus.id);
-        let requester = Requester { attachment: here.unwrap_or(by.attachment), ..*by };
+        let here = self
+            .nexuses
+            .iter()
+            .find(|nexus| nexus.name.is(by.path))
+            .map(|nexus| nexus.id);
+        let requester = Requester {
+            attachment: here.unwrap_or(by.attachment),
+            ..*by
+        };
         let is_permitted = self.volume.reservations_permit(&requester, access);
-        if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
+        if is_permitted {
+            Ok(())
+        } else {
+            Err(Failure::ReservationConflict)
+        }
     }
 
     /// Returns the [`Requester`] that represents this nexus to the volume; `None` if it is not attached.
     pub(crate) fn requester(&self, id: NexusId) -> Option<Requester<'_>> {
-        self.name(id).map(|path| Requester { attachment: id, path })
+        self.name(id).map(|path| Requester {
+            attachment: id,
+            path,
+        })
     }
 
     pub(crate) fn name(&self, id: NexusId) -> Option<&NexusName> {
-        self.nexuses.iter().find(|nexus| nexus.id == id).map(|nexus| &nexus.name)
+        self.nexuses
+            .iter()
+            .find(|nexus| nexus.id == id)
+            .map(|nexus| &nexus.name)
     }
 
     /// Returns the cached view of a nexus, valid until the generation changes.
     pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64) -> View {
-        let quiet = self.nexuses.iter().find(|nexus| nexus.id == id && nexus.attentions.is_empty());
-        let requester = quiet.map(|nexus| Requester { attachment: id, path: &nexus.name });
+        let quiet = self
+            .nexuses
+            .iter()
+            .find(|nexus| nexus.id == id && nexus.attentions.is_empty());
+        let requester = quiet.map(|nexus| Requester {
+            attachment: id,
+            path: &nexus.name,
+        });
         let requester = requester.filter(|_| self.ready().is_ok());
-        let permits =
-            |access| requester.is_some_and(|requester| self.volume.permits(&requester, access).is_ok());
+        let permits = |access| {
+            requester.is_some_and(|requester| self.volume.permits(&requester, access).is_ok())
+        };
         View {
             generation,
             geometry,
@@ -288,18 +349,36 @@ impl UnitState {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
             meant.map(|nexus| nexus.losses_told).min()
         };
-        let (same, elsewhere) = (present(&|other| other == name), present(&|other| other.host == name.host));
+        let (same, elsewhere) = (
+            present(&|other| other == name),
+            present(&|other| other.host == name.host),
+        );
         let name = DetachedNexus::of(name);
-        let known = self.departed.take(|gone| gone.name == name.name).into_iter().chain(same).min();
+        let known = self
+            .departed
+            .take(|gone| gone.name == name.name)
+            .into_iter()
+            .chain(same)
+            .min();
         // Some of the forgotten entries may belong to the initiator.
-        let by_initiator = self.departed.lowest(|gone| gone.initiator == name.initiator);
-        known.or_else(|| [by_initiator, self.departed.forgotten(), elsewhere].into_iter().flatten().min())
+        let by_initiator = self
+            .departed
+            .lowest(|gone| gone.initiator == name.initiator);
+        known.or_else(|| {
+            [by_initiator, self.departed.forgotten(), elsewhere]
+                .into_iter()
+                .flatten()
+                .min()
+        })
     }
 }
 
 impl DetachedNexus {
     fn of(name: &NexusName) -> DetachedNexus {
-        DetachedNexus { name: hash(name), initiator: hash(&name.host) }
+        DetachedNexus {
+            name: hash(name),
+            initiator: hash(&name.host),
+        }
     }
 }
 

@@ -76,13 +76,22 @@ impl LogicalUnit {
     ///
     /// # Errors
     /// The saved state is damaged.
-    pub fn new(volume: Arc<Volume>, options: LogicalUnitOptions) -> Result<Arc<LogicalUnit>, Damaged> {
-        let mut modes = Pages::new(Facts { volatile_cache: volume.device().profile().volatile_cache });
+    pub fn new(
+        volume: Arc<Volume>,
+        options: LogicalUnitOptions,
+    ) -> Result<Arc<LogicalUnit>, Damaged> {
+        let mut modes = Pages::new(Facts {
+            volatile_cache: volume.device().profile().volatile_cache,
+        });
         modes.restore(&volume.front_end_state())?;
         volume.set_front_end_state(modes.to_bytes());
         volume.set_write_protected(modes.write_protect());
         let state = Lock::new(UnitState::new(Arc::clone(&volume), modes));
-        Ok(Arc::new(LogicalUnit { volume, options, state }))
+        Ok(Arc::new(LogicalUnit {
+            volume,
+            options,
+            state,
+        }))
     }
 
     /// Attaches the nexus of a session. Its first unit attention is POWER ON, RESET, OR BUS DEVICE RESET
@@ -93,7 +102,13 @@ impl LogicalUnit {
         self.change(|state| state.attach(id, session.ports.clone(), Arc::clone(&counters), losses));
         let geometry = self.device().geometry();
         let view = self.look(|state| state.view(id, geometry, NO_GENERATION));
-        Nexus { unit: Arc::clone(self), id, session, view, counters }
+        Nexus {
+            unit: Arc::clone(self),
+            id,
+            session,
+            view,
+            counters,
+        }
     }
 
     pub(crate) fn detach(&self, id: NexusId) {
@@ -152,7 +167,10 @@ impl LogicalUnit {
             block_size: geometry.block_size,
             physical_exponent: geometry.physical_exponent,
             // MODE SENSE reports write protection, INQUIRY does not.
-            profile: Profile { read_only: false, ..profile },
+            profile: Profile {
+                read_only: false,
+                ..profile
+            },
         }
     }
 
@@ -191,13 +209,18 @@ impl LogicalUnit {
 
     /// Whether blocks can be deallocated.
     pub(crate) fn thin(&self) -> bool {
-        self.options.thin.unwrap_or_else(|| self.device().profile().thin)
+        self.options
+            .thin
+            .unwrap_or_else(|| self.device().profile().thin)
     }
 
     /// The traits that determine which commands exist.
     pub(crate) fn traits(&self) -> UnitTraits {
         let thin = self.thin();
-        UnitTraits { thin, volatile: thin && !self.device().profile().durable }
+        UnitTraits {
+            thin,
+            volatile: thin && !self.device().profile().durable,
+        }
     }
 
     /// Changes the state and advances the generation, so that every nexus checks again before its next
@@ -207,7 +230,10 @@ impl LogicalUnit {
     }
 
     /// [`LogicalUnit::change`] for a change that needs the previous generation.
-    pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
+    pub(crate) fn change_in_generation<T>(
+        &self,
+        change: impl FnOnce(&mut UnitState, u64) -> T,
+    ) -> T {
         // A panic while the lock is held leaves a consistent state, because the methods only assign complete
         // values. The volume's own lock is taken after this lock.
         let mut state = self.state.lock();
@@ -240,7 +266,11 @@ impl LogicalUnit {
     /// operation that held the range earlier changed the generation before it took its own lock.
     #[inline]
     pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
-        if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
+        if self.generation() == accepted {
+            Ok(())
+        } else {
+            self.permits_now(accepted, kind)
+        }
     }
 
     #[cold]
@@ -259,12 +289,16 @@ impl LogicalUnit {
     /// Takes the next unit attention of the caller's nexus.
     pub(crate) fn take_attention(&self, id: NexusId) -> Option<Condition> {
         let quiet = |state: &UnitState| {
-            state.nexuses.iter().all(|nexus| nexus.id != id || nexus.attentions.is_empty())
+            state
+                .nexuses
+                .iter()
+                .all(|nexus| nexus.id != id || nexus.attentions.is_empty())
         };
         if self.look(quiet) {
             return None;
         }
-        self.change(|state| state.take_attention(id)).map(|attention| attention.condition())
+        self.change(|state| state.take_attention(id))
+            .map(|attention| attention.condition())
     }
 
     /// Returns the number of losses that were reported to this nexus; `None` if it is not attached.
@@ -298,7 +332,10 @@ impl Nexus {
     /// Records that the initiator has acknowledged a response that reported this count of losses
     /// ([`super::Watch::reported_losses`]).
     pub fn note_told(&self, losses: u64) {
-        debug_assert!(losses <= self.unit.volume.lost_writes(), "no more losses are reported than there are");
+        debug_assert!(
+            losses <= self.unit.volume.lost_writes(),
+            "no more losses are reported than there are"
+        );
         self.unit.note(|state| {
             if let Some(nexus) = state.nexus(self.id) {
                 nexus.losses_told = nexus.losses_told.max(losses);

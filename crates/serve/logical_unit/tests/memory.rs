@@ -30,7 +30,10 @@ struct Case {
 }
 
 fn case(cdb: &[u8], data: Vec<u8>) -> Case {
-    Case { cdb: cdb.to_vec(), data }
+    Case {
+        cdb: cdb.to_vec(),
+        data,
+    }
 }
 
 fn zeros(blocks: u32) -> Vec<u8> {
@@ -51,14 +54,20 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x03 | 0x1a => vec![case(&[opcode, 0, 0x3f, 0, 255, 0], none())],
         0x1c => vec![case(&[opcode, 1, 0, 0xff, 0xff, 0], none())],
         0x1d => {
-            vec![case(&[opcode, 0x04, 0, 0, 0, 0], none()), case(&[opcode, 0x10, 0, 0, 4, 0], vec![0; 4])]
+            vec![
+                case(&[opcode, 0x04, 0, 0, 0, 0], none()),
+                case(&[opcode, 0x10, 0, 0, 4, 0], vec![0; 4]),
+            ]
         }
         0x4d => {
             let mut cdb = length(u16::MAX);
             cdb[2] = 0x40 | 0x19;
             vec![case(&cdb, none())]
         }
-        0x12 => vec![case(&inquiry(None, u16::MAX), none()), case(&inquiry(Some(0x83), u16::MAX), none())],
+        0x12 => vec![
+            case(&inquiry(None, u16::MAX), none()),
+            case(&inquiry(Some(0x83), u16::MAX), none()),
+        ],
         0x08 => vec![case(&six(opcode, 0, 0), none())], // 256 blocks
         0x0a => vec![case(&six(opcode, 0, 0), zeros(256))],
         0x15 => vec![case(&[opcode, 0x10, 0, 0, 255, 0], vec![0; 255])],
@@ -75,7 +84,10 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x25 | 0x37 => vec![case(&length(u16::MAX), none())],
         0x28 => vec![case(&sized(opcode, 0, 0, 65_535), none())],
         0xa8 | 0x88 => {
-            vec![case(&sized(opcode, 0, 0, LONGEST), none()), case(&sized(opcode, 0x08, 0, LONGEST), none())]
+            vec![
+                case(&sized(opcode, 0, 0, LONGEST), none()),
+                case(&sized(opcode, 0x08, 0, LONGEST), none()),
+            ]
         }
         0x2a | 0xaa | 0x8a | 0x8b => {
             let blocks = if opcode == 0x2a { 65_535 } else { LONGEST };
@@ -167,16 +179,33 @@ impl SiblingUnits for Many {
 }
 
 fn unit() -> Arc<LogicalUnit> {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 24), physical_exponent: 0 };
-    unit_over(Arc::new(Null::new(geometry)), Default::default(), unit_options()).expect("nothing was kept")
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(1 << 24),
+        physical_exponent: 0,
+    };
+    unit_over(
+        Arc::new(Null::new(geometry)),
+        Default::default(),
+        unit_options(),
+    )
+    .expect("nothing was kept")
 }
 
 /// Returns all commands of the unit: the operation code, and the service action or 0.
 fn commands() -> Vec<(u8, u8)> {
-    let report = case(&[0xa3, 0x0c, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0], Vec::new());
+    let report = case(
+        &[0xa3, 0x0c, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Vec::new(),
+    );
     let Ended { reply, .. } = run(&unit(), &report, || 0);
-    let logical_unit::DataIn::Bytes(data) = reply.data else { panic!("no parameter data") };
-    data[4..].chunks(8).map(|descriptor| (descriptor[0], descriptor[3])).collect()
+    let logical_unit::DataIn::Bytes(data) = reply.data else {
+        panic!("no parameter data")
+    };
+    data[4..]
+        .chunks(8)
+        .map(|descriptor| (descriptor[0], descriptor[3]))
+        .collect()
 }
 
 struct Ended {
@@ -194,8 +223,13 @@ fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended 
     let luns: Arc<dyn SiblingUnits> = Arc::new(Many);
     let mut begin = |cdb: &[u8], out: usize| {
         let room = if out == 0 { ROOM } else { 0 };
-        let command =
-            CommandIn { cdb, data_out_bytes: out as u32, data_in_bytes: room, luns: &luns, stage: false };
+        let command = CommandIn {
+            cdb,
+            data_out_bytes: out as u32,
+            data_in_bytes: room,
+            luns: &luns,
+            stage: false,
+        };
         unit.begin(&mut nexus, &command)
     };
     begin(&[0; 6], 0); // the unit attention
@@ -203,7 +237,11 @@ fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended 
     let (told, job, data) = match plan {
         Plan::Reply(reply) => {
             let taken = dhat::HeapStats::get().curr_bytes;
-            return Ended { told: reply.data.len(), reply, taken };
+            return Ended {
+                told: reply.data.len(),
+                reply,
+                taken,
+            };
         }
         Plan::Run(job) => (job.working_bytes(), job, Data::None),
         Plan::Receive(receive) => {
@@ -218,7 +256,11 @@ fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended 
         Step::Later(running) => finish(running.reply),
         Step::Lasting { .. } => unreachable!("left out"),
     };
-    Ended { told, reply, taken: peak() }
+    Ended {
+        told,
+        reply,
+        taken: peak(),
+    }
 }
 
 #[test]
@@ -239,7 +281,8 @@ fn no_command_takes_more_memory_than_it_says() {
                 (ended.told, ended.taken, ended.reply.status)
             });
             let (told, taken, status) = ended.join().expect("a command that ends");
-            let line = format!("{opcode:02x}/{action:02x}: {status:?}, {told} bytes told, {taken} taken");
+            let line =
+                format!("{opcode:02x}/{action:02x}: {status:?}, {told} bytes told, {taken} taken");
             println!("{line}");
             if taken > told + FIXED_BYTES {
                 faults.push(line);
@@ -252,5 +295,8 @@ fn no_command_takes_more_memory_than_it_says() {
 #[test]
 fn the_document_about_security_has_the_fixed_size() {
     let security = include_str!("../../../../docs/security.md");
-    assert!(security.contains(&format!("up to {} KiB of it in the SCSI layer", FIXED_BYTES >> 10)));
+    assert!(security.contains(&format!(
+        "up to {} KiB of it in the SCSI layer",
+        FIXED_BYTES >> 10
+    )));
 }

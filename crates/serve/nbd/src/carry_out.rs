@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{
-    Allocation, BlockDevice, Buffer, DeviceError, Durability, Exclusive, Extent, Run, Shared, bytewise,
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Exclusive, Extent, Run, Shared,
+    bytewise,
 };
 use front_end_core::{Charge, Ticket, Unserved};
 use nbd::flags::{allocation, command};
@@ -55,21 +56,38 @@ impl Client {
             if self.read_from_memory(&request, now, queue).is_some() {
                 return true;
             }
-            let bytes = self.covering(&request).map_or(0, |extent| self.length(extent));
+            let bytes = self
+                .covering(&request)
+                .map_or(0, |extent| self.length(extent));
             charge = self.memory.take(Buffer::memory_bytes(bytes));
             if charge.is_none() {
                 return false;
             }
             if let Some(buffer) = self.read_from_cache(&request) {
-                let (payload, part) = (Payload::Buffer(Rc::new(buffer)), 0..request.length as usize);
-                let outcome = Outcome::Data { payload, part, charge };
-                queue_answer(self, queue, Answer { request, begin: now, outcome });
+                let (payload, part) =
+                    (Payload::Buffer(Rc::new(buffer)), 0..request.length as usize);
+                let outcome = Outcome::Data {
+                    payload,
+                    part,
+                    charge,
+                };
+                queue_answer(
+                    self,
+                    queue,
+                    Answer {
+                        request,
+                        begin: now,
+                        outcome,
+                    },
+                );
                 return true;
             }
         }
         if command == Command::BlockStatus {
             // Memory for the extents and for their reply.
-            charge = self.memory.take(2 * most_extents(&request) * size_of::<BlockStatus>());
+            charge = self
+                .memory
+                .take(2 * most_extents(&request) * size_of::<BlockStatus>());
             if charge.is_none() {
                 return false;
             }
@@ -87,20 +105,36 @@ impl Client {
         data: Option<Buffer>,
         charge: Option<Charge>,
     ) {
-        debug_assert_eq!(data.is_some(), command == Command::Write, "a write has its data, and no other");
+        debug_assert_eq!(
+            data.is_some(),
+            command == Command::Write,
+            "a write has its data, and no other"
+        );
         let (client, ticket) = (Rc::clone(self), self.requests.accept());
         self.begin_task();
         self.tally.note_wait();
         drop(reactor::spawn(async move {
-            let outcome = client.carry_out(&request, command, ticket, data, charge).await;
-            let outcome = outcome.unwrap_or_else(|Failed(error, text)| Outcome::Failed(error, text));
-            client.end_task(Answer { request, begin: now, outcome });
+            let outcome = client
+                .carry_out(&request, command, ticket, data, charge)
+                .await;
+            let outcome =
+                outcome.unwrap_or_else(|Failed(error, text)| Outcome::Failed(error, text));
+            client.end_task(Answer {
+                request,
+                begin: now,
+                outcome,
+            });
         }));
     }
 
     /// Answers a read of blocks in memory: a short one from a copy, a long one directly.
     #[inline]
-    fn read_from_memory(&self, request: &Request, now: Instant, queue: &mut SendQueue<Charge>) -> Option<()> {
+    fn read_from_memory(
+        &self,
+        request: &Request,
+        now: Instant,
+        queue: &mut SendQueue<Charge>,
+    ) -> Option<()> {
         let extent = self.covering(request).ok()?;
         let _turn = self.volume().range_locks().try_share(extent)?;
         self.requests.permits(Access::Read).ok()?;
@@ -111,12 +145,22 @@ impl Client {
         }
         let outcome = match length <= COPIED_BYTES_MAX {
             true => Outcome::Copied,
-            false => {
-                Outcome::Data { payload: Payload::Memory(region.clone()), part: part.clone(), charge: None }
-            }
+            false => Outcome::Data {
+                payload: Payload::Memory(region.clone()),
+                part: part.clone(),
+                charge: None,
+            },
         };
         let is_copied = matches!(outcome, Outcome::Copied);
-        queue_answer(self, queue, Answer { request: *request, begin: now, outcome });
+        queue_answer(
+            self,
+            queue,
+            Answer {
+                request: *request,
+                begin: now,
+                outcome,
+            },
+        );
         if is_copied {
             if queue.load() > COPIED_BYTES_MAX {
                 queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // once, not in every round
@@ -132,18 +176,27 @@ impl Client {
 
     /// Reads whole blocks from the page cache, if it contains them.
     fn read_from_cache(&self, request: &Request) -> Option<Buffer> {
-        let extent = self.covering(request).ok().filter(|_| self.is_whole(request))?;
+        let extent = self
+            .covering(request)
+            .ok()
+            .filter(|_| self.is_whole(request))?;
         let _turn = self.volume().range_locks().try_share(extent)?;
         self.requests.permits(Access::Read).ok()?;
         let mut buffer = Buffer::recycled(request.length as usize);
-        self.device().read_nowait(extent, &mut buffer).then_some(buffer)
+        self.device()
+            .read_nowait(extent, &mut buffer)
+            .then_some(buffer)
     }
 
     /// Writes whole blocks without waiting for a device. Returns `None` if it would have to wait; a part may
     /// then have been written, and the caller must call [`Client::start`].
     #[inline]
     pub(crate) fn write_now(&self, request: &Request, data: &[u8]) -> Option<Outcome> {
-        debug_assert_eq!(data.len() as u64, request.length, "all of its data are here");
+        debug_assert_eq!(
+            data.len() as u64,
+            request.length,
+            "all of its data are here"
+        );
         if self.durability(request) == Durability::Stable || !self.is_whole(request) {
             return None;
         }
@@ -155,7 +208,9 @@ impl Client {
             blocks.put(0, data);
             return Some(Outcome::Done);
         }
-        self.device().write_nowait(extent, data).then_some(Outcome::Done)
+        self.device()
+            .write_nowait(extent, data)
+            .then_some(Outcome::Done)
     }
 
     async fn carry_out(
@@ -168,7 +223,10 @@ impl Client {
     ) -> Result<Outcome, Failed> {
         match command {
             Command::Read => self.read(request, ticket, charge).await,
-            Command::Write => self.write(request, ticket, data.unwrap_or_else(|| Buffer::zeroed(0))).await,
+            Command::Write => {
+                self.write(request, ticket, data.unwrap_or_else(|| Buffer::zeroed(0)))
+                    .await
+            }
             Command::Flush => self.flush(ticket).await,
             Command::Trim => self.trim(request, ticket).await,
             Command::WriteZeroes => self.write_zeroes(request, ticket).await,
@@ -188,52 +246,91 @@ impl Client {
         let _turn = self.share(extent, ticket, Access::Read).await?;
         let buffer = self.fetch(extent, ticket).await?;
         let (payload, part) = (Payload::Buffer(Rc::new(buffer)), self.part(request, extent));
-        Ok(Outcome::Data { payload, part, charge })
+        Ok(Outcome::Data {
+            payload,
+            part,
+            charge,
+        })
     }
 
     async fn fetch(&self, extent: Extent, ticket: Ticket) -> Result<Buffer, Failed> {
-        let read = || self.device().read(extent, Buffer::recycled(self.length(extent)));
-        Ok(self.requests.ask(ticket, RequestKind::Read, None, read).await?)
+        let read = || {
+            self.device()
+                .read(extent, Buffer::recycled(self.length(extent)))
+        };
+        Ok(self
+            .requests
+            .ask(ticket, RequestKind::Read, None, read)
+            .await?)
     }
 
-    async fn write(&self, request: &Request, ticket: Ticket, data: Buffer) -> Result<Outcome, Failed> {
-        let (extent, data, durability) = (self.covering(request)?, data.share(), self.durability(request));
+    async fn write(
+        &self,
+        request: &Request,
+        ticket: Ticket,
+        data: Buffer,
+    ) -> Result<Outcome, Failed> {
+        let (extent, data, durability) = (
+            self.covering(request)?,
+            data.share(),
+            self.durability(request),
+        );
         let (device, before) = (self.device(), self.volume().lost_writes());
         if !self.is_whole(request) {
             let turn = self.exclude(extent, ticket).await?;
             let write = || bytewise::write(device, request.offset, data);
-            self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+            self.requests
+                .ask(ticket, RequestKind::Change, Some(extent), write)
+                .await?;
             drop(turn);
             return self.settle(request, ticket, before).await;
         }
         let turn = self.share(extent, ticket, Access::Write).await?;
         let write = || device.write(extent, data, durability);
-        let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;
+        let written = self
+            .requests
+            .ask(ticket, RequestKind::Change, Some(extent), write)
+            .await;
         drop(turn);
         if durability == Durability::Cached {
             written?;
             return Ok(Outcome::Done);
         }
         // A state directory on the same disk may hang as well, so the deadline also applies to this wait.
-        self.requests.wait(ticket, Access::Read, self.volume().record_lost_writes()).await?;
+        self.requests
+            .wait(ticket, Access::Read, self.volume().record_lost_writes())
+            .await?;
         self.flushed(written, None)
     }
 
     /// Flushes all writes that have been acknowledged to any client.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
         let told = self.losses.told();
-        let ended = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
+        let ended = self
+            .requests
+            .ask(ticket, RequestKind::Flush, None, || self.volume().flush())
+            .await;
         self.flushed(ended, Some(told))
     }
 
     /// Completes a change that the device has executed and that started when `before` losses were counted.
     /// With FUA the change is made durable.
-    async fn settle(&self, request: &Request, ticket: Ticket, before: u64) -> Result<Outcome, Failed> {
+    async fn settle(
+        &self,
+        request: &Request,
+        ticket: Ticket,
+        before: u64,
+    ) -> Result<Outcome, Failed> {
         if self.durability(request) == Durability::Cached {
             return Ok(Outcome::Done);
         }
         let settle = || self.volume().settle(before);
-        self.flushed(self.requests.ask(ticket, RequestKind::Flush, None, settle).await, None)
+        self.flushed(
+            self.requests
+                .ask(ticket, RequestKind::Flush, None, settle)
+                .await,
+            None,
+        )
     }
 
     /// Creates the reply to every request for stable storage. For a flush, `told` is the loss count that had
@@ -265,7 +362,9 @@ impl Client {
         for piece in self.pieces(self.inner(request)) {
             let _turn = self.share(piece, ticket, Access::Write).await?;
             let unmap = || self.device().unmap(piece);
-            self.requests.ask(ticket, RequestKind::Change, Some(piece), unmap).await?;
+            self.requests
+                .ask(ticket, RequestKind::Change, Some(piece), unmap)
+                .await?;
             reactor::yield_now().await;
         }
         self.settle(request, ticket, before).await
@@ -276,13 +375,22 @@ impl Client {
         let may_unmap = request.flags & command::NO_HOLE == 0;
         let is_fast = may_unmap && self.device().profile().thin;
         if request.flags & command::FAST_ZERO != 0 && !is_fast {
-            return Err(Failed(Errno::Enotsup, "writing zeros is no faster than data here"));
+            return Err(Failed(
+                Errno::Enotsup,
+                "writing zeros is no faster than data here",
+            ));
         }
-        let (inner, whole) = (self.inner(request), request.offset..request.offset + request.length);
+        let (inner, whole) = (
+            self.inner(request),
+            request.offset..request.offset + request.length,
+        );
         let geometry = self.device().geometry();
         let (from, to) = match inner.is_empty() {
             true => (whole.end, whole.end),
-            false => (geometry.offset(inner), geometry.offset(inner) + geometry.length(inner)),
+            false => (
+                geometry.offset(inner),
+                geometry.offset(inner) + geometry.length(inner),
+            ),
         };
         for edge in [whole.start..from, to..whole.end] {
             self.zero_part(edge, ticket).await?;
@@ -290,7 +398,9 @@ impl Client {
         for piece in self.pieces(inner) {
             let _turn = self.share(piece, ticket, Access::Write).await?;
             let zero = || self.device().write_zeroes(piece, may_unmap);
-            self.requests.ask(ticket, RequestKind::Change, Some(piece), zero).await?;
+            self.requests
+                .ask(ticket, RequestKind::Change, Some(piece), zero)
+                .await?;
             reactor::yield_now().await;
         }
         self.settle(request, ticket, before).await
@@ -305,7 +415,10 @@ impl Client {
         let _turn = self.exclude(extent, ticket).await?;
         let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize).share();
         let write = || bytewise::write(self.device(), bytes.start, zeros);
-        Ok(self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?)
+        Ok(self
+            .requests
+            .ask(ticket, RequestKind::Change, Some(extent), write)
+            .await?)
     }
 
     /// Reads the blocks, so that they are in the cache.
@@ -329,19 +442,32 @@ impl Client {
     ) -> Result<Outcome, Failed> {
         let extent = self.covering(request)?;
         let ask = || self.device().allocation(extent, most_extents(request));
-        let runs = self.requests.ask(ticket, RequestKind::Read, None, ask).await?;
+        let runs = self
+            .requests
+            .ask(ticket, RequestKind::Read, None, ask)
+            .await?;
         let asked = request.offset..request.offset + request.length;
         let geometry = self.device().geometry();
         let status = |run: &Run| {
             let start = geometry.offset(run.extent);
-            let (from, to) = (start.max(asked.start), (start + geometry.length(run.extent)).min(asked.end));
+            let (from, to) = (
+                start.max(asked.start),
+                (start + geometry.length(run.extent)).min(asked.end),
+            );
             let state = match run.allocation {
                 Allocation::Mapped => 0,
                 Allocation::Deallocated => allocation::HOLE | allocation::ZERO,
             };
-            BlockStatus { bytes: to.saturating_sub(from), state }
+            BlockStatus {
+                bytes: to.saturating_sub(from),
+                state,
+            }
         };
-        let extents: Vec<BlockStatus> = runs.iter().map(status).filter(|extent| extent.bytes > 0).collect();
+        let extents: Vec<BlockStatus> = runs
+            .iter()
+            .map(status)
+            .filter(|extent| extent.bytes > 0)
+            .collect();
         debug_assert!(extents.iter().map(|extent| extent.bytes).sum::<u64>() <= request.length);
         match extents.is_empty() {
             false => Ok(Outcome::Extents { extents, charge }),
@@ -349,12 +475,25 @@ impl Client {
         }
     }
 
-    async fn share(&self, extent: Extent, ticket: Ticket, access: Access) -> Result<Shared, Unserved> {
-        self.requests.wait(ticket, access, self.volume().range_locks().share(extent)).await
+    async fn share(
+        &self,
+        extent: Extent,
+        ticket: Ticket,
+        access: Access,
+    ) -> Result<Shared, Unserved> {
+        self.requests
+            .wait(ticket, access, self.volume().range_locks().share(extent))
+            .await
     }
 
     async fn exclude(&self, extent: Extent, ticket: Ticket) -> Result<Exclusive, Unserved> {
-        self.requests.wait(ticket, Access::Write, self.volume().range_locks().exclude(extent)).await
+        self.requests
+            .wait(
+                ticket,
+                Access::Write,
+                self.volume().range_locks().exclude(extent),
+            )
+            .await
     }
 
     fn volume(&self) -> &Arc<Volume> {
@@ -371,7 +510,10 @@ impl Client {
 
     /// Returns the blocks that contain a request's bytes.
     fn covering(&self, request: &Request) -> Result<Extent, DeviceError> {
-        bytewise::covering(self.device(), &(request.offset..request.offset + request.length))
+        bytewise::covering(
+            self.device(),
+            &(request.offset..request.offset + request.length),
+        )
     }
 
     /// Returns the blocks completely within a request.
@@ -410,20 +552,30 @@ impl Client {
     /// every change is stable anyway.
     fn durability(&self, request: &Request) -> Durability {
         let is_volatile = self.device().profile().volatile_cache;
-        if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }
+        if is_volatile && request.flags & command::FUA != 0 {
+            Durability::Stable
+        } else {
+            Durability::Cached
+        }
     }
 }
 
 /// Returns the maximum number of extents in the reply to BLOCK_STATUS.
 fn most_extents(request: &Request) -> usize {
-    if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX }
+    if request.flags & command::REQ_ONE != 0 {
+        1
+    } else {
+        EXTENTS_MAX
+    }
 }
 
 impl From<Unserved> for Failed {
     fn from(unserved: Unserved) -> Failed {
         match unserved {
             Unserved::Denied(Denied::Reserved) => Failed(Errno::Eperm, "reserved by another host"),
-            Unserved::Denied(Denied::WriteProtected) => Failed(Errno::Eperm, "the volume is write-protected"),
+            Unserved::Denied(Denied::WriteProtected) => {
+                Failed(Errno::Eperm, "the volume is write-protected")
+            }
             Unserved::Denied(Denied::Fenced) => Failed(Errno::Eio, "the device is unresponsive"),
             Unserved::Aborted => Failed(Errno::Eio, "aborted: the volume was reset or removed"),
             Unserved::Failed(error) => error.into(),
@@ -435,22 +587,30 @@ impl From<DeviceError> for Failed {
     fn from(error: DeviceError) -> Failed {
         match error {
             DeviceError::OutOfRange => Failed(Errno::Einval, "past the end of the device"),
-            DeviceError::Unsupported => Failed(Errno::Einval, "the device does not support this request"),
+            DeviceError::Unsupported => {
+                Failed(Errno::Einval, "the device does not support this request")
+            }
             // The volume was exported as writable, so becoming read-only is a failure. EPERM would mean a
             // reservation by another host.
             DeviceError::ReadOnly => Failed(Errno::Eio, "the device has become read-only"),
             DeviceError::Reserved => Failed(Errno::Eperm, "the device is reserved by another host"),
-            DeviceError::NoSpace => Failed(Errno::Enospc, "no space left in the underlying storage"),
+            DeviceError::NoSpace => {
+                Failed(Errno::Enospc, "no space left in the underlying storage")
+            }
             DeviceError::Unreadable(_) => Failed(Errno::Eio, "a block could not be read"),
             DeviceError::Unwritable(_) => Failed(Errno::Eio, "a block could not be written"),
             DeviceError::NotReady => Failed(Errno::Eio, "the device is not ready"),
-            DeviceError::Fenced => Failed(Errno::Eio, "the device is fenced: another host has taken it over"),
+            DeviceError::Fenced => Failed(
+                Errno::Eio,
+                "the device is fenced: another host has taken it over",
+            ),
             DeviceError::TimedOut => Failed(Errno::Eio, "the device timed out"),
             DeviceError::Cancelled => Failed(Errno::Eio, "the request was cancelled"),
             DeviceError::WritesLost => Failed(Errno::Eio, "acknowledged writes may be lost"),
-            DeviceError::Unsettled => {
-                Failed(Errno::Eio, "an earlier write may still be executed over a lost path")
-            }
+            DeviceError::Unsettled => Failed(
+                Errno::Eio,
+                "an earlier write may still be executed over a lost path",
+            ),
         }
     }
 }

@@ -30,7 +30,10 @@ impl Default for Channels {
     fn default() -> Channels {
         // The standard library takes hash keys from the system's random source.
         let random = || u128::from(RandomState::new().build_hasher().finish());
-        Channels { named: Lock::default(), start: random() << 64 | random() }
+        Channels {
+            named: Lock::default(),
+            start: random() << 64 | random(),
+        }
     }
 }
 
@@ -56,7 +59,10 @@ impl Channels {
         match volume.cache_generation() {
             Some(generation) => u128::from_be_bytes(generation),
             None => {
-                let (opening, losses) = (u128::from(volume.opening()), u128::from(volume.lost_writes()));
+                let (opening, losses) = (
+                    u128::from(volume.opening()),
+                    u128::from(volume.lost_writes()),
+                );
                 self.start.wrapping_add(opening << 64 | losses)
             }
         }
@@ -69,9 +75,19 @@ impl Channels {
         if named.contains_key(&key) {
             return None;
         }
-        named.insert(key, Entry { has_to_end: Arc::clone(&has_to_end), waiting: Vec::new() });
+        named.insert(
+            key,
+            Entry {
+                has_to_end: Arc::clone(&has_to_end),
+                waiting: Vec::new(),
+            },
+        );
         drop(named);
-        Some(Channel { channels: Arc::clone(self), key, has_to_end })
+        Some(Channel {
+            channels: Arc::clone(self),
+            key,
+            has_to_end,
+        })
     }
 
     /// Marks the connections that `name` requires to end. Returns the connections that have not ended yet.
@@ -113,8 +129,14 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         let ended = self.channels.named.lock().remove(&self.key);
-        debug_assert!(ended.is_some(), "a channel has its name until this is dropped");
-        ended.into_iter().flat_map(|entry| entry.waiting).for_each(Waker::wake);
+        debug_assert!(
+            ended.is_some(),
+            "a channel has its name until this is dropped"
+        );
+        ended
+            .into_iter()
+            .flat_map(|entry| entry.waiting)
+            .for_each(Waker::wake);
     }
 }
 
@@ -125,15 +147,28 @@ mod tests {
     use super::*;
 
     fn name(session: u128, number: u64, ended: &[u64]) -> ChannelName {
-        ChannelName { session, number, ended: ended.to_vec(), start: 0, volume: None }
+        ChannelName {
+            session,
+            number,
+            ended: ended.to_vec(),
+            start: 0,
+            volume: None,
+        }
     }
 
     /// Opens a volume with this cache generation.
     fn opened(cache_generation: Option<volume::CacheGeneration>) -> Arc<Volume> {
         let block_size = block::BlockSize::B512;
         let blocks = block_size.exact(1 << 20).expect("whole blocks");
-        let device = block::Null::new(block::Geometry { block_size, blocks, physical_exponent: 0 });
-        let options = volume::VolumeOptions { cache_generation, ..volume::VolumeOptions::default() };
+        let device = block::Null::new(block::Geometry {
+            block_size,
+            blocks,
+            physical_exponent: 0,
+        });
+        let options = volume::VolumeOptions {
+            cache_generation,
+            ..volume::VolumeOptions::default()
+        };
         Volume::new(Arc::new(device), options).expect("nothing saved")
     }
 
@@ -142,7 +177,11 @@ mod tests {
         let [before, after] = [Channels::default(), Channels::default()];
         let start = |channels: &Channels, generation| channels.start(&opened(Some(generation)));
         assert_eq!(start(&before, [1; 16]), start(&after, [1; 16]));
-        assert_ne!(start(&before, [1; 16]), start(&after, [2; 16]), "its cache is another one");
+        assert_ne!(
+            start(&before, [1; 16]),
+            start(&after, [2; 16]),
+            "its cache is another one"
+        );
     }
 
     #[test]
@@ -156,12 +195,25 @@ mod tests {
     fn a_successor_waits_for_the_connections_that_it_names_and_for_no_others() {
         reactor::block_on(Alone::virtual_time(), async {
             let channels = Arc::<Channels>::default();
-            let lost = channels.register(&name(1, 0, &[])).expect("the name is free");
-            let used = channels.register(&name(1, 1, &[])).expect("the name is free");
-            let of_another = channels.register(&name(2, 0, &[])).expect("the name is free");
-            assert!(channels.register(&name(1, 1, &[])).is_none(), "the name is taken");
+            let lost = channels
+                .register(&name(1, 0, &[]))
+                .expect("the name is free");
+            let used = channels
+                .register(&name(1, 1, &[]))
+                .expect("the name is free");
+            let of_another = channels
+                .register(&name(2, 0, &[]))
+                .expect("the name is free");
+            assert!(
+                channels.register(&name(1, 1, &[])).is_none(),
+                "the name is taken"
+            );
             let condemned = channels.condemn(&name(1, 2, &[0, 7]));
-            assert_eq!(condemned, [(1, 0)], "the other connection has ended long ago");
+            assert_eq!(
+                condemned,
+                [(1, 0)],
+                "the other connection has ended long ago"
+            );
             assert!(lost.has_to_end() && !used.has_to_end() && !of_another.has_to_end());
             let waiting = Arc::clone(&channels);
             let successor = reactor::spawn(async move { waiting.ended(&condemned).await });

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use front_end_core::{
-    AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo, Span,
-    Traffic, VolumeTally,
+    AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo,
+    Span, Traffic, VolumeTally,
 };
 use nbd::{BadMagic, BlockStatus, Command, Errno, Request, Session};
 use reactor::Payload;
@@ -145,7 +145,9 @@ impl fmt::Display for ConnectionEnd {
             ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
             ConnectionEnd::Socket(error) => error.fmt(f),
             ConnectionEnd::Violation(violation) => violation.fmt(f),
-            ConnectionEnd::Stalled => f.write_str("stalled: did not read, or did not send requested data"),
+            ConnectionEnd::Stalled => {
+                f.write_str("stalled: did not read, or did not send requested data")
+            }
         }
     }
 }
@@ -162,11 +164,18 @@ pub(crate) enum Outcome {
     /// The request succeeded and returns no data.
     Done,
     /// The data of a read: a part of a payload, whose memory is charged.
-    Data { payload: Payload, part: Range<usize>, charge: Option<Charge> },
+    Data {
+        payload: Payload,
+        part: Range<usize>,
+        charge: Option<Charge>,
+    },
     /// The data of a read, which is appended after the header.
     Copied,
     /// The extents of BLOCK_STATUS, whose memory is charged.
-    Extents { extents: Vec<BlockStatus>, charge: Option<Charge> },
+    Extents {
+        extents: Vec<BlockStatus>,
+        charge: Option<Charge>,
+    },
     /// The request failed. The text is a human-readable reason.
     Failed(Errno, &'static str),
 }
@@ -194,7 +203,9 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Closing::Disconnected => "disconnected by the client",
-            Closing::Asked => "the server is shutting down, or an administrator dropped the connection",
+            Closing::Asked => {
+                "the server is shutting down, or an administrator dropped the connection"
+            }
             Closing::Gone => "its export was removed, or now exports another volume",
             Closing::TooSlow => "slow while other clients waited for memory",
             Closing::Dropped => "dropped",
@@ -214,7 +225,16 @@ impl Client {
         tally: Rc<VolumeTally>,
         core_memory: &Rc<Budget>,
     ) -> Client {
-        let Beginning { peer, requester, local, portal, export, session, limits, losses } = beginning;
+        let Beginning {
+            peer,
+            requester,
+            local,
+            portal,
+            export,
+            session,
+            limits,
+            losses,
+        } = beginning;
         let volume = Arc::clone(&export.volume);
         Client {
             number: Number::next(),
@@ -222,7 +242,11 @@ impl Client {
             requester,
             local,
             losses,
-            requests: Requests::new(volume, AttachmentId::next(), path(&portal, peer, &export.name)),
+            requests: Requests::new(
+                volume,
+                AttachmentId::next(),
+                path(&portal, peer, &export.name),
+            ),
             memory: Budget::new(limits.staging_bytes, Some(Rc::clone(core_memory))),
             export,
             session,
@@ -247,7 +271,11 @@ impl Client {
     /// Closes the client's connection. The first reason is kept, unless the new reason closes the connection
     /// immediately and the first one did not.
     pub(crate) fn close(&self, why: Closing) {
-        if self.closing.get().is_none_or(|before| before.is_polite() && !why.is_polite()) {
+        if self
+            .closing
+            .get()
+            .is_none_or(|before| before.is_polite() && !why.is_polite())
+        {
             self.closing.set(Some(why));
         }
         self.wake();
@@ -281,7 +309,10 @@ impl Client {
 
     /// Counts a request's new task.
     pub(crate) fn begin_task(&self) {
-        debug_assert!(self.running.get() < self.limits.requests, "there is room for one more");
+        debug_assert!(
+            self.running.get() < self.limits.requests,
+            "there is room for one more"
+        );
         self.running.set(self.running.get() + 1);
     }
 
@@ -298,7 +329,12 @@ impl Client {
 
     /// Counts a queued reply and its data.
     pub(crate) fn count(&self, request: &Request, begin: Instant, (read, written): (u64, u64)) {
-        let moved = Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 };
+        let moved = Traffic {
+            commands: 1,
+            read_bytes: read,
+            written_bytes: written,
+            window_full: 0,
+        };
         self.traffic.set(self.traffic.get().plus(moved));
         self.tally.moved(read, written);
         self.answered.borrow_mut().push((operation(request), begin));
@@ -317,7 +353,9 @@ impl Client {
     /// Records the replies of this round, which are now being sent.
     pub(crate) fn record_answers(&self) {
         let mut answered = self.answered.borrow_mut();
-        let Some((_, begin)) = answered.first() else { return };
+        let Some((_, begin)) = answered.first() else {
+            return;
+        };
         let end = reactor::now();
         let mut span = Span::new(*begin, end);
         for (operation, begin) in answered.drain(..) {
@@ -329,20 +367,31 @@ impl Client {
     /// Returns the description of the client for observers.
     pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
         let (target, handle) = (Some(&*self.export.name), Some(self.number()));
-        SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
+        SessionInfo {
+            front_end: NBD,
+            initiator: host,
+            user: None,
+            target,
+            handle,
+        }
     }
 
     /// Records the number of bytes sent and queued while the socket is full; `None` if it is not full.
     pub(crate) fn set_backlog(&self, full: Option<(Instant, (u64, u64))>) {
-        debug_assert!(full.is_none_or(|(_, (sent, queued))| sent <= queued), "what is sent was queued");
+        debug_assert!(
+            full.is_none_or(|(_, (sent, queued))| sent <= queued),
+            "what is sent was queued"
+        );
         let kept = |sent| self.backlog.get().filter(|(_, end)| *end > sent);
-        self.backlog.set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
+        self.backlog
+            .set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
     }
 
     /// Records whether the client owes data of a write. `progress` is true if some of the data has arrived.
     pub(crate) fn set_owing(&self, now: Instant, owes: bool, progress: bool) {
         let (begin, latest) = self.owing.get().unwrap_or((now, now));
-        self.owing.set(owes.then_some((begin, if progress { now } else { latest })));
+        self.owing
+            .set(owes.then_some((begin, if progress { now } else { latest })));
     }
 
     /// The time at which data that the client owes last arrived; `None` if it owes no data.
@@ -352,7 +401,10 @@ impl Client {
 
     /// The time since which the client has held memory because it is slow, in either direction.
     pub(crate) fn slow_since(&self) -> Option<Instant> {
-        let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
+        let slow = [
+            self.backlog.get().map(|(since, _)| since),
+            self.owing.get().map(|(begin, _)| begin),
+        ];
         slow.into_iter().flatten().min()
     }
 
@@ -397,7 +449,12 @@ impl Client {
 
     pub(crate) fn log_out(&self, end: &ConnectionEnd) {
         let (peer, client, export) = (self.peer, self.number(), &self.export.name);
-        let Traffic { commands, read_bytes, written_bytes, .. } = self.traffic.get();
+        let Traffic {
+            commands,
+            read_bytes,
+            written_bytes,
+            ..
+        } = self.traffic.get();
         tracing::info!(target: AUDIT, why = %end, %peer, client, export, commands, read_bytes, written_bytes,
             "connection ended");
     }
@@ -416,7 +473,15 @@ impl Client {
         let form = format!("{:?}", self.session.form).to_lowercase();
         let mut parameters = vec![
             ("replies", form),
-            ("base:allocation", if self.session.allocation.is_some() { "yes" } else { "no" }.to_owned()),
+            (
+                "base:allocation",
+                if self.session.allocation.is_some() {
+                    "yes"
+                } else {
+                    "no"
+                }
+                .to_owned(),
+            ),
         ];
         if let Some(Encryption { cipher, names }) = &self.requester.encryption {
             parameters.push(("tls", cipher.clone()));
@@ -445,7 +510,9 @@ fn operation(request: &Request) -> Operation {
         Some(Command::Flush) => Operation::Flush,
         Some(Command::Trim) => Operation::Unmap,
         Some(Command::WriteZeroes) => Operation::WriteSame,
-        Some(Command::Cache | Command::BlockStatus | Command::Disconnect) | None => Operation::Other,
+        Some(Command::Cache | Command::BlockStatus | Command::Disconnect) | None => {
+            Operation::Other
+        }
     }
 }
 
@@ -465,8 +532,15 @@ fn name_of(error: Errno) -> &'static str {
 
 /// Returns the path of a client. A client has no name except its address.
 fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
-    let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
-    let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };
+    let host = HostPort {
+        name: format!("{NBD}:{}", peer.ip().to_canonical()),
+        qualifier: [0; 6],
+    };
+    let service = ServicePort {
+        name: format!("{NBD}:{export}"),
+        group: portal.tag,
+        relative_port: 1,
+    };
     HostPath { host, service }
 }
 
@@ -481,12 +555,20 @@ struct Numbers {
 }
 
 /// One set for the process, so that a number identifies a client across all cores.
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { used: BTreeSet::new(), last: 0 });
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers {
+    used: BTreeSet::new(),
+    last: 0,
+});
 
 impl Number {
     /// The next free number. If there are 65,535 clients, no number is free, and two clients share one.
     pub(crate) fn next() -> Number {
-        Number(NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).next())
+        Number(
+            NUMBERS
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .next(),
+        )
     }
 
     pub(crate) fn value(&self) -> u16 {
@@ -496,14 +578,23 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).used.remove(&self.0);
+        NUMBERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .used
+            .remove(&self.0);
     }
 }
 
 impl Numbers {
     fn next(&mut self) -> u16 {
-        let later = (self.last..u16::MAX).map(|before| before + 1).chain(1..=self.last);
-        self.last = later.into_iter().find(|number| !self.used.contains(number)).unwrap_or(u16::MAX);
+        let later = (self.last..u16::MAX)
+            .map(|before| before + 1)
+            .chain(1..=self.last);
+        self.last = later
+            .into_iter()
+            .find(|number| !self.used.contains(number))
+            .unwrap_or(u16::MAX);
         self.used.insert(self.last);
         debug_assert_ne!(self.last, 0, "no client has this number");
         self.last
@@ -527,7 +618,10 @@ mod tests {
 
     #[test]
     fn there_is_an_end_of_looking_where_all_are_used() {
-        let mut numbers = Numbers { used: (1..=u16::MAX).collect(), last: 7 };
+        let mut numbers = Numbers {
+            used: (1..=u16::MAX).collect(),
+            last: 7,
+        };
         assert_eq!(numbers.next(), u16::MAX);
     }
 }

@@ -38,7 +38,10 @@ impl Tls {
     /// # Errors
     /// The same as for [`tls::loopback::server`].
     pub fn for_loopback() -> Result<Tls, tls::CredentialsError> {
-        Ok(Tls { is_required: false, server: tls::loopback::server()? })
+        Ok(Tls {
+            is_required: false,
+            server: tls::loopback::server()?,
+        })
     }
 }
 
@@ -111,8 +114,12 @@ impl Config {
     pub(crate) fn tls_mode(&self) -> TlsMode {
         match &self.tls {
             None => TlsMode::Off,
-            Some(Tls { is_required: true, .. }) => TlsMode::Required,
-            Some(Tls { is_required: false, .. }) => TlsMode::Allowed,
+            Some(Tls {
+                is_required: true, ..
+            }) => TlsMode::Required,
+            Some(Tls {
+                is_required: false, ..
+            }) => TlsMode::Allowed,
         }
     }
 
@@ -134,7 +141,9 @@ impl Config {
 
     pub(crate) fn exports_for(&self, from: &Requester) -> impl Iterator<Item = &Arc<Export>> {
         let lacks_tls = self.tls_mode() == TlsMode::Required && from.encryption.is_none();
-        self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
+        self.exports
+            .iter()
+            .filter(move |export| !lacks_tls && export.admits(from))
     }
 
     /// Whether this client could use the export if it used TLS.
@@ -143,7 +152,9 @@ impl Config {
         from.encryption.is_none()
             && self.tls.is_some()
             && all.any(|export| {
-                export.name == name && export.clients.is_some() && export.admits_address(from.address)
+                export.name == name
+                    && export.clients.is_some()
+                    && export.admits_address(from.address)
             })
     }
 }
@@ -151,7 +162,10 @@ impl Config {
 impl Requester {
     /// Whether the client's certificate has one of these names; `None` requires no certificate.
     pub fn is_one_of(&self, clients: Option<&[String]>) -> bool {
-        let names = self.encryption.as_ref().map_or(&[][..], |encryption| &encryption.names);
+        let names = self
+            .encryption
+            .as_ref()
+            .map_or(&[][..], |encryption| &encryption.names);
         clients.is_none_or(|clients| names.iter().any(|name| clients.contains(name)))
     }
 }
@@ -169,7 +183,10 @@ impl Export {
 
     /// The export's description for clients.
     pub(crate) fn as_told(&self) -> nbd::Export {
-        let (geometry, profile) = (self.volume.device().geometry(), self.volume.device().profile());
+        let (geometry, profile) = (
+            self.volume.device().geometry(),
+            self.volume.device().profile(),
+        );
         nbd::Export {
             name: self.name.clone(),
             description: self.description.clone(),
@@ -191,13 +208,19 @@ impl Export {
             (read_only, transmission::READ_ONLY),
             (!profile.solid_state, transmission::ROTATIONAL),
             (profile.thin && !read_only, transmission::SEND_TRIM),
-            (!read_only, transmission::SEND_WRITE_ZEROES | transmission::SEND_FAST_ZERO),
+            (
+                !read_only,
+                transmission::SEND_WRITE_ZEROES | transmission::SEND_FAST_ZERO,
+            ),
         ];
         let always = transmission::SEND_FLUSH
             | transmission::SEND_FUA
             | transmission::CAN_MULTI_CONN
             | transmission::SEND_CACHE;
-        optional.iter().filter(|(has, _)| *has).fold(always, |flags, (_, flag)| flags | flag)
+        optional
+            .iter()
+            .filter(|(has, _)| *has)
+            .fold(always, |flags, (_, flag)| flags | flag)
     }
 }
 
@@ -208,11 +231,14 @@ fn preferred_block_size(geometry: Geometry, profile: Profile) -> u32 {
     let physical = (geometry.block_size.bytes() << geometry.physical_exponent).max(4096);
     let bytes = |blocks: Blocks| {
         let bytes = u32::try_from(blocks.0 << geometry.block_size.shift()).ok()?;
-        (bytes.is_power_of_two() && (physical..=PAYLOAD_BYTES_MAX).contains(&bytes)).then_some(bytes)
+        (bytes.is_power_of_two() && (physical..=PAYLOAD_BYTES_MAX).contains(&bytes))
+            .then_some(bytes)
     };
     let optimal = profile.optimal_transfer;
     debug_assert!(physical.is_power_of_two() && physical <= PAYLOAD_BYTES_MAX);
-    optimal.and_then(|optimal| bytes(optimal.length).or(bytes(optimal.granularity))).unwrap_or(physical)
+    optimal
+        .and_then(|optimal| bytes(optimal.length).or(bytes(optimal.granularity)))
+        .unwrap_or(physical)
 }
 
 #[cfg(test)]
@@ -223,19 +249,36 @@ mod tests {
 
     #[test]
     fn the_preferred_size_is_a_power_of_two_of_a_stripe() {
-        let geometry =
-            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 20), physical_exponent: 3 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(1 << 20),
+            physical_exponent: 3,
+        };
         let profile = Null::new(geometry).profile();
         let preferred = |optimal: Option<(u64, u64)>| {
             let optimal_transfer = optimal.map(|(strip, stripe)| OptimalTransfer {
                 granularity: Blocks(strip),
                 length: Blocks(stripe),
             });
-            preferred_block_size(geometry, Profile { optimal_transfer, ..profile })
+            preferred_block_size(
+                geometry,
+                Profile {
+                    optimal_transfer,
+                    ..profile
+                },
+            )
         };
         assert_eq!(preferred(None), 4096);
         assert_eq!(preferred(Some((128, 256))), 128 << 10);
-        assert_eq!(preferred(Some((128, 384))), 64 << 10, "three strips are none, a strip is one");
-        assert_eq!(preferred(Some((128, 1 << 20))), 64 << 10, "longer than a request may be");
+        assert_eq!(
+            preferred(Some((128, 384))),
+            64 << 10,
+            "three strips are none, a strip is one"
+        );
+        assert_eq!(
+            preferred(Some((128, 1 << 20))),
+            64 << 10,
+            "longer than a request may be"
+        );
     }
 }

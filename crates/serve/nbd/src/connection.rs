@@ -51,7 +51,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(client: Rc<Client>, stream: Box<dyn Stream>, scratch: Rc<Scratch>) -> Connection {
+    pub(crate) fn new(
+        client: Rc<Client>,
+        stream: Box<dyn Stream>,
+        scratch: Rc<Scratch>,
+    ) -> Connection {
         Connection {
             client,
             stream,
@@ -102,7 +106,8 @@ impl Connection {
         debug_assert!(now.commands >= before.commands, "traffic only grows");
         let moved = now.read_bytes + now.written_bytes - before.read_bytes - before.written_bytes;
         let requests = now.commands - before.commands;
-        let settled = !self.client.is_working() && self.queue.is_empty() && self.receiver.owed().is_none();
+        let settled =
+            !self.client.is_working() && self.queue.is_empty() && self.receiver.owed().is_none();
         let is_short = requests > 0 && moved <= GATHERED_BYTES_MAX;
         if settled && is_short && self.gather.after(requests, reactor::now()) {
             reactor::world().gather(SPAN);
@@ -125,22 +130,34 @@ impl Connection {
     fn receive(&mut self) -> Result<(), ConnectionEnd> {
         if !self.may_begin() {
             // The server stopped reading, so the delay is not the client's fault.
-            self.client.set_owing(reactor::now(), self.receiver.owed().is_some(), true);
+            self.client
+                .set_owing(reactor::now(), self.receiver.owed().is_some(), true);
             return Ok(());
         }
         let read = self.readable && !self.receiver.is_full();
         let (owed, answered) = (self.receiver.owed(), self.client.traffic().commands);
         let mut scratch = self.scratch.borrow_mut();
-        let received =
-            self.receiver.receive(&self.client, &*self.stream, &mut scratch, &mut self.queue, read);
-        self.client.starved.set(self.receiver.stopped() == Stopped::Memory);
+        let received = self.receiver.receive(
+            &self.client,
+            &*self.stream,
+            &mut scratch,
+            &mut self.queue,
+            read,
+        );
+        self.client
+            .starved
+            .set(self.receiver.stopped() == Stopped::Memory);
         let (now, owes) = (reactor::now(), self.receiver.owed());
         if self.client.traffic().commands > answered {
             self.client.set_owing(now, false, true); // any data owed now belongs to another request
         }
         self.client.set_owing(now, owes.is_some(), owes != owed);
         let limit = self.client.limits.send_stall;
-        if self.client.silent_since().is_some_and(|since| now.duration_since(since) > limit) {
+        if self
+            .client
+            .silent_since()
+            .is_some_and(|since| now.duration_since(since) > limit)
+        {
             return Err(ConnectionEnd::Stalled);
         }
         match received {
@@ -156,7 +173,10 @@ impl Connection {
     }
 
     fn send(&mut self) -> Result<bool, ConnectionEnd> {
-        let moved = self.queue.send(&*self.stream).map_err(ConnectionEnd::Socket)?;
+        let moved = self
+            .queue
+            .send(&*self.stream)
+            .map_err(ConnectionEnd::Socket)?;
         if self.queue.is_empty() {
             self.client.stuck.set(None);
             self.client.set_backlog(None);
@@ -181,7 +201,11 @@ impl Connection {
             self.readable |= readable;
             let woken = self.client.poll_woken(cx).is_ready();
             let writable = blocked && self.stream.poll_writable(cx).is_ready();
-            if readable || woken || writable { Poll::Ready(()) } else { Poll::Pending }
+            if readable || woken || writable {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -189,7 +213,11 @@ impl Connection {
 
 /// Queues and counts a reply.
 pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answer: Answer) {
-    let Answer { request, begin, outcome } = answer;
+    let Answer {
+        request,
+        begin,
+        outcome,
+    } = answer;
     let session = &client.session;
     let (mut read, mut written) = (0, 0);
     match outcome {
@@ -197,8 +225,16 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             written = request.payload_bytes(session.form);
             queue.append(|out| session.succeed(&request, out));
         }
-        Outcome::Data { payload, part, charge } => {
-            debug_assert_eq!(part.len() as u64, request.length, "a reply has the bytes that were asked for");
+        Outcome::Data {
+            payload,
+            part,
+            charge,
+        } => {
+            debug_assert_eq!(
+                part.len() as u64,
+                request.length,
+                "a reply has the bytes that were asked for"
+            );
             read = request.length;
             queue.append(|out| session.read_header(&request, out));
             queue.push(queue.arena_end(), payload, part, charge);
@@ -294,17 +330,33 @@ impl Receiver {
         read: bool,
     ) -> io::Result<Result<bool, BadMagic>> {
         let kept = self.stash.len();
-        debug_assert!(kept <= scratch.len() && !(read && self.is_full()), "what waits leaves room to read");
-        debug_assert!(self.incoming.is_none() || kept == 0, "a request's data has a place immediately");
+        debug_assert!(
+            kept <= scratch.len() && !(read && self.is_full()),
+            "what waits leaves room to read"
+        );
+        debug_assert!(
+            self.incoming.is_none() || kept == 0,
+            "a request's data has a place immediately"
+        );
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
         let mut received = Received::default();
         if read {
             let least = if self.is_long { 1 } else { DIRECT_BYTES };
-            let direct = self.incoming.as_mut().and_then(|incoming| incoming.rest(least)).unwrap_or_default();
-            let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+            let direct = self
+                .incoming
+                .as_mut()
+                .and_then(|incoming| incoming.rest(least))
+                .unwrap_or_default();
+            let end = if self.is_long {
+                scratch.len().min(kept + NEXT_BYTES)
+            } else {
+                scratch.len()
+            };
             received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
-                Ok(Received { placed: 0, rest: 0, .. }) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(Received {
+                    placed: 0, rest: 0, ..
+                }) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
                 Err(error) => return Err(error),
@@ -347,14 +399,30 @@ impl Receiver {
                 if incoming.received < incoming.length {
                     return Ok(at);
                 }
-                match self.incoming.take().map(|incoming| (incoming.request, incoming.place)) {
+                match self
+                    .incoming
+                    .take()
+                    .map(|incoming| (incoming.request, incoming.place))
+                {
                     Some((request, Ok((buffer, charge)))) => {
-                        debug_assert_eq!(buffer.len() as u64, request.length, "all of its data have come");
+                        debug_assert_eq!(
+                            buffer.len() as u64,
+                            request.length,
+                            "all of its data have come"
+                        );
                         client.start(request, Command::Write, now, Some(buffer), Some(charge));
                     }
                     Some((request, Err(error))) => {
                         let outcome = Outcome::Failed(error, why(error));
-                        queue_answer(client, queue, Answer { request, begin: now, outcome });
+                        queue_answer(
+                            client,
+                            queue,
+                            Answer {
+                                request,
+                                begin: now,
+                                outcome,
+                            },
+                        );
                     }
                     None => {}
                 }
@@ -363,7 +431,9 @@ impl Receiver {
                 self.stopped = Stopped::Room;
                 return Ok(at);
             }
-            let Some(request) = Request::parse(form, &bytes[at..])? else { return Ok(at) };
+            let Some(request) = Request::parse(form, &bytes[at..])? else {
+                return Ok(at);
+            };
             let payload_bytes = request.payload_bytes(form);
             let begun = match client.session.check(&request) {
                 Ok(Command::Disconnect) => {
@@ -373,13 +443,24 @@ impl Receiver {
                 Ok(Command::Write) => {
                     let data = bytes[at + header_bytes..].get(..payload_bytes as usize);
                     if let Some(outcome) = data.and_then(|data| client.write_now(&request, data)) {
-                        queue_answer(client, queue, Answer { request, begin: now, outcome });
+                        queue_answer(
+                            client,
+                            queue,
+                            Answer {
+                                request,
+                                begin: now,
+                                outcome,
+                            },
+                        );
                         at += header_bytes + payload_bytes as usize;
                         self.is_long = false;
                         continue;
                     }
-                    let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
-                    charge.map(|charge| Some(Ok((Buffer::recycled(payload_bytes as usize), charge))))
+                    let charge = client
+                        .memory
+                        .take(Buffer::memory_bytes(payload_bytes as usize));
+                    charge
+                        .map(|charge| Some(Ok((Buffer::recycled(payload_bytes as usize), charge))))
                 }
                 Ok(command) => client.begin(request, command, now, queue).then_some(None),
                 Err(error) => Some(Some(Err(error))),
@@ -391,7 +472,12 @@ impl Receiver {
             at += header_bytes;
             self.is_long = payload_bytes > LONG_BYTES && matches!(place, Some(Ok(_)));
             if let Some(place) = place {
-                self.incoming = Some(Incoming { request, received: 0, length: payload_bytes, place });
+                self.incoming = Some(Incoming {
+                    request,
+                    received: 0,
+                    length: payload_bytes,
+                    place,
+                });
             }
         }
     }
@@ -403,14 +489,20 @@ impl Incoming {
     fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
         let received = self.received as usize;
         let (buffer, _) = self.place.as_mut().ok()?;
-        buffer.get_mut(received..).filter(|rest| rest.len() >= least)
+        buffer
+            .get_mut(received..)
+            .filter(|rest| rest.len() >= least)
     }
 
     /// Consumes the bytes at the front of `bytes` that belong to this data. Returns their number.
     fn put(&mut self, bytes: &[u8]) -> usize {
-        debug_assert!(self.received <= self.length, "no more is taken than belongs to it");
+        debug_assert!(
+            self.received <= self.length,
+            "no more is taken than belongs to it"
+        );
         let missing = self.length - self.received;
-        let taken = usize::try_from(missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
+        let taken =
+            usize::try_from(missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
         if let Ok((buffer, _)) = &mut self.place {
             let received = self.received as usize;
             buffer[received..received + taken].copy_from_slice(&bytes[..taken]);
@@ -471,13 +563,23 @@ impl Gather {
     /// Records that one read returned `requests` requests, which have been answered. Returns whether the
     /// server should wait for more requests before the next read.
     fn after(&mut self, requests: u64, now: Instant) -> bool {
-        let since = self.latest.replace(now).map_or(Duration::ZERO, |latest| now.duration_since(latest));
+        let since = self
+            .latest
+            .replace(now)
+            .map_or(Duration::ZERO, |latest| now.duration_since(latest));
         self.spent += since.min(PAUSE);
         self.requests += requests;
-        self.in_vain = if self.waited && requests <= 1 { self.in_vain + 1 } else { 0 };
+        self.in_vain = if self.waited && requests <= 1 {
+            self.in_vain + 1
+        } else {
+            0
+        };
         match self.phase {
             Phase::Alone if self.requests >= WINDOW => {
-                self.enter(Phase::Together { alone: self.spent, requests: self.requests });
+                self.enter(Phase::Together {
+                    alone: self.spent,
+                    requests: self.requests,
+                });
             }
             Phase::Together { .. } | Phase::Known(true) if self.in_vain >= VAIN => {
                 self.enter(Phase::Known(false))
@@ -496,7 +598,11 @@ impl Gather {
     }
 
     fn enter(&mut self, phase: Phase) {
-        *self = Gather { phase, latest: self.latest, ..Gather::default() };
+        *self = Gather {
+            phase,
+            latest: self.latest,
+            ..Gather::default()
+        };
     }
 }
 
@@ -524,7 +630,10 @@ mod tests {
             done += requests;
             wait = gather.after(requests, now);
         }
-        (gathered as f64 / f64::from(waits.max(1)), f64::from(waits) / f64::from(rounds))
+        (
+            gathered as f64 / f64::from(waits.max(1)),
+            f64::from(waits) / f64::from(rounds),
+        )
     }
 
     const US: Duration = Duration::from_micros(1);
@@ -532,7 +641,10 @@ mod tests {
     #[test]
     fn a_busy_client_is_waited_for() {
         let (requests, share) = served(32, 5 * US, 60 * US, 1 << 20);
-        assert!(requests > 11.0 && share > 0.7, "{requests} by {share} of the reads");
+        assert!(
+            requests > 11.0 && share > 0.7,
+            "{requests} by {share} of the reads"
+        );
     }
 
     #[test]

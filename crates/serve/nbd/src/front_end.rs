@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use block::Lock;
 use front_end_core::{
-    AUDIT, AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, Counted, Counts, FrontEnd, HostNames, Phase, RunningCore, Server, SlowHolder,
+    AUDIT, AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle,
+    CoreStatistics, CoreTally, Counted, Counts, FrontEnd, HostNames, Phase, RunningCore, Server,
+    SlowHolder,
 };
 use nbd::{ChannelName, Exports, Handshake, Step, Violation};
 use reactor::{Detached, InSlice, Sender, Stream};
@@ -86,16 +87,22 @@ impl Nbd {
     /// to notify the client. New limits apply to later connections.
     pub fn adopt(&self, config: Config) {
         debug_assert!(config.has_distinct_names(), "the names of exports differ");
-        let openings: Vec<u64> = config.exports.iter().map(|export| export.volume.opening()).collect();
+        let openings: Vec<u64> = config
+            .exports
+            .iter()
+            .map(|export| export.volume.opening())
+            .collect();
         *self.config.lock() = Arc::new(config);
         self.accounts.keep(&openings);
     }
 
     /// Returns the status of all clients. Blocks for up to one second, so reactor threads must not call it.
     pub fn clients(&self, server: &Server) -> Vec<ClientStatus> {
-        let status = |local: &Rc<RunningCore>| local.front_end::<CoreClients>().map(|core| core.status());
+        let status =
+            |local: &Rc<RunningCore>| local.front_end::<CoreClients>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
-        let mut clients: Vec<ClientStatus> = by_core.into_iter().flatten().flatten().flatten().collect();
+        let mut clients: Vec<ClientStatus> =
+            by_core.into_iter().flatten().flatten().flatten().collect();
         clients.sort_by_key(|client| client.number);
         clients
     }
@@ -105,9 +112,15 @@ impl Nbd {
     pub fn drop_clients(&self, server: &Server, which: &str, force: bool) -> usize {
         let which = which.to_owned();
         let end = move |local: &Rc<RunningCore>| {
-            local.front_end::<CoreClients>().map_or(0, |core| core.drop_clients(&which, force))
+            local
+                .front_end::<CoreClients>()
+                .map_or(0, |core| core.drop_clients(&which, force))
         };
-        server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
+        server
+            .ask_cores(Duration::from_secs(1), end)
+            .into_iter()
+            .flatten()
+            .sum()
     }
 
     /// Counts a client on the core that has the fewest.
@@ -116,7 +129,11 @@ impl Nbd {
         let core = (0..self.loads.len()).min_by_key(load).unwrap_or(0);
         self.loads[core].fetch_add(1, Ordering::Relaxed);
         self.addresses.lock().add(from);
-        Place { front_end: Arc::clone(self), core, from }
+        Place {
+            front_end: Arc::clone(self),
+            core,
+            from,
+        }
     }
 }
 
@@ -152,9 +169,19 @@ struct CoreClients {
 
 impl CoreClients {
     fn new(front_end: Arc<Nbd>, handle: CoreHandle) -> CoreClients {
-        debug_assert_eq!(front_end.loads.len(), handle.server.cores(), "a load for each core");
+        debug_assert_eq!(
+            front_end.loads.len(),
+            handle.server.cores(),
+            "a load for each core"
+        );
         let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
-        CoreClients { front_end, handle, scratch, clients: RefCell::default(), tally: CoreTally::default() }
+        CoreClients {
+            front_end,
+            handle,
+            scratch,
+            clients: RefCell::default(),
+            tally: CoreTally::default(),
+        }
     }
 
     /// Serves a client that another core may have admitted.
@@ -166,7 +193,10 @@ impl CoreClients {
             // executed.
             let channel = admitted.channel.take();
             let (permit, place) = (admitted.permit, admitted.place);
-            debug_assert_eq!(place.core, core.handle.core, "it is served where it is counted");
+            debug_assert_eq!(
+                place.core, core.handle.core,
+                "it is served where it is counted"
+            );
             let client = match tls::adopt(admitted.stream) {
                 Ok(stream) => {
                     let client = Rc::new(core.client(admitted.beginning));
@@ -174,7 +204,8 @@ impl CoreClients {
                     if !core.still_serves(&client) {
                         return;
                     }
-                    let connection = Connection::new(Rc::clone(&client), stream, Rc::clone(&core.scratch));
+                    let connection =
+                        Connection::new(Rc::clone(&client), stream, Rc::clone(&core.scratch));
                     core.clients.borrow_mut().push(Rc::clone(&client));
                     if channel.as_ref().is_some_and(Channel::has_to_end) {
                         client.close(Closing::Dropped);
@@ -185,7 +216,8 @@ impl CoreClients {
                     drop((permit, place));
                     core.see_off(&client, &end);
                     client.idle().await;
-                    let has_disconnected = matches!(end, ConnectionEnd::Closed(Closing::Disconnected));
+                    let has_disconnected =
+                        matches!(end, ConnectionEnd::Closed(Closing::Disconnected));
                     client.losses.end(has_disconnected, reactor::now());
                     debug_assert!(
                         !client.requests.are_outstanding(),
@@ -193,18 +225,28 @@ impl CoreClients {
                     );
                     client
                 }
-                Err(error) => return tracing::warn!(%peer, %error, "a connection could not change threads"),
+                Err(error) => {
+                    return tracing::warn!(%peer, %error, "a connection could not change threads");
+                }
             };
-            core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
+            core.clients
+                .borrow_mut()
+                .retain(|other| !Rc::ptr_eq(other, &client));
             drop(channel);
             if client.requests.has_left_changes() {
-                core.handle.server.quiesce(vec![Arc::clone(client.requests.volume())]).await;
+                core.handle
+                    .server
+                    .quiesce(vec![Arc::clone(client.requests.volume())])
+                    .await;
             }
         }));
     }
 
     fn client(&self, beginning: Beginning) -> Client {
-        let counted_as = self.front_end.names.label(&beginning.peer.ip().to_canonical().to_string());
+        let counted_as = self
+            .front_end
+            .names
+            .label(&beginning.peer.ip().to_canonical().to_string());
         let tally = self.tally.volume(&beginning.export.volume);
         Client::new(beginning, counted_as, tally, &self.handle.memory)
     }
@@ -214,7 +256,10 @@ impl CoreClients {
     async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
         let channels = &self.front_end.channels;
         // The client may have timed out on an earlier connection with this name.
-        let namesake = ChannelName { ended: vec![name.number], ..name.clone() };
+        let namesake = ChannelName {
+            ended: vec![name.number],
+            ..name.clone()
+        };
         self.end(channels.condemn(&namesake)).await;
         let channel = channels.register(name)?;
         self.end(channels.condemn(name)).await;
@@ -229,12 +274,17 @@ impl CoreClients {
         for core in 0..self.handle.server.cores() {
             let lost = lost.clone();
             self.handle.server.run_on(core, move |local| {
-                let Some(core) = local.front_end::<CoreClients>() else { return };
+                let Some(core) = local.front_end::<CoreClients>() else {
+                    return;
+                };
                 let is_lost = |client: &&Rc<Client>| {
                     let name = client.session.channel.as_ref();
                     name.is_some_and(|name| lost.contains(&(name.session, name.number)))
                 };
-                core.all().iter().filter(is_lost).for_each(|client| client.close(Closing::Dropped));
+                core.all()
+                    .iter()
+                    .filter(is_lost)
+                    .for_each(|client| client.close(Closing::Dropped));
             });
         }
         self.front_end.channels.ended(&lost).await;
@@ -243,36 +293,55 @@ impl CoreClients {
     /// Announces a new client to the log, statistics and observer.
     fn greet(&self, client: &Client) {
         client.log_in();
-        self.tally.note(Counted::Login, Some(&client.export.name), "accepted");
+        self.tally
+            .note(Counted::Login, Some(&client.export.name), "accepted");
         let host = client.host();
-        self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer.into()));
+        self.handle
+            .server
+            .tell(|observer| observer.session_began(client.info(&host), client.peer.into()));
     }
 
     fn see_off(&self, client: &Client, end: &ConnectionEnd) {
         client.log_out(end);
         let (export, counts, host) = (&client.export.name, client.counts(), client.host());
-        self.tally.session_ended(export, &counts.host, counts.traffic);
-        self.tally.note(Counted::ConnectionClosed, Some(export), end.name());
-        self.handle.server.tell(|observer| observer.session_ended(client.info(&host)));
+        self.tally
+            .session_ended(export, &counts.host, counts.traffic);
+        self.tally
+            .note(Counted::ConnectionClosed, Some(export), end.name());
+        self.handle
+            .server
+            .tell(|observer| observer.session_ended(client.info(&host)));
     }
 
     /// Whether the client could still connect to the same export.
     fn still_serves(&self, client: &Client) -> bool {
         let (config, export) = (self.front_end.config(), &client.export);
         let now = config.find(&export.name, &client.requester);
-        let is_same =
-            |now: &Arc<Export>| Arc::ptr_eq(&export.volume, &now.volume) && now.read_only == export.read_only;
+        let is_same = |now: &Arc<Export>| {
+            Arc::ptr_eq(&export.volume, &now.volume) && now.read_only == export.read_only
+        };
         now.is_some_and(is_same) && self.handle.server.volumes().contains(&export.volume)
     }
 
     fn status(&self) -> Vec<ClientStatus> {
-        self.all().iter().map(|client| client.status(self.handle.core)).collect()
+        self.all()
+            .iter()
+            .map(|client| client.status(self.handle.core))
+            .collect()
     }
 
     fn drop_clients(&self, which: &str, force: bool) -> usize {
-        let (number, closing) = (which.parse::<u16>(), if force { Closing::Dropped } else { Closing::Asked });
-        let is_meant =
-            |client: &&Rc<Client>| number == Ok(client.number()) || client.peer.ip().to_string() == which;
+        let (number, closing) = (
+            which.parse::<u16>(),
+            if force {
+                Closing::Dropped
+            } else {
+                Closing::Asked
+            },
+        );
+        let is_meant = |client: &&Rc<Client>| {
+            number == Ok(client.number()) || client.peer.ip().to_string() == which
+        };
         let all = self.all();
         let meant = all.iter().filter(is_meant);
         meant.map(|client| client.close(closing)).count()
@@ -309,7 +378,8 @@ impl CoreFrontEnd for CoreClients {
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
         let config = self.front_end.config();
-        self.tally.keep_served(|target| config.exports.iter().any(|export| export.name == target));
+        self.tally
+            .keep_served(|target| config.exports.iter().any(|export| export.name == target));
         for client in self.all() {
             if !self.still_serves(&client) {
                 client.requests.abort();
@@ -320,10 +390,18 @@ impl CoreFrontEnd for CoreClients {
 
     fn statistics(&self) -> CoreStatistics {
         let clients = self.all();
-        let mut statistics = self.tally.statistics(clients.iter().map(|client| client.counts()));
+        let mut statistics = self
+            .tally
+            .statistics(clients.iter().map(|client| client.counts()));
         for volume in &mut statistics.volumes {
-            let uses = |client: &&Rc<Client>| Arc::as_ptr(client.requests.volume()) == volume.volume.as_ptr();
-            volume.in_flight = clients.iter().filter(uses).map(|client| client.running.get() as u64).sum();
+            let uses = |client: &&Rc<Client>| {
+                Arc::as_ptr(client.requests.volume()) == volume.volume.as_ptr()
+            };
+            volume.in_flight = clients
+                .iter()
+                .filter(uses)
+                .map(|client| client.running.get() as u64)
+                .sum();
         }
         statistics
     }
@@ -341,15 +419,25 @@ impl CoreFrontEnd for CoreClients {
 
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
         let slow = |client: Rc<Client>| {
-            let since = client.slow_since().filter(|since| now.duration_since(*since) > PATIENCE)?;
-            Some(SlowHolder { since, cut: Box::new(move || client.close(Closing::TooSlow)) })
+            let since = client
+                .slow_since()
+                .filter(|since| now.duration_since(*since) > PATIENCE)?;
+            Some(SlowHolder {
+                since,
+                cut: Box::new(move || client.close(Closing::TooSlow)),
+            })
         };
-        self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)
+        self.all()
+            .into_iter()
+            .filter_map(slow)
+            .min_by_key(|holder| holder.since)
     }
 
     /// The protocol has no message for this. Outstanding requests are answered, but no later requests.
     fn ask_to_leave(&self, _: Duration) {
-        self.all().iter().for_each(|client| client.close(Closing::Asked));
+        self.all()
+            .iter()
+            .for_each(|client| client.close(Closing::Asked));
     }
 
     fn is_idle(&self) -> bool {
@@ -357,7 +445,9 @@ impl CoreFrontEnd for CoreClients {
     }
 
     fn close_all(&self) {
-        self.all().iter().for_each(|client| client.close(Closing::Dropped));
+        self.all()
+            .iter()
+            .for_each(|client| client.close(Closing::Dropped));
     }
 }
 
@@ -387,7 +477,11 @@ enum Failure {
 impl Failure {
     /// Clients that only list exports close the connection without ABORT.
     fn reading(error: io::Error) -> Failure {
-        if error.kind() == io::ErrorKind::UnexpectedEof { Failure::Ended } else { Failure::Socket(error) }
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Failure::Ended
+        } else {
+            Failure::Socket(error)
+        }
     }
 }
 
@@ -421,10 +515,14 @@ impl Exports for VisibleExports<'_> {
     }
 
     fn start(&self, export: &str) -> u128 {
-        let Some(export) = self.config.find(export, self.from) else { return 0 };
+        let Some(export) = self.config.find(export, self.from) else {
+            return 0;
+        };
         // Read the loss count first: a loss between the two reads may then be reported twice, but is not
         // missed.
-        self.told.losses.set(Some((export.volume.opening(), export.volume.lost_writes())));
+        self.told
+            .losses
+            .set(Some((export.volume.opening(), export.volume.lost_writes())));
         self.channels.start(&export.volume)
     }
 
@@ -439,19 +537,37 @@ impl Exports for VisibleExports<'_> {
 
 /// Performs the handshake of a connection, and passes the connection to its core.
 async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
-    let Accepted { portal, stream, permit } = accepted;
+    let Accepted {
+        portal,
+        stream,
+        permit,
+    } = accepted;
     let server = &core.handle.server;
     if server.phase() != Phase::Open {
         return; // the client retries; a handshake now would report that there are no exports
     }
     let peer = stream.peer();
-    let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
+    let local = portal
+        .listen
+        .inet()
+        .map_or_else(|| portal.listen.clone(), |_| stream.local().into());
     let limit = core.front_end.config().limits.handshake_time;
     let shaken = shake_hands(&core, stream);
     let (result, why) = match reactor::timeout(limit, shaken).await {
-        Ok(Ok(Agreed { stream, requester, session, channel, told })) => {
+        Ok(Ok(Agreed {
+            stream,
+            requester,
+            session,
+            channel,
+            told,
+        })) => {
             let config = core.front_end.config();
-            let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
+            let Some(export) = config
+                .find(&session.export.name, &requester)
+                .map(Arc::clone)
+            else {
+                return;
+            };
             let opening = export.volume.opening();
             let named = told.losses.get().filter(|_| channel.is_some());
             let told_of = named.map_or(opening, |(told_of, _)| told_of);
@@ -464,11 +580,29 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             let (at, limits) = (place.core, config.limits);
             let losses = match named {
                 Some((_, losses)) => Account::of_named(losses),
-                None => core.front_end.accounts.open(&export.volume, peer.ip(), reactor::now()),
+                None => core
+                    .front_end
+                    .accounts
+                    .open(&export.volume, peer.ip(), reactor::now()),
             };
             let stream = stream.detach();
-            let beginning = Beginning { peer, requester, local, portal, export, session, limits, losses };
-            let admitted = Admitted { stream, permit, place, beginning, channel };
+            let beginning = Beginning {
+                peer,
+                requester,
+                local,
+                portal,
+                export,
+                session,
+                limits,
+                losses,
+            };
+            let admitted = Admitted {
+                stream,
+                permit,
+                place,
+                beginning,
+                channel,
+            };
             return server.run_on(at, move |local| {
                 if let Some(core) = local.front_end::<CoreClients>() {
                     core.begin(admitted);
@@ -483,8 +617,14 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             _ => ("protocol_error", violation.to_string()),
         },
         Ok(Err(Failure::Tls(failure))) => ("tls_failed", failure.to_string()),
-        Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection uses this name".to_owned()),
-        Ok(Err(Failure::Injected)) => ("protocol_error", "clear text between STARTTLS and TLS".to_owned()),
+        Ok(Err(Failure::NameTaken)) => (
+            "protocol_error",
+            "another connection uses this name".to_owned(),
+        ),
+        Ok(Err(Failure::Injected)) => (
+            "protocol_error",
+            "clear text between STARTTLS and TLS".to_owned(),
+        ),
         Err(_) => ("too_slow", "the handshake took too long".to_owned()),
     };
     core.tally.note(Counted::Login, None, result);
@@ -504,7 +644,10 @@ struct Agreed {
 /// Runs the handshake. Each option is processed with the current configuration, so that a slow client does
 /// not keep an old volume open.
 async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<Agreed, Failure> {
-    let mut requester = Requester { address: stream.peer().ip(), encryption: None };
+    let mut requester = Requester {
+        address: stream.peer().ip(),
+        encryption: None,
+    };
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
@@ -513,17 +656,31 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
         stream.write_all(&replies).await.map_err(Failure::Socket)?;
         replies.clear();
         received.resize(machine.wanted(), 0);
-        stream.read_exact(&mut received).await.map_err(Failure::reading)?;
+        stream
+            .read_exact(&mut received)
+            .await
+            .map_err(Failure::reading)?;
         let config = core.front_end.config();
-        let exports =
-            VisibleExports { config, from: &requester, channels: &core.front_end.channels, told: &told };
+        let exports = VisibleExports {
+            config,
+            from: &requester,
+            channels: &core.front_end.channels,
+            told: &told,
+        };
         let step = machine.take(&received, &exports, &mut replies);
         drop(exports);
         match step.map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::StartTls => {
-                let server = core.front_end.config().tls.as_ref().map(|tls| tls.server.clone());
-                let Some(server) = server else { return Err(Failure::Ended) };
+                let server = core
+                    .front_end
+                    .config()
+                    .tls
+                    .as_ref()
+                    .map(|tls| tls.server.clone());
+                let Some(server) = server else {
+                    return Err(Failure::Ended);
+                };
                 let encrypted = start_tls(stream, &server, &replies).await?;
                 let (cipher, names) = (encrypted.cipher(), encrypted.peer_names());
                 requester.encryption = Some(Encryption { cipher, names });
@@ -536,7 +693,13 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
                     None => None,
                 };
                 stream.write_all(&replies).await.map_err(Failure::Socket)?;
-                return Ok(Agreed { stream, requester, session, channel, told });
+                return Ok(Agreed {
+                    stream,
+                    requester,
+                    session,
+                    channel,
+                    told,
+                });
             }
             Step::End => {
                 let _ = stream.write_all(&replies).await; // the client may have closed the connection

@@ -56,16 +56,29 @@ struct Unnamed {
 
 impl Accounts {
     /// Opens the account of a client without a named connection.
-    pub(crate) fn open(self: &Arc<Self>, volume: &Volume, address: IpAddr, now: Instant) -> Account {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        volume: &Volume,
+        address: IpAddr,
+        now: Instant,
+    ) -> Account {
         let (opening, address) = (volume.opening(), address.to_canonical());
         let mut accounts = self.0.lock();
         let of_volume = accounts.entry(opening).or_default();
         let departed = of_volume.departed.lowest(|departed| *departed == address);
-        let present = of_volume.present.iter().filter(|(present, _)| *present == address);
+        let present = of_volume
+            .present
+            .iter()
+            .filter(|(present, _)| *present == address);
         let present = present.map(|(_, told)| told.load(SeqCst)).min();
-        let known = [departed, present, of_volume.departed.forgotten()].into_iter().flatten().min();
+        let known = [departed, present, of_volume.departed.forgotten()]
+            .into_iter()
+            .flatten()
+            .min();
         let presumed = volume.presumed_reported(now);
-        let told = Arc::new(AtomicU64::new(known.map_or(presumed, |known| known.min(presumed))));
+        let told = Arc::new(AtomicU64::new(
+            known.map_or(presumed, |known| known.min(presumed)),
+        ));
         of_volume.present.push((address, Arc::clone(&told)));
         let unnamed = Unnamed {
             accounts: Arc::clone(self),
@@ -74,19 +87,27 @@ impl Accounts {
             may_have_returned: Cell::new(departed.is_some()),
             last_report: Cell::default(),
         };
-        Account { told, unnamed: Some(unnamed) }
+        Account {
+            told,
+            unnamed: Some(unnamed),
+        }
     }
 
     /// Drops the accounts of all other volumes.
     pub(crate) fn keep(&self, openings: &[u64]) {
-        self.0.lock().retain(|opening, _| openings.contains(opening));
+        self.0
+            .lock()
+            .retain(|opening, _| openings.contains(opening));
     }
 }
 
 impl Account {
     /// Creates the account of a named connection whose client knows of this number of losses.
     pub(crate) fn of_named(told: u64) -> Account {
-        Account { told: Arc::new(AtomicU64::new(told)), unnamed: None }
+        Account {
+            told: Arc::new(AtomicU64::new(told)),
+            unnamed: None,
+        }
     }
 
     /// The loss count last reported to the client.
@@ -98,12 +119,16 @@ impl Account {
     pub(crate) fn report(&self, losses: u64, now: Instant) {
         let before = self.told.swap(losses, SeqCst);
         debug_assert!(before <= losses, "losses only grow");
-        let Some(unnamed) = self.unnamed.as_ref().filter(|_| before < losses) else { return };
+        let Some(unnamed) = self.unnamed.as_ref().filter(|_| before < losses) else {
+            return;
+        };
         unnamed.last_report.set(Some((before, now)));
         if unnamed.may_have_returned.take() {
             let mut accounts = unnamed.accounts.0.lock();
             if let Some(of_volume) = accounts.get_mut(&unnamed.opening) {
-                let _ = of_volume.departed.take(|departed| *departed == unnamed.address);
+                let _ = of_volume
+                    .departed
+                    .take(|departed| *departed == unnamed.address);
             }
         }
     }
@@ -125,10 +150,14 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        if let Some(Unnamed { accounts, opening, .. }) = &self.unnamed
+        if let Some(Unnamed {
+            accounts, opening, ..
+        }) = &self.unnamed
             && let Some(of_volume) = accounts.0.lock().get_mut(opening)
         {
-            of_volume.present.retain(|(_, told)| !Arc::ptr_eq(told, &self.told));
+            of_volume
+                .present
+                .retain(|(_, told)| !Arc::ptr_eq(told, &self.told));
         }
     }
 }

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{
-    BlockDevice, BlockSize, Blocks, Durability, Extent, Geometry, LossCounter, Losses, Null, Pending,
-    Profile, Slice,
+    BlockDevice, BlockSize, Blocks, Durability, Extent, Geometry, LossCounter, Losses, Null,
+    Pending, Profile, Slice,
 };
 use front_end_core::{ListenAddress, Portal, Server};
 use nbd_server::{Config, Export, Limits, NBD, Nbd};
 use reactor::{
-    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
-    Unpark, World, block_on, now, sleep, spawn,
+    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream,
+    StreamOptions, Unpark, World, block_on, now, sleep, spawn,
 };
 use volume::{LossMark, PersistentState, Volume, VolumeOptions};
 
@@ -63,12 +63,17 @@ impl Client {
     }
 
     fn has_more(&self) -> bool {
-        !self.again.is_empty() || self.sent.get() < self.first.borrow().len() || self.has_broken.get()
+        !self.again.is_empty()
+            || self.sent.get() < self.first.borrow().len()
+            || self.has_broken.get()
     }
 
     fn count(&self, bytes: usize) -> io::Result<usize> {
         self.calls.set(self.calls.get() + 1);
-        assert!(self.calls.get() < CALLS_MAX, "a client kept the core from its other tasks and its timers");
+        assert!(
+            self.calls.get() < CALLS_MAX,
+            "a client kept the core from its other tasks and its timers"
+        );
         Ok(bytes)
     }
 
@@ -97,9 +102,13 @@ struct Connection(Rc<Client>);
 
 impl Stream for Connection {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
-        let Client { first, again, sent, .. } = &*self.0;
+        let Client {
+            first, again, sent, ..
+        } = &*self.0;
         let first = first.borrow();
-        let InSlice::Bytes(place) = &mut into[0] else { panic!("a handshake has a buffer") };
+        let InSlice::Bytes(place) = &mut into[0] else {
+            panic!("a handshake has a buffer")
+        };
         let (length, mut left) = (place.len(), &mut **place);
         while !left.is_empty() && (!again.is_empty() || sent.get() < first.len()) {
             let rest = match sent.get().checked_sub(first.len()) {
@@ -120,7 +129,9 @@ impl Stream for Connection {
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         for bytes in from {
-            let OutSlice::Bytes(bytes) = bytes else { panic!("replies without data of a volume") };
+            let OutSlice::Bytes(bytes) = bytes else {
+                panic!("replies without data of a volume")
+            };
             self.0.received.borrow_mut().extend_from_slice(bytes);
         }
         self.0.count(from.iter().map(OutSlice::len).sum())
@@ -149,8 +160,8 @@ impl Stream for Connection {
     fn shutdown(&self) {}
 
     fn detach(self: Box<Self>) -> Detached {
-        let place =
-            CLIENTS.with_borrow(|clients| clients.iter().position(|other| Rc::ptr_eq(other, &self.0)));
+        let place = CLIENTS
+            .with_borrow(|clients| clients.iter().position(|other| Rc::ptr_eq(other, &self.0)));
         Box::new(place.expect("a client that has come"))
     }
 }
@@ -176,7 +187,12 @@ async fn comes(client: &Rc<Client>) {
 }
 
 fn waiting() -> Option<Rc<Client>> {
-    CLIENTS.with_borrow(|clients| clients.iter().find(|client| !client.has_come.get()).map(Rc::clone))
+    CLIENTS.with_borrow(|clients| {
+        clients
+            .iter()
+            .find(|client| !client.has_come.get())
+            .map(Rc::clone)
+    })
 }
 
 struct Door;
@@ -219,7 +235,9 @@ impl World for Flooded {
 
     fn adopt(&self, detached: Detached) -> io::Result<Box<dyn Stream>> {
         let place = *detached.downcast::<usize>().expect("a detached connection");
-        Ok(Box::new(Connection(CLIENTS.with_borrow(|clients| Rc::clone(&clients[place])))))
+        Ok(Box::new(Connection(
+            CLIENTS.with_borrow(|clients| Rc::clone(&clients[place])),
+        )))
     }
 
     fn turn(&self, park: Park) {
@@ -234,7 +252,12 @@ impl World for Flooded {
 
 /// Creates the header of an option that is followed by this number of bytes of data.
 fn option(number: u32, bytes: u32) -> Vec<u8> {
-    [&b"IHAVEOPT"[..], &number.to_be_bytes(), &bytes.to_be_bytes()].concat()
+    [
+        &b"IHAVEOPT"[..],
+        &number.to_be_bytes(),
+        &bytes.to_be_bytes(),
+    ]
+    .concat()
 }
 
 /// The client's flags, and NBD_OPT_EXPORT_NAME.
@@ -259,9 +282,18 @@ fn export(volume: Arc<Volume>, deadline: Duration) -> Arc<Export> {
 fn with_server(exports: Vec<Arc<Export>>, limits: Limits, scene: impl AsyncFnOnce()) {
     CLIENTS.take();
     block_on(Rc::new(Flooded(Alone::virtual_time())), async {
-        let volumes =
-            exports.iter().map(|export| (export.name.clone(), Arc::clone(&export.volume))).collect();
-        let front_end = Nbd::new(Config { exports, limits, ..Config::default() }, 1);
+        let volumes = exports
+            .iter()
+            .map(|export| (export.name.clone(), Arc::clone(&export.volume)))
+            .collect();
+        let front_end = Nbd::new(
+            Config {
+                exports,
+                limits,
+                ..Config::default()
+            },
+            1,
+        );
         let portal = Portal {
             front_end: NBD,
             listen: ListenAddress::Inet(PORTAL.into()),
@@ -270,7 +302,11 @@ fn with_server(exports: Vec<Arc<Export>>, limits: Limits, scene: impl AsyncFnOnc
             stream: StreamOptions::default(),
         };
         let limits = front_end_core::Limits::default();
-        let config = front_end_core::Config { volumes, portals: vec![portal], limits };
+        let config = front_end_core::Config {
+            volumes,
+            portals: vec![portal],
+            limits,
+        };
         let (server, cores) = Server::new(config, 1, vec![front_end as _]);
         for core in cores {
             drop(spawn(async move {
@@ -294,7 +330,10 @@ fn a_client_that_never_stops_sending_leaves_others_their_turns_and_is_ended_in_t
         (flags.to_vec(), [option(77, 4096), vec![0; 4096]].concat()),
     ] {
         let client = Client::sending(first, again);
-        let limits = Limits { handshake_time: HANDSHAKE_TIME, ..Limits::default() };
+        let limits = Limits {
+            handshake_time: HANDSHAKE_TIME,
+            ..Limits::default()
+        };
         with_server(Vec::new(), limits, async || {
             comes(&client).await;
             let begun = now();
@@ -302,7 +341,10 @@ fn a_client_that_never_stops_sending_leaves_others_their_turns_and_is_ended_in_t
                 sleep(Duration::from_micros(10)).await;
             }
             let took = now() - begun;
-            assert!(took >= HANDSHAKE_TIME / 2 && took < 2 * HANDSHAKE_TIME, "{took:?}");
+            assert!(
+                took >= HANDSHAKE_TIME / 2 && took < 2 * HANDSHAKE_TIME,
+                "{took:?}"
+            );
         });
     }
 }
@@ -322,7 +364,10 @@ impl BlockDevice for Losing {
     }
 
     fn profile(&self) -> Profile {
-        Profile { volatile_cache: true, ..self.inner.profile() }
+        Profile {
+            volatile_cache: true,
+            ..self.inner.profile()
+        }
     }
 
     fn losses(&self) -> Losses {
@@ -360,9 +405,19 @@ impl PersistentState for Hanging {
 #[test]
 fn a_stable_write_does_not_wait_forever_for_a_state_directory_that_hangs() {
     const DEADLINE: Duration = Duration::from_secs(3);
-    let inner = Null::new(Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 });
-    let options = VolumeOptions { persistent_state: Some(Arc::new(Hanging)), ..VolumeOptions::default() };
-    let device = Arc::new(Losing { inner, losses: LossCounter::default() });
+    let inner = Null::new(Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(8),
+        physical_exponent: 0,
+    });
+    let options = VolumeOptions {
+        persistent_state: Some(Arc::new(Hanging)),
+        ..VolumeOptions::default()
+    };
+    let device = Arc::new(Losing {
+        inner,
+        losses: LossCounter::default(),
+    });
     let export = export(Volume::new(device, options).expect("no state"), DEADLINE);
     // NBD_CMD_WRITE with NBD_CMD_FLAG_FUA.
     let write = [
@@ -380,7 +435,12 @@ fn a_stable_write_does_not_wait_forever_for_a_state_directory_that_hangs() {
         sleep(DEADLINE + Duration::from_secs(2)).await;
         let received = client.received.borrow();
         // A simple reply: EIO.
-        let reply = [&0x6744_6698_u32.to_be_bytes()[..], &5_u32.to_be_bytes(), &[9; 8]].concat();
+        let reply = [
+            &0x6744_6698_u32.to_be_bytes()[..],
+            &5_u32.to_be_bytes(),
+            &[9; 8],
+        ]
+        .concat();
         assert!(received.ends_with(&reply), "{received:?}");
     });
 }
@@ -388,8 +448,15 @@ fn a_stable_write_does_not_wait_forever_for_a_state_directory_that_hangs() {
 /// Runs a scene with a server of a disk that loses acknowledged writes when the counter is increased.
 fn with_losses(scene: impl AsyncFnOnce(LossCounter)) {
     let losses = LossCounter::default();
-    let inner = Null::new(Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 });
-    let device = Arc::new(Losing { inner, losses: losses.clone() });
+    let inner = Null::new(Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(8),
+        physical_exponent: 0,
+    });
+    let device = Arc::new(Losing {
+        inner,
+        losses: losses.clone(),
+    });
     let volume = Volume::new(device, VolumeOptions::default()).expect("no state");
     let exports = vec![export(volume, Duration::from_secs(30))];
     with_server(exports, Limits::default(), async || scene(losses).await);
@@ -408,16 +475,27 @@ const DISCONNECT: u8 = 2;
 
 /// A request without data or range.
 fn request(command: u8) -> Vec<u8> {
-    [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0, 0, command], &[0; 20]].concat()
+    [
+        &0x2560_9513_u32.to_be_bytes()[..],
+        &[0, 0, 0, command],
+        &[0; 20],
+    ]
+    .concat()
 }
 
 /// Flushes, and returns the error in the reply: 0, or 5 for EIO.
 async fn flush(client: &Client) -> u32 {
     let before = client.received.borrow().len();
     client.send(&request(FLUSH));
-    client.until(|| client.received.borrow().len() == before + 16).await;
+    client
+        .until(|| client.received.borrow().len() == before + 16)
+        .await;
     let received = client.received.borrow();
-    u32::from_be_bytes(*received[before + 4..].first_chunk().expect("an error number"))
+    u32::from_be_bytes(
+        *received[before + 4..]
+            .first_chunk()
+            .expect("an error number"),
+    )
 }
 
 const HERE: [u8; 4] = [192, 0, 2, 1];
@@ -461,12 +539,20 @@ fn a_client_that_reconnects_is_told_of_the_losses_that_its_last_connection_was_n
             losses.count();
             if matches!(ends, Ends::RightAfterTheReport | Ends::LongAfterTheReport) {
                 assert_eq!(flush(&first).await, 5);
-                let later = if ends == Ends::LongAfterTheReport { 60 } else { 0 };
+                let later = if ends == Ends::LongAfterTheReport {
+                    60
+                } else {
+                    0
+                };
                 sleep(Duration::from_secs(later)).await;
                 first.breaks().await;
             }
             let second = connected(from).await;
-            assert_eq!([flush(&second).await, flush(&second).await], told, "{ends:?}, from {from:?}");
+            assert_eq!(
+                [flush(&second).await, flush(&second).await],
+                told,
+                "{ends:?}, from {from:?}"
+            );
         });
     }
 }
@@ -484,7 +570,9 @@ fn each_client_of_a_host_that_reconnects_is_told() {
         losses.count();
         let without_a_flush = connected(HERE).await;
         without_a_flush.send(&request(DISCONNECT));
-        without_a_flush.until(|| without_a_flush.is_closed.get()).await;
+        without_a_flush
+            .until(|| without_a_flush.is_closed.get())
+            .await;
         for told in [5, 5, 0] {
             let client = connected(HERE).await;
             assert_eq!([flush(&client).await, flush(&client).await], [told, 0]);

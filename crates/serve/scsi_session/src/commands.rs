@@ -55,8 +55,8 @@ use front_end_core::{
     AbortOrder, Budget, Charge, CoreTally, Counted, Operation, Owners, Server, Span, Traffic,
 };
 use logical_unit::{
-    CommandIn, Data, DataIn, DeviceRequest, Effect, Job, LogicalUnit, Misdeclared, NexusId, Plan, Receive,
-    Reply, Running, SenseData, SiblingUnits, Status, Step, Watch,
+    CommandIn, Data, DataIn, DeviceRequest, Effect, Job, LogicalUnit, Misdeclared, NexusId, Plan,
+    Receive, Reply, Running, SenseData, SiblingUnits, Status, Step, Watch,
 };
 use reactor::{JoinHandle, Sender};
 
@@ -87,8 +87,19 @@ impl<'a, I> Declared<'a, I> {
     /// Converts the command to the logical unit's form. `stage` is true if its data must be kept until its
     /// turn.
     fn command_in(&self, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
-        let Declared { cdb, data_out_bytes, data_in_bytes, .. } = *self;
-        CommandIn { cdb, data_out_bytes, data_in_bytes, luns, stage }
+        let Declared {
+            cdb,
+            data_out_bytes,
+            data_in_bytes,
+            ..
+        } = *self;
+        CommandIn {
+            cdb,
+            data_out_bytes,
+            data_in_bytes,
+            luns,
+            stage,
+        }
     }
 }
 
@@ -157,16 +168,26 @@ pub trait ScsiSession: Sized + 'static {
         let slot = commands.luns.find(declared.lun);
         let entered = slot.is_some_and(|index| commands.luns.slot(index).enter(declared.turn));
         commands.open(now, slot, &declared, entered);
-        let Some(index) = slot else { return self.answer_absent(&declared) };
+        let Some(index) = slot else {
+            return self.answer_absent(&declared);
+        };
         if entered {
             self.begin_command(index, &command, false);
         } else if declared.sends_early {
             // The data of the command can be received now. Only the effect of the command waits for its turn,
             // and later commands wait for this one.
-            commands.luns.slot(index).waiting.push_back(Waiting::Data(declared.id));
+            commands
+                .luns
+                .slot(index)
+                .waiting
+                .push_back(Waiting::Data(declared.id));
             self.begin_command(index, &command, true);
         } else {
-            commands.luns.slot(index).waiting.push_back(Waiting::Begin(command));
+            commands
+                .luns
+                .slot(index)
+                .waiting
+                .push_back(Waiting::Begin(command));
         }
     }
 
@@ -185,7 +206,10 @@ pub trait ScsiSession: Sized + 'static {
             let reply = slot.unit.misdeclared(fault);
             return self.answer(declared.id, reply);
         }
-        match slot.unit.begin(&mut slot.nexus, &declared.command_in(visible, stage)) {
+        match slot
+            .unit
+            .begin(&mut slot.nexus, &declared.command_in(visible, stage))
+        {
             Plan::Reply(reply) => self.answer(declared.id, reply),
             Plan::Receive(receive) => self.receive(command, index, receive),
             // The command needs none of the data that the initiator declares.
@@ -234,8 +258,13 @@ pub trait ScsiSession: Sized + 'static {
     /// Finishes a command whose data has arrived, when its turn comes.
     fn finish_in_turn(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
         let Commands { tasks, .. } = self.commands_mut();
-        let Some(task) = task_of(tasks, id) else { return };
-        debug_assert!(matches!(task.state, TaskState::Held), "its data has arrived: {id:?}");
+        let Some(task) = task_of(tasks, id) else {
+            return;
+        };
+        debug_assert!(
+            matches!(task.state, TaskState::Held),
+            "its data has arrived: {id:?}"
+        );
         if task.entered {
             self.finish(id, index, job, data);
         } else {
@@ -246,21 +275,35 @@ pub trait ScsiSession: Sized + 'static {
     /// Replaces the entry of a command that waits for its turn.
     fn await_turn(&mut self, index: usize, waiting: Waiting<Self>) {
         let id = waiting.id();
-        let is_its = |other: &&mut Waiting<Self>| matches!(other, Waiting::Data(other) if *other == id);
-        match self.commands_mut().luns.slot(index).waiting.iter_mut().find(is_its) {
+        let is_its =
+            |other: &&mut Waiting<Self>| matches!(other, Waiting::Data(other) if *other == id);
+        match self
+            .commands_mut()
+            .luns
+            .slot(index)
+            .waiting
+            .iter_mut()
+            .find(is_its)
+        {
             Some(place) => *place = waiting,
-            None => debug_assert!(false, "a write that has not entered waits for its turn: {id:?}"),
+            None => debug_assert!(
+                false,
+                "a write that has not entered waits for its turn: {id:?}"
+            ),
         }
     }
 
     /// Has the logical unit finish a command, immediately or as a task of the executor.
     fn finish(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
         debug_assert!(
-            self.commands_mut().held_task(id).is_some_and(|task| task.slot == Some(index)),
+            self.commands_mut()
+                .held_task(id)
+                .is_some_and(|task| task.slot == Some(index)),
             "{id:?} waits"
         );
         let luns = &mut self.commands_mut().luns;
-        let is_short = job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
+        let is_short =
+            job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
         match luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
@@ -268,7 +311,8 @@ pub trait ScsiSession: Sized + 'static {
                 watch.time_requests(reactor::now);
                 // With this first poll, a request reaches its device before the answers of this iteration are
                 // sent. A command that completes in its first poll needs no task.
-                let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+                let begun =
+                    is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
                         return self.answer_reporting(id, reply, watch.reported_losses());
@@ -277,7 +321,8 @@ pub trait ScsiSession: Sized + 'static {
                     Some(Poll::Pending) | None => reply,
                 };
                 let task = self.commands().spawn(id, reply);
-                self.commands_mut().set_state(id, TaskState::Running(Work { task, watch }));
+                self.commands_mut()
+                    .set_state(id, TaskState::Running(Work { task, watch }));
             }
             Step::Lasting { reply, work } => {
                 // The task continues after its handle is dropped. No command owns this work.
@@ -291,13 +336,18 @@ pub trait ScsiSession: Sized + 'static {
     /// Answers a command that the device has completed.
     fn complete(&mut self, id: Self::Id, reply: Reply) {
         let commands = self.commands();
-        let Some(task) = commands.task(id) else { return };
+        let Some(task) = commands.task(id) else {
+            return;
+        };
         let losses = match &task.state {
             // The function that aborted the command answers it.
             TaskState::Cleared => return,
             TaskState::Running(work) => {
                 if let Some(index) = task.slot {
-                    commands.luns.tally(index).record_device(task.operation, work.watch.device_time());
+                    commands
+                        .luns
+                        .tally(index)
+                        .record_device(task.operation, work.watch.device_time());
                 }
                 work.watch.reported_losses()
             }
@@ -326,7 +376,13 @@ pub trait ScsiSession: Sized + 'static {
     /// Answers a task with a reply that reports `losses` lost acknowledged writes; see
     /// [`ScsiSession::answer`].
     fn answer_reporting(&mut self, id: Self::Id, reply: Reply, losses: u64) {
-        let Reply { status, sense, data, expected_bytes, effects: _ } = reply;
+        let Reply {
+            status,
+            sense,
+            data,
+            expected_bytes,
+            effects: _,
+        } = reply;
         let commands = self.commands_mut();
         if let DataIn::Bytes(bytes) = &data
             && bytes.len() > Self::UNCHARGED_BYTES
@@ -334,7 +390,9 @@ pub trait ScsiSession: Sized + 'static {
         {
             return self.answer(id, Reply::status(Status::TaskSetFull));
         }
-        let Some(task) = task_of(&mut commands.tasks, id).filter(|task| !task.is_answered()) else { return };
+        let Some(task) = task_of(&mut commands.tasks, id).filter(|task| !task.is_answered()) else {
+            return;
+        };
         if matches!(task.state, TaskState::Receiving) {
             commands.receiving[Self::index(id)] = None;
         }
@@ -343,10 +401,17 @@ pub trait ScsiSession: Sized + 'static {
         let (slot, operation) = (task.slot, task.operation);
         let entered = std::mem::take(&mut task.entered);
         commands.traffic.read_bytes += data_bytes as u64;
-        let report = slot
-            .filter(|_| losses > 0)
-            .map(|index| LossReport { nexus: commands.luns.slot(index).nexus.id().number(), losses });
-        let answer = Answer { status, sense: sense.as_ref(), data_bytes, expected_bytes, report };
+        let report = slot.filter(|_| losses > 0).map(|index| LossReport {
+            nexus: commands.luns.slot(index).nexus.id().number(),
+            losses,
+        });
+        let answer = Answer {
+            status,
+            sense: sense.as_ref(),
+            data_bytes,
+            expected_bytes,
+            report,
+        };
         if status != Status::Good {
             self.count_failure(slot, operation, &answer);
         }
@@ -364,7 +429,9 @@ pub trait ScsiSession: Sized + 'static {
         match (failure(answer.status, answer.sense), slot) {
             (Failure::None, _) | (Failure::Of(_), None) => {}
             (Failure::UnitAttention(kind), _) => {
-                commands.tally.note(Counted::UnitAttention, self.target(), kind)
+                commands
+                    .tally
+                    .note(Counted::UnitAttention, self.target(), kind)
             }
             (Failure::Of(kind), Some(index)) => commands.luns.tally(index).failed(operation, kind),
         }
@@ -387,7 +454,8 @@ pub trait ScsiSession: Sized + 'static {
         }
         while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
             let Commands { luns, tasks, .. } = self.commands_mut();
-            let Some(task) = task_of(tasks, next.id()).filter(|task| next.is_still(&task.state)) else {
+            let Some(task) = task_of(tasks, next.id()).filter(|task| next.is_still(&task.state))
+            else {
                 continue; // it ended while it waited, and never starts
             };
             let slot = luns.slot(index);
@@ -411,7 +479,12 @@ pub trait ScsiSession: Sized + 'static {
     fn forget_cleared(&mut self, id: Self::Id) {
         let place = self.commands_mut().tasks.get_mut(Self::index(id));
         let task = place.and_then(|place| place.take_if(|task| task.id == id));
-        if let Some(Task { slot: Some(index), entered: true, .. }) = task {
+        if let Some(Task {
+            slot: Some(index),
+            entered: true,
+            ..
+        }) = task
+        {
             self.leave(index);
         }
     }
@@ -428,20 +501,25 @@ pub trait ScsiSession: Sized + 'static {
     /// whose devices are unresponsive, with the time since the request. The caller must fence these units.
     fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
         let commands = self.commands();
-        let late = commands.observed().filter_map(|(task, Observed { stage, since, .. })| {
-            let (index, time) = (task.slot?, now.saturating_duration_since(since));
-            let has_deadline = matches!(stage, WaitingFor::Others | WaitingFor::Device(_));
-            (has_deadline && time > commands.luns.deadline(index)).then_some((task.id, index, stage, time))
-        });
+        let late = commands
+            .observed()
+            .filter_map(|(task, Observed { stage, since, .. })| {
+                let (index, time) = (task.slot?, now.saturating_duration_since(since));
+                let has_deadline = matches!(stage, WaitingFor::Others | WaitingFor::Device(_));
+                (has_deadline && time > commands.luns.deadline(index))
+                    .then_some((task.id, index, stage, time))
+            });
         let late: Vec<_> = late.collect();
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             let commands = self.commands_mut();
             // A command that expired earlier in this loop may have caused this one to start or to end.
-            let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
+            let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage)
+            else {
                 continue;
             };
-            let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held) else {
+            let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held)
+            else {
                 // The command has not started, so it has changed nothing (SAM-5 5.3.1, BUSY).
                 commands.forget_waiting(id);
                 self.answer(id, Reply::status(Status::Busy));
@@ -451,7 +529,11 @@ pub trait ScsiSession: Sized + 'static {
             commands.aborted_units.add(std::slice::from_ref(&unit));
             commands.aborted_units.add(&others);
             if let WaitingFor::Device(request) = stage {
-                let silent = request.unit.checked_sub(1).and_then(|other| others.get(other)).unwrap_or(&unit);
+                let silent = request
+                    .unit
+                    .checked_sub(1)
+                    .and_then(|other| others.get(other))
+                    .unwrap_or(&unit);
                 silent.volume().health().timed_out();
                 if !hung.iter().any(|(known, _)| Arc::ptr_eq(known, silent)) {
                     hung.push((Arc::clone(silent), time));
@@ -570,7 +652,9 @@ impl<S: ScsiSession> Waiting<S> {
     fn is_still(&self, state: &TaskState<S>) -> bool {
         match self {
             Waiting::Data(_) => matches!(state, TaskState::Receiving | TaskState::Held),
-            Waiting::Begin(_) | Waiting::Run(..) | Waiting::Finish(..) => matches!(state, TaskState::Held),
+            Waiting::Begin(_) | Waiting::Run(..) | Waiting::Finish(..) => {
+                matches!(state, TaskState::Held)
+            }
         }
     }
 }
@@ -634,7 +718,10 @@ impl<S: ScsiSession> Task<S> {
         match &self.state {
             TaskState::Receiving => WaitingFor::Data,
             TaskState::Held => WaitingFor::Others,
-            TaskState::Running(work) => work.watch.request().map_or(WaitingFor::Others, WaitingFor::Device),
+            TaskState::Running(work) => work
+                .watch
+                .request()
+                .map_or(WaitingFor::Others, WaitingFor::Device),
             TaskState::Lasting(_) | TaskState::Cleared => WaitingFor::Unit,
             TaskState::Answered(_) => WaitingFor::Sending,
         }
@@ -649,7 +736,11 @@ impl<S: ScsiSession> Task<S> {
             None if stage == WaitingFor::Others => self.started,
             _ => now,
         };
-        Observed { task: self.id, stage, since }
+        Observed {
+            task: self.id,
+            stage,
+            since,
+        }
     }
 }
 
@@ -691,7 +782,10 @@ pub struct Commands<S: ScsiSession> {
 
 /// Returns the task with this name, if it still exists.
 fn task_of<S: ScsiSession>(tasks: &mut [Option<Task<S>>], id: S::Id) -> Option<&mut Task<S>> {
-    tasks.get_mut(S::index(id))?.as_mut().filter(|task| task.id == id)
+    tasks
+        .get_mut(S::index(id))?
+        .as_mut()
+        .filter(|task| task.id == id)
 }
 
 impl<S: ScsiSession> Commands<S> {
@@ -722,14 +816,27 @@ impl<S: ScsiSession> Commands<S> {
     }
 
     #[inline]
-    fn open(&mut self, started: Instant, slot: Option<usize>, command: &Declared<'_, S::Id>, entered: bool) {
+    fn open(
+        &mut self,
+        started: Instant,
+        slot: Option<usize>,
+        command: &Declared<'_, S::Id>,
+        entered: bool,
+    ) {
         let (id, index) = (command.id, S::index(command.id));
-        debug_assert_eq!(self.tasks.len(), self.receiving.len(), "each task has a place for its data");
+        debug_assert_eq!(
+            self.tasks.len(),
+            self.receiving.len(),
+            "each task has a place for its data"
+        );
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, || None);
             self.receiving.resize_with(index + 1, || None);
         }
-        debug_assert!(self.tasks[index].is_none(), "a name is used again when its task is gone: {id:?}");
+        debug_assert!(
+            self.tasks[index].is_none(),
+            "a name is used again when its task is gone: {id:?}"
+        );
         self.tasks[index] = Some(Task {
             id,
             slot,
@@ -758,7 +865,10 @@ impl<S: ScsiSession> Commands<S> {
 
     /// Returns a task, if it still exists.
     pub fn task(&self, id: S::Id) -> Option<&Task<S>> {
-        self.tasks.get(S::index(id))?.as_ref().filter(|task| task.id == id)
+        self.tasks
+            .get(S::index(id))?
+            .as_ref()
+            .filter(|task| task.id == id)
     }
 
     fn task_mut(&mut self, id: S::Id) -> Option<&mut Task<S>> {
@@ -772,7 +882,8 @@ impl<S: ScsiSession> Commands<S> {
 
     /// Returns a task that waits for its turn or for memory; `None` if it was aborted in the meantime.
     fn held_task(&mut self, id: S::Id) -> Option<&mut Task<S>> {
-        self.task_mut(id).filter(|task| matches!(task.state, TaskState::Held))
+        self.task_mut(id)
+            .filter(|task| matches!(task.state, TaskState::Held))
     }
 
     /// Starts to receive the data of a held task into `landing`. Afterwards, the logical unit finishes `job`.
@@ -780,14 +891,18 @@ impl<S: ScsiSession> Commands<S> {
         if let Some(task) = self.held_task(id) {
             task.state = TaskState::Receiving;
             let place = &mut self.receiving[S::index(id)];
-            debug_assert!(place.is_none(), "the data of an earlier task is left: {id:?}");
+            debug_assert!(
+                place.is_none(),
+                "the data of an earlier task is left: {id:?}"
+            );
             *place = Some(Receiving { job, landing });
         }
     }
 
     /// Returns a task whose data is being received.
     pub fn receiving(&self, id: S::Id) -> Option<&Receiving<S>> {
-        self.task(id).and(self.receiving.get(S::index(id))?.as_ref())
+        self.task(id)
+            .and(self.receiving.get(S::index(id))?.as_ref())
     }
 
     /// Returns a task whose data is being received.
@@ -800,9 +915,14 @@ impl<S: ScsiSession> Commands<S> {
     /// LUN.
     pub fn received(&mut self, id: S::Id) -> Option<(usize, Receiving<S>)> {
         let task = task_of(&mut self.tasks, id)?;
-        let (Some(slot), TaskState::Receiving) = (task.slot, &task.state) else { return None };
+        let (Some(slot), TaskState::Receiving) = (task.slot, &task.state) else {
+            return None;
+        };
         task.state = TaskState::Held;
-        debug_assert!(self.receiving[S::index(id)].is_some(), "its data had a destination: {id:?}");
+        debug_assert!(
+            self.receiving[S::index(id)].is_some(),
+            "its data had a destination: {id:?}"
+        );
         Some((slot, self.receiving[S::index(id)].take()?))
     }
 
@@ -822,7 +942,10 @@ impl<S: ScsiSession> Commands<S> {
 
     /// An unused index.
     pub fn free_index(&self) -> usize {
-        self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len())
+        self.tasks
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.tasks.len())
     }
 
     /// Returns the number of outstanding commands.
@@ -833,7 +956,9 @@ impl<S: ScsiSession> Commands<S> {
     /// Adds the numbers of outstanding commands to `in_flight`, by the address of their volume.
     pub fn count_in_flight(&self, in_flight: &mut BTreeMap<usize, u64>) {
         for index in self.tasks().filter_map(|task| task.slot) {
-            *in_flight.entry(Arc::as_ptr(self.luns.unit_at(index).volume()) as usize).or_default() += 1;
+            *in_flight
+                .entry(Arc::as_ptr(self.luns.unit_at(index).volume()) as usize)
+                .or_default() += 1;
         }
     }
 
@@ -843,7 +968,9 @@ impl<S: ScsiSession> Commands<S> {
         if bytes == 0 {
             return true;
         }
-        let Some(charge) = self.budget.take(bytes) else { return false };
+        let Some(charge) = self.budget.take(bytes) else {
+            return false;
+        };
         if let Some(task) = self.task_mut(id) {
             match &mut task.charge {
                 Some(held) => held.merge(charge),
@@ -858,7 +985,10 @@ impl<S: ScsiSession> Commands<S> {
     pub fn sent(&mut self, id: S::Id, now: Instant) -> Option<S::Outgoing> {
         let place = self.tasks.get_mut(S::index(id))?;
         let task = place.as_mut().filter(|task| task.id == id)?;
-        debug_assert!(task.is_answered() && !task.entered, "{id:?} has been answered");
+        debug_assert!(
+            task.is_answered() && !task.entered,
+            "{id:?} has been answered"
+        );
         if let Some(index) = task.slot {
             self.span = self.span.to(task.started, now);
             self.luns.tally(index).record(task.operation, self.span);
@@ -873,7 +1003,10 @@ impl<S: ScsiSession> Commands<S> {
 
     /// Removes a command that has ended from the commands that wait for their turn.
     fn forget_turn(&mut self, index: usize, id: S::Id) {
-        self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
+        self.luns
+            .slot(index)
+            .waiting
+            .retain(|waiting| waiting.id() != id);
     }
 
     /// Removes a command that ends before it has started from all queues, because its data must not outlive
@@ -882,7 +1015,8 @@ impl<S: ScsiSession> Commands<S> {
         if let Some(index) = self.task(id).and_then(|task| task.slot) {
             self.forget_turn(index, id);
         }
-        self.waiting_for_memory.retain(|(waiting, _)| *waiting != id);
+        self.waiting_for_memory
+            .retain(|(waiting, _)| *waiting != id);
     }
 
     /// Records that the initiator has received an answer that reported losses of acknowledged writes.
@@ -895,7 +1029,9 @@ impl<S: ScsiSession> Commands<S> {
     /// Aborts a command's device requests, drops its further data, and frees its memory. Adds the units whose
     /// devices may still execute the command to `units`.
     pub fn clear(&mut self, id: S::Id, units: &mut Vec<Arc<LogicalUnit>>) {
-        let Some(task) = task_of(&mut self.tasks, id).filter(|task| !task.is_answered()) else { return };
+        let Some(task) = task_of(&mut self.tasks, id).filter(|task| !task.is_answered()) else {
+            return;
+        };
         task.charge = None;
         let own = task.slot.map(|index| self.luns.unit(index));
         match std::mem::replace(&mut task.state, TaskState::Cleared) {
@@ -927,11 +1063,15 @@ impl<S: ScsiSession> Commands<S> {
         except: Option<S::Id>,
         units: &mut Vec<Arc<LogicalUnit>>,
     ) -> Vec<S::Id> {
-        let doomed = self.tasks_of(unit).filter(|task| Some(task.id) != except && !task.is_answered());
+        let doomed = self
+            .tasks_of(unit)
+            .filter(|task| Some(task.id) != except && !task.is_answered());
         let cleared: Vec<S::Id> = doomed.map(|task| task.id).collect();
         cleared.iter().for_each(|id| self.clear(*id, units));
         debug_assert!(
-            cleared.iter().all(|id| self.task(*id).is_some_and(Task::is_cleared)),
+            cleared
+                .iter()
+                .all(|id| self.task(*id).is_some_and(Task::is_cleared)),
             "what was aborted is answered later"
         );
         cleared
@@ -945,7 +1085,9 @@ impl<S: ScsiSession> Commands<S> {
                 TaskState::Running(work) => work.watch.others(),
                 _ => &[],
             };
-            task.slot.is_some_and(|index| same(self.luns.unit_at(index))) || others.iter().any(same)
+            task.slot
+                .is_some_and(|index| same(self.luns.unit_at(index)))
+                || others.iter().any(same)
         })
     }
 
@@ -961,7 +1103,10 @@ impl<S: ScsiSession> Commands<S> {
         all.iter().for_each(|id| self.clear(*id, &mut units));
         self.tasks.clear();
         self.receiving.clear();
-        debug_assert!(self.waiting_for_memory.is_empty(), "no command waits that has ended");
+        debug_assert!(
+            self.waiting_for_memory.is_empty(),
+            "no command waits that has ended"
+        );
         debug_assert!(
             self.luns.iter().all(|slot| slot.waiting.is_empty()),
             "no command that has ended waits for its turn"
@@ -972,15 +1117,27 @@ impl<S: ScsiSession> Commands<S> {
     /// Changes the session's LUNs to those of `exports`. Returns the commands that were aborted because their
     /// LUN was removed, for [`tell_removed`].
     pub fn adapt_luns(&mut self, exports: &[Export]) -> Removed<S::Id> {
-        let mut removed = Removed { units: Vec::new(), tasks: Vec::new() };
+        let mut removed = Removed {
+            units: Vec::new(),
+            tasks: Vec::new(),
+        };
         for place in self.luns.remove_gone(exports) {
             let unit = self.luns.unit(place);
             let is_gone = !self.luns.shows(&unit); // false if the unit is also at another LUN
-            let doomed = |task: &&Task<S>| !task.is_answered() && (is_gone || task.slot == Some(place));
-            let cleared: Vec<S::Id> = self.tasks_of(&unit).filter(doomed).map(|task| task.id).collect();
-            cleared.iter().for_each(|id| self.clear(*id, &mut removed.units));
+            let doomed =
+                |task: &&Task<S>| !task.is_answered() && (is_gone || task.slot == Some(place));
+            let cleared: Vec<S::Id> = self
+                .tasks_of(&unit)
+                .filter(doomed)
+                .map(|task| task.id)
+                .collect();
+            cleared
+                .iter()
+                .for_each(|id| self.clear(*id, &mut removed.units));
             debug_assert!(
-                self.tasks().all(|task| task.slot != Some(place) || task.is_answered() || task.is_cleared()),
+                self.tasks().all(|task| task.slot != Some(place)
+                    || task.is_answered()
+                    || task.is_cleared()),
                 "no command of a removed LUN goes on"
             );
             removed.tasks.extend(cleared);
@@ -997,7 +1154,8 @@ impl<S: ScsiSession> Commands<S> {
     pub fn sweep_luns(&mut self) {
         if self.luns.are_some_gone() {
             let tasks = &self.tasks;
-            self.luns.sweep(|place| tasks.iter().flatten().any(|task| task.slot == Some(place)));
+            self.luns
+                .sweep(|place| tasks.iter().flatten().any(|task| task.slot == Some(place)));
         }
     }
 
@@ -1014,10 +1172,15 @@ impl<S: ScsiSession> Commands<S> {
             "each task is at the index of its name"
         );
         debug_assert!(
-            self.tasks.iter().zip(&self.receiving).all(|(task, receiving)| {
-                let receives = task.as_ref().is_some_and(|task| matches!(task.state, TaskState::Receiving));
-                receives == receiving.is_some()
-            }),
+            self.tasks
+                .iter()
+                .zip(&self.receiving)
+                .all(|(task, receiving)| {
+                    let receives = task
+                        .as_ref()
+                        .is_some_and(|task| matches!(task.state, TaskState::Receiving));
+                    receives == receiving.is_some()
+                }),
             "memory for data is a receiving task's, and no other's"
         );
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
@@ -1035,7 +1198,9 @@ impl<S: ScsiSession> Commands<S> {
 
 /// Calls `what` with the session if it still exists.
 pub fn with<S, T>(session: &Weak<RefCell<S>>, what: impl FnOnce(&mut S) -> T) -> Option<T> {
-    session.upgrade().map(|session| what(&mut session.borrow_mut()))
+    session
+        .upgrade()
+        .map(|session| what(&mut session.borrow_mut()))
 }
 
 /// Executes the effects of a command on other commands and sessions, before the command is answered.
@@ -1052,9 +1217,17 @@ async fn settle<S: ScsiSession>(
         let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
         let untold = if own { with(&session, abort_own) } else { None };
         let volume = Arc::clone(unit.volume());
-        server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;
+        server
+            .abort(AbortOrder {
+                volume,
+                owners: Owners::These(nexuses),
+                spared: Some(by),
+            })
+            .await;
         quiesce(&server, units).await;
-        with(&session, |session| session.tell_aborted(&untold.unwrap_or_default()));
+        with(&session, |session| {
+            session.tell_aborted(&untold.unwrap_or_default())
+        });
     }
 }
 
@@ -1071,15 +1244,24 @@ pub fn abort_ordered<S: ScsiSession>(
     for shared in sessions {
         let mut session = shared.borrow_mut();
         let commands = session.commands_mut();
-        let Some((unit, nexus)) = commands.luns.user_of(&order.volume) else { continue };
+        let Some((unit, nexus)) = commands.luns.user_of(&order.volume) else {
+            continue;
+        };
         if order.is_about(nexus) {
-            cleared.push((Rc::downgrade(shared), commands.clear_unit(&unit, None, &mut others)));
+            cleared.push((
+                Rc::downgrade(shared),
+                commands.clear_unit(&unit, None, &mut others),
+            ));
         }
     }
     cleared.retain(|(_, tasks)| !tasks.is_empty());
     others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
     if !cleared.is_empty() || !others.is_empty() {
-        let (server, done, volume) = (Arc::clone(server), Sender::clone(done), Arc::clone(&order.volume));
+        let (server, done, volume) = (
+            Arc::clone(server),
+            Sender::clone(done),
+            Arc::clone(&order.volume),
+        );
         drop(reactor::spawn(async move {
             quiesce(&server, others).await;
             drop(done);
@@ -1103,7 +1285,11 @@ pub fn tell_removed<S: ScsiSession>(
     if units.is_empty() {
         return;
     }
-    let (server, session, done) = (Arc::clone(server), Rc::downgrade(session), Sender::clone(done));
+    let (server, session, done) = (
+        Arc::clone(server),
+        Rc::downgrade(session),
+        Sender::clone(done),
+    );
     drop(reactor::spawn(async move {
         quiesce(&server, units).await;
         with(&session, |session| {

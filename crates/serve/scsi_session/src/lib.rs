@@ -42,7 +42,7 @@ mod tally;
 mod tests;
 
 pub use commands::{
-    Answer, Commands, Declared, LossReport, Observed, Receiving, Removed, ScsiSession, Task, Waiting,
-    WaitingFor, abort_ordered, tell_removed, with,
+    Answer, Commands, Declared, LossReport, Observed, Receiving, Removed, ScsiSession, Task,
+    Waiting, WaitingFor, abort_ordered, tell_removed, with,
 };
 pub use luns::{Export, Luns, NamePattern, Slot, Turn, abort_everybodys, add_units, quiesce};

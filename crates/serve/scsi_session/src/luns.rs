@@ -32,7 +32,9 @@ pub struct Export {
 impl Export {
     /// Whether the LUN is visible to this initiator.
     pub fn is_seen_by(&self, initiator: &str) -> bool {
-        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+        self.initiators
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
 }
 
@@ -54,7 +56,10 @@ impl NamePattern {
     /// Parses a pattern such as `iqn.1993-08.org.debian:01:abc` or `iqn.1993-08.org.debian:*`.
     pub fn new(pattern: &str) -> NamePattern {
         let stem = pattern.strip_suffix('*');
-        NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
+        NamePattern {
+            stem: stem.unwrap_or(pattern).to_ascii_lowercase(),
+            open_ended: stem.is_some(),
+        }
     }
 
     /// Returns a matching name: the stem, with `rest` appended if the pattern has a star. `None` if every
@@ -70,7 +75,11 @@ impl NamePattern {
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
-        if self.open_ended { name.starts_with(&self.stem) } else { name == self.stem }
+        if self.open_ended {
+            name.starts_with(&self.stem)
+        } else {
+            name == self.stem
+        }
     }
 }
 
@@ -136,7 +145,10 @@ impl<W> Slot<W> {
 
     /// Counts a command that starts.
     pub fn take_turn(&mut self, turn: Turn) {
-        debug_assert!(turn != Turn::Ordered || self.active == 0, "ORDERED begins alone");
+        debug_assert!(
+            turn != Turn::Ordered || self.active == 0,
+            "ORDERED begins alone"
+        );
         self.active += 1;
         self.ordered |= turn == Turn::Ordered;
     }
@@ -169,16 +181,24 @@ struct Visible {
 
 impl SiblingUnits for Visible {
     fn luns(&self) -> Vec<u64> {
-        self.units.iter().map(|(lun, ..)| LunAddress::Number(u64::from(*lun)).write()).collect()
+        self.units
+            .iter()
+            .map(|(lun, ..)| LunAddress::Number(u64::from(*lun)).write())
+            .collect()
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        let found = self.units.iter().find(|(_, unit, _)| unit.identity().has_designator(designator));
+        let found = self
+            .units
+            .iter()
+            .find(|(_, unit, _)| unit.identity().has_designator(designator));
         found.map(|(_, unit, _)| Arc::clone(unit))
     }
 
     fn luns_reported(&self) {
-        self.units.iter().for_each(|(_, unit, nexus)| unit.luns_reported(*nexus));
+        self.units
+            .iter()
+            .for_each(|(_, unit, nexus)| unit.luns_reported(*nexus));
     }
 }
 
@@ -187,7 +207,14 @@ impl<W> Luns<W> {
     pub fn new(exports: &[Export], session: SessionTraits, tally: Rc<CoreTally>) -> Luns<W> {
         let (visible, session) = (Arc::new(Visible { units: Vec::new() }), Arc::new(session));
         let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut luns = Luns { places, by_number, told, visible, session, tally };
+        let mut luns = Luns {
+            places,
+            by_number,
+            told,
+            visible,
+            session,
+            tally,
+        };
         luns.add_missing(exports);
         luns
     }
@@ -197,7 +224,9 @@ impl<W> Luns<W> {
     pub fn remove_gone(&mut self, exports: &[Export]) -> Vec<usize> {
         let (mut gone, told) = (Vec::new(), &mut self.told);
         self.by_number.retain(|&(lun, place)| {
-            let Some(slot) = &mut self.places[place] else { return false };
+            let Some(slot) = &mut self.places[place] else {
+                return false;
+            };
             let stays = exports.iter().find(|export| {
                 let is_same = export.lun == lun && Arc::ptr_eq(&export.unit, &slot.unit);
                 is_same && export.is_seen_by(&self.session.ports.host.name)
@@ -212,7 +241,8 @@ impl<W> Luns<W> {
             stays.is_some()
         });
         debug_assert!(
-            gone.iter().all(|place| self.by_number.iter().all(|(_, there)| there != place)),
+            gone.iter()
+                .all(|place| self.by_number.iter().all(|(_, there)| there != place)),
             "a removed LUN is found no more"
         );
         gone
@@ -222,7 +252,12 @@ impl<W> Luns<W> {
     pub fn add_missing(&mut self, exports: &[Export]) -> usize {
         let before = self.by_number.len();
         for export in exports {
-            let Err(at) = self.by_number.binary_search_by_key(&export.lun, |(lun, _)| *lun) else { continue };
+            let Err(at) = self
+                .by_number
+                .binary_search_by_key(&export.lun, |(lun, _)| *lun)
+            else {
+                continue;
+            };
             if !export.is_seen_by(&self.session.ports.host.name) {
                 continue;
             }
@@ -239,17 +274,28 @@ impl<W> Luns<W> {
             };
             // If the LUN is mapped to another unit than before, its INQUIRY data has changed for this
             // session.
-            if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {
+            if self
+                .told
+                .remove(&export.lun)
+                .is_some_and(|told| told != export.unit.inquiry_facts())
+            {
                 export.unit.inquiry_changed(slot.nexus.id());
             }
-            let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
-                self.places.push(None);
-                self.places.len() - 1
-            });
+            let place = self
+                .places
+                .iter()
+                .position(Option::is_none)
+                .unwrap_or_else(|| {
+                    self.places.push(None);
+                    self.places.len() - 1
+                });
             self.places[place] = Some(slot);
             self.by_number.insert(at, (export.lun, place));
         }
-        let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit), slot.nexus.id())).collect();
+        let units = self
+            .iter()
+            .map(|slot| (slot.lun, Arc::clone(&slot.unit), slot.nexus.id()))
+            .collect();
         self.visible = Arc::new(Visible { units });
         debug_assert!(
             self.by_number.is_sorted_by(|one, next| one.0 < next.0),
@@ -260,7 +306,8 @@ impl<W> Luns<W> {
 
     /// Raises REPORTED LUNS DATA HAS CHANGED for the next command to each LUN.
     pub fn tell_changed(&self) {
-        self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
+        self.iter()
+            .for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
     }
 
     /// Whether this unit is at one of the LUNs, excluding removed ones.
@@ -275,7 +322,9 @@ impl<W> Luns<W> {
 
     /// Frees the slots of removed LUNs that no command needs.
     pub fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
-        let Luns { places, by_number, .. } = self;
+        let Luns {
+            places, by_number, ..
+        } = self;
         for (place, slot) in places.iter_mut().enumerate() {
             let is_there = by_number.iter().any(|(_, there)| *there == place);
             let freed = slot.take_if(|_| !is_there && !is_needed(place));
@@ -283,7 +332,10 @@ impl<W> Luns<W> {
                 freed.as_ref().is_none_or(|freed| freed.waiting.is_empty()),
                 "no command waits at a LUN that is freed"
             );
-            debug_assert!(!is_there || slot.is_some(), "a LUN that was not removed keeps its place");
+            debug_assert!(
+                !is_there || slot.is_some(),
+                "a LUN that was not removed keeps its place"
+            );
         }
     }
 
@@ -294,7 +346,10 @@ impl<W> Luns<W> {
         match self.by_number.get(usize::from(number)) {
             Some((lun, place)) if *lun == number => Some(*place),
             _ => {
-                let at = self.by_number.binary_search_by_key(&number, |(lun, _)| *lun).ok()?;
+                let at = self
+                    .by_number
+                    .binary_search_by_key(&number, |(lun, _)| *lun)
+                    .ok()?;
                 Some(self.by_number[at].1)
             }
         }
@@ -336,7 +391,9 @@ impl<W> Luns<W> {
 
     /// The LUNs in the order of their numbers, without removed ones.
     pub fn iter(&self) -> impl Iterator<Item = &Slot<W>> {
-        self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
+        self.by_number
+            .iter()
+            .filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
     /// Returns the unit of `volume` and the session's nexus at it. Includes removed LUNs that still have
@@ -349,7 +406,11 @@ impl<W> Luns<W> {
 
     /// Returns the nexus with this id, if its LUN still exists.
     pub fn nexus(&self, id: u64) -> Option<&Nexus> {
-        self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
+        self.places
+            .iter()
+            .flatten()
+            .map(|slot| &slot.nexus)
+            .find(|nexus| nexus.id().number() == id)
     }
 
     /// The units visible to commands of a LUN.
@@ -382,12 +443,17 @@ impl AbortedUnits {
     pub(crate) fn add(&mut self, more: &[Arc<LogicalUnit>]) {
         self.0.retain(|known| known.strong_count() > 0);
         for unit in more {
-            if !self.0.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(unit))) {
+            if !self
+                .0
+                .iter()
+                .any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(unit)))
+            {
                 self.0.push(Arc::downgrade(unit));
             }
         }
         debug_assert!(
-            more.iter().all(|unit| self.open().iter().any(|known| Arc::ptr_eq(known, unit))),
+            more.iter()
+                .all(|unit| self.open().iter().any(|known| Arc::ptr_eq(known, unit))),
             "all are there"
         );
     }
@@ -406,13 +472,21 @@ impl AbortedUnits {
 /// Waits until the devices of these units have completed or cancelled all aborted requests, or the volumes
 /// are fenced until then.
 pub async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
-    server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
+    server
+        .quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect())
+        .await;
 }
 
 /// Aborts all commands for `unit` in all sessions of all front ends, except the commands of the nexus
 /// `spared`. That nexus has already aborted its own commands, and its later commands are executed.
 pub async fn abort_everybodys(server: &Server, unit: &Arc<LogicalUnit>, spared: Option<NexusId>) {
-    server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
+    server
+        .abort(AbortOrder {
+            volume: Arc::clone(unit.volume()),
+            owners: Owners::All,
+            spared,
+        })
+        .await;
 }
 
 #[cfg(test)]
@@ -421,17 +495,27 @@ mod tests {
 
     #[test]
     fn a_pattern_with_a_star_matches_what_begins_so() {
-        assert!(NamePattern::new("iqn.1993-08.org.debian:*").matches("iqn.1993-08.ORG.debian:01:ab"));
-        assert!(!NamePattern::new("iqn.1993-08.org.debian:01").matches("iqn.1993-08.org.debian:012"));
+        assert!(
+            NamePattern::new("iqn.1993-08.org.debian:*").matches("iqn.1993-08.ORG.debian:01:ab")
+        );
+        assert!(
+            !NamePattern::new("iqn.1993-08.org.debian:01").matches("iqn.1993-08.org.debian:012")
+        );
     }
 
     #[test]
     fn an_example_of_a_pattern_matches_it() {
-        for (pattern, example) in [("iqn.a:*", Some("iqn.a:HOST")), ("iqn.a:b", Some("iqn.a:b")), ("*", None)]
-        {
+        for (pattern, example) in [
+            ("iqn.a:*", Some("iqn.a:HOST")),
+            ("iqn.a:b", Some("iqn.a:b")),
+            ("*", None),
+        ] {
             let pattern = NamePattern::new(pattern);
             assert_eq!(pattern.example("HOST").as_deref(), example);
-            assert!(example.is_none_or(|example| pattern.matches(example)), "{pattern}");
+            assert!(
+                example.is_none_or(|example| pattern.matches(example)),
+                "{pattern}"
+            );
         }
     }
 }

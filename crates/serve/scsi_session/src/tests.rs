@@ -78,11 +78,19 @@ impl ScsiSession for Scene {
     }
 
     fn receive(&mut self, command: &Sent, index: usize, receive: Receive) {
-        assert!(self.commands.charge(command.index, command.data.len()), "there is memory for its data");
+        assert!(
+            self.commands.charge(command.index, command.data.len()),
+            "there is memory for its data"
+        );
         if self.holds_data {
             return self.commands.receive(command.index, receive.job, ());
         }
-        self.finish_in_turn(command.index, index, receive.job, Data::Buffer(Buffer::from(&command.data[..])));
+        self.finish_in_turn(
+            command.index,
+            index,
+            receive.job,
+            Data::Buffer(Buffer::from(&command.data[..])),
+        );
     }
 
     fn outgoing(data: DataIn) -> usize {
@@ -103,24 +111,51 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Runs a scene whose session may hold `limit` bytes.
 fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene)) {
     reactor::block_on(Alone::virtual_time(), async {
-        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let config = Config {
+            volumes: Vec::new(),
+            portals: Vec::new(),
+            limits: Limits::default(),
+        };
         let (server, _cores) = Server::new(config, 1, Vec::new());
         let disks: Vec<_> = (0..2).map(|_| Arc::new(Disk::new(disk()))).collect();
         let unit = |(lun, disk): (usize, &Arc<Disk>)| Export {
             lun: lun as u16,
             volume: format!("disk{lun}"),
-            unit: unit_over(Arc::clone(disk) as _, VolumeOptions::default(), unit_options()).expect("new"),
+            unit: unit_over(
+                Arc::clone(disk) as _,
+                VolumeOptions::default(),
+                unit_options(),
+            )
+            .expect("new"),
             initiators: None,
             deadline: DEADLINE,
         };
         let exports: Vec<Export> = disks.iter().enumerate().map(unit).collect();
-        let initiator = InitiatorPort { name: "initiator".into(), qualifier: [0; 6] };
-        let port = TargetPort { name: "target".into(), group: 1, relative_port: 1 };
+        let initiator = InitiatorPort {
+            name: "initiator".into(),
+            qualifier: [0; 6],
+        };
+        let port = TargetPort {
+            name: "target".into(),
+            group: 1,
+            relative_port: 1,
+        };
         let luns = Luns::new(&exports, SessionTraits::new(initiator, port), Rc::default());
         drop(exports); // only the session refers to the units
         let session = Rc::new_cyclic(|this| {
-            let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));
-            RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false, holds_data: false })
+            let commands = Commands::new(
+                this.clone(),
+                server,
+                Rc::default(),
+                luns,
+                Budget::new(limit, None),
+            );
+            RefCell::new(Scene {
+                commands,
+                answers: Vec::new(),
+                is_stuck: false,
+                holds_data: false,
+            })
         });
         let mut session = session.borrow_mut();
         session.send(0, &TEST_UNIT_READY, &[], Turn::Simple); // takes the unit attention
@@ -131,12 +166,20 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
 
 /// Creates a disk that queues writes until [`Disk::settle`] executes them.
 fn queueing() -> DiskOptions {
-    DiskOptions { queues: true, ..DiskOptions::default() }
+    DiskOptions {
+        queues: true,
+        ..DiskOptions::default()
+    }
 }
 
 impl Scene {
     fn send(&mut self, index: usize, cdb: &[u8], data: &[u8], turn: Turn) {
-        let command = Sent { index, cdb: cdb.into(), data: data.into(), turn };
+        let command = Sent {
+            index,
+            cdb: cdb.into(),
+            data: data.into(),
+            turn,
+        };
         self.arrive(reactor::now(), command);
     }
 
@@ -145,7 +188,8 @@ impl Scene {
     }
 
     fn data_arrives(&mut self, index: usize) {
-        let (slot, Receiving { job, .. }) = self.commands.received(index).expect("its data is awaited");
+        let (slot, Receiving { job, .. }) =
+            self.commands.received(index).expect("its data is awaited");
         self.finish_in_turn(index, slot, job, Data::Buffer(Buffer::zeroed(512)));
     }
 
@@ -181,8 +225,15 @@ fn a_command_that_begins_because_another_has_expired_is_not_expired_with_it() {
         session.write(1, Turn::Ordered);
         session.send(2, &TEST_UNIT_READY, &[], Turn::Simple);
         assert_eq!((session.tick(begin), session.answers.len()), (0, 0));
-        assert_eq!(session.tick(begin + DEADLINE + Duration::from_secs(1)), 1, "the disk of the write");
-        assert_eq!(session.answers, [(1, Status::CheckCondition), (2, Status::Good)]);
+        assert_eq!(
+            session.tick(begin + DEADLINE + Duration::from_secs(1)),
+            1,
+            "the disk of the write"
+        );
+        assert_eq!(
+            session.answers,
+            [(1, Status::CheckCondition), (2, Status::Good)]
+        );
     });
 }
 
@@ -205,9 +256,21 @@ fn data_of_a_command_that_is_aborted_before_its_turn_do_not_outlive_their_charge
     play(10_000, queueing, |session| {
         session.write(1, Turn::Ordered);
         session.write(2, Turn::Simple);
-        assert_eq!((session.commands.budget.used(), session.commands.luns.slot(0).waiting.len()), (1024, 1));
+        assert_eq!(
+            (
+                session.commands.budget.used(),
+                session.commands.luns.slot(0).waiting.len()
+            ),
+            (1024, 1)
+        );
         session.commands.clear(2, &mut Vec::new());
-        assert_eq!((session.commands.budget.used(), session.commands.luns.slot(0).waiting.len()), (512, 0));
+        assert_eq!(
+            (
+                session.commands.budget.used(),
+                session.commands.luns.slot(0).waiting.len()
+            ),
+            (512, 0)
+        );
     });
 }
 
@@ -220,7 +283,10 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
         for function in ["the first", "the second"] {
             let mut units = Vec::new();
             assert_eq!(session.commands.clear_unit(&unit, None, &mut units), [1]);
-            assert!(units.len() == 1 && Arc::ptr_eq(&units[0], &unit), "{function} waits for the device");
+            assert!(
+                units.len() == 1 && Arc::ptr_eq(&units[0], &unit),
+                "{function} waits for the device"
+            );
         }
         session.tell_aborted(&[1]);
         assert_eq!(session.answers, [(1, Status::TaskAborted)]);
@@ -240,7 +306,10 @@ fn a_removed_unit_is_closed_although_a_session_lives_whose_commands_were_aborted
         session.tell_aborted(&[1]);
         session.tick(begin);
         session.tick(begin + DEADLINE + Duration::from_secs(1)); // ends the other one
-        assert_eq!(session.answers, [(1, Status::TaskAborted), (2, Status::CheckCondition)]);
+        assert_eq!(
+            session.answers,
+            [(1, Status::TaskAborted), (2, Status::CheckCondition)]
+        );
         let closed = Arc::downgrade(&unit);
         drop((unit, units, session.commands.adapt_luns(&[])));
         session.commands.sweep_luns();
@@ -269,9 +338,17 @@ fn an_ordered_write_whose_data_arrives_holds_back_later_commands() {
         session.holds_data = true;
         session.write(2, Turn::Ordered);
         session.send(3, &TEST_UNIT_READY, &[], Turn::Simple);
-        assert_eq!(session.answers, [], "the ORDERED write waits, and the later command for it");
+        assert_eq!(
+            session.answers,
+            [],
+            "the ORDERED write waits, and the later command for it"
+        );
         session.answer(1, Reply::status(Status::Good));
-        assert_eq!(session.answers, [(1, Status::Good)], "its turn has come, its data has not");
+        assert_eq!(
+            session.answers,
+            [(1, Status::Good)],
+            "its turn has come, its data has not"
+        );
         session.data_arrives(2);
         assert_eq!(session.answers.len(), 1, "the disk has the write");
         session.answer(2, Reply::status(Status::Good));
@@ -307,7 +384,10 @@ fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
 /// the fact that this resumes the next command.
 #[test]
 fn commands_that_waited_for_memory_resume_each_other_in_order_and_one_after_the_other() {
-    let in_cache = || DiskOptions { cached: true, ..DiskOptions::default() };
+    let in_cache = || DiskOptions {
+        cached: true,
+        ..DiskOptions::default()
+    };
     play(10_000, in_cache, |session| {
         let held = session.commands.budget.take(10_000);
         (1..2000).for_each(|index| session.send(index, &sixteen(0x88, 0, 0, 1), &[], Turn::Simple));

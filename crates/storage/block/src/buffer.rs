@@ -35,7 +35,9 @@ impl Buffer {
     /// buffer will be overwritten completely: a part that was not overwritten must never be sent.
     pub fn recycled(length: usize) -> Buffer {
         let pages = pool_class(length.div_ceil(PAGE_BYTES));
-        let pages = POOL.with_borrow_mut(|pool| pool.take(pages)).unwrap_or_else(|| fresh(pages));
+        let pages = POOL
+            .with_borrow_mut(|pool| pool.take(pages))
+            .unwrap_or_else(|| fresh(pages));
         debug_assert!(pages.len() * PAGE_BYTES >= length);
         Buffer { pages, length }
     }
@@ -53,7 +55,10 @@ impl Buffer {
     /// Converts the buffer to a read-only [`Slice`] that is cheap to clone.
     pub fn share(self) -> Slice {
         let range = 0..self.length;
-        Slice { buffer: Arc::new(self), range }
+        Slice {
+            buffer: Arc::new(self),
+            range,
+        }
     }
 }
 
@@ -157,7 +162,10 @@ impl Reserve {
     /// Raises the limit by `bytes`.
     pub fn of(bytes: usize) -> Reserve {
         POOL.with_borrow_mut(|pool| pool.limit += bytes);
-        Reserve { bytes, _here: PhantomData }
+        Reserve {
+            bytes,
+            _here: PhantomData,
+        }
     }
 }
 
@@ -165,7 +173,10 @@ impl Drop for Reserve {
     fn drop(&mut self) {
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
-            debug_assert!(pool.limit >= POOL_BYTES_MAX + self.bytes, "a reserve ends once");
+            debug_assert!(
+                pool.limit >= POOL_BYTES_MAX + self.bytes,
+                "a reserve ends once"
+            );
             pool.limit -= self.bytes;
             pool.make_room(0, SHELVES);
         });
@@ -201,7 +212,10 @@ struct Pool {
 impl Pool {
     fn take(&mut self, pages: usize) -> Option<Vec<Page>> {
         debug_assert!(pages.is_power_of_two(), "a class of the pool");
-        let kept = self.shelves.get_mut(pages.trailing_zeros() as usize)?.pop()?;
+        let kept = self
+            .shelves
+            .get_mut(pages.trailing_zeros() as usize)?
+            .pop()?;
         self.bytes -= kept.len() * PAGE_BYTES;
         Some(kept)
     }
@@ -221,8 +235,15 @@ impl Pool {
     /// of one workload, such as eight of 1 MiB, would keep all buffers of the next workload out of the pool.
     fn make_room(&mut self, bytes: usize, place: usize) -> bool {
         while self.bytes + bytes > self.limit {
-            let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);
-            let Some(gone) = others.map(|(_, shelf)| shelf).find_map(Vec::pop) else { return false };
+            let others = self
+                .shelves
+                .iter_mut()
+                .enumerate()
+                .rev()
+                .filter(|(other, _)| *other != place);
+            let Some(gone) = others.map(|(_, shelf)| shelf).find_map(Vec::pop) else {
+                return false;
+            };
             self.bytes -= gone.len() * PAGE_BYTES;
         }
         true
@@ -273,7 +294,9 @@ mod tests {
         drop(held);
         POOL.with_borrow(|pool| assert_eq!(pool.bytes, POOL_BYTES_MAX + (16 << 20)));
         drop(reserve);
-        POOL.with_borrow(|pool| assert_eq!((pool.bytes, pool.limit), (POOL_BYTES_MAX, POOL_BYTES_MAX)));
+        POOL.with_borrow(|pool| {
+            assert_eq!((pool.bytes, pool.limit), (POOL_BYTES_MAX, POOL_BYTES_MAX))
+        });
     }
 
     #[test]
@@ -283,7 +306,9 @@ mod tests {
         let small = Buffer::recycled(4096);
         let place = small.as_ptr();
         drop(small);
-        POOL.with_borrow(|pool| assert!(pool.bytes <= POOL_BYTES_MAX && pool.shelves[0].len() == 1));
+        POOL.with_borrow(|pool| {
+            assert!(pool.bytes <= POOL_BYTES_MAX && pool.shelves[0].len() == 1)
+        });
         assert_eq!(Buffer::recycled(4096).as_ptr(), place);
     }
 }

@@ -14,9 +14,14 @@ use crate::extent::Extent;
 pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, DeviceError> {
     let geometry = device.geometry();
     let extent = covering(device, &range)?;
-    let buffer = device.read(extent, Buffer::recycled(geometry.length(extent) as usize)).await?;
+    let buffer = device
+        .read(extent, Buffer::recycled(geometry.length(extent) as usize))
+        .await?;
     let skipped = (range.start - geometry.offset(extent)) as usize;
-    buffer.share().part(skipped..skipped + length(&range)).ok_or(DeviceError::OutOfRange)
+    buffer
+        .share()
+        .part(skipped..skipped + length(&range))
+        .ok_or(DeviceError::OutOfRange)
 }
 
 /// Writes `data` from the byte `at` on.
@@ -24,10 +29,15 @@ pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, 
 /// # Errors
 /// Returns the errors of the device.
 pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(), DeviceError> {
-    let range = at..at.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
+    let range = at..at
+        .checked_add(data.len() as u64)
+        .ok_or(DeviceError::OutOfRange)?;
     let extent = covering(device, &range)?;
-    let whole =
-        if is_exact(device, &range) { data } else { with_edges(device, extent, &range, &data).await? };
+    let whole = if is_exact(device, &range) {
+        data
+    } else {
+        with_edges(device, extent, &range, &data).await?
+    };
     device.write(extent, whole, Durability::Cached).await
 }
 
@@ -85,7 +95,9 @@ async fn with_edges(
     let start = (range.start - geometry.offset(extent)) as usize;
     let end = start + data.len();
     if start > 0 {
-        let edge = device.read(Extent::new(extent.lba.0, 1), Buffer::recycled(block)).await?;
+        let edge = device
+            .read(Extent::new(extent.lba.0, 1), Buffer::recycled(block))
+            .await?;
         whole[..block].copy_from_slice(&edge);
     }
     if end < whole.len() && (last > 0 || start == 0) {

@@ -26,7 +26,10 @@ pub struct Checked<D> {
 impl<D: BlockDevice> Checked<D> {
     /// Checks `inner` from now on. The current content of a block is recorded when the block is first read.
     pub fn new(inner: D) -> Checked<D> {
-        Checked { inner, model: Lock::default() }
+        Checked {
+            inner,
+            model: Lock::default(),
+        }
     }
 
     /// Returns the inner device.
@@ -47,14 +50,27 @@ impl<D: BlockDevice> Checked<D> {
 
     /// Checks one request: it must end once or be dropped, and must fail with OutOfRange if and only if it is
     /// not `legal`.
-    async fn watch<T>(&self, extent: Extent, legal: bool, request: Pending<'_, T>) -> Result<T, DeviceError> {
+    async fn watch<T>(
+        &self,
+        extent: Extent,
+        legal: bool,
+        request: Pending<'_, T>,
+    ) -> Result<T, DeviceError> {
         self.model.lock().begun += 1;
-        let mut open = Open { model: &self.model, ended: false };
+        let mut open = Open {
+            model: &self.model,
+            ended: false,
+        };
         let result = request.await;
         open.ended = true;
         match &result {
-            Ok(_) => assert!(legal, "{extent} does not fit the device or the buffer, and succeeded"),
-            Err(DeviceError::OutOfRange) => assert!(!legal, "{extent} fits the device, and was refused"),
+            Ok(_) => assert!(
+                legal,
+                "{extent} does not fit the device or the buffer, and succeeded"
+            ),
+            Err(DeviceError::OutOfRange) => {
+                assert!(!legal, "{extent} fits the device, and was refused")
+            }
             Err(_) => {}
         }
         result
@@ -73,7 +89,10 @@ impl<D: BlockDevice> Checked<D> {
         }
         let change = Change { extent, sums };
         self.model.lock().begin(&change);
-        let mut under_way = UnderWay { model: &self.model, change: Some(change) };
+        let mut under_way = UnderWay {
+            model: &self.model,
+            change: Some(change),
+        };
         let result = self.watch(extent, true, request).await;
         if let Some(change) = under_way.change.take() {
             self.model.lock().end(&change, result.is_ok());
@@ -94,7 +113,9 @@ impl<D: BlockDevice> Checked<D> {
     }
 
     fn sums(&self, data: &[u8]) -> Vec<u64> {
-        data.chunks(self.geometry().block_size.bytes() as usize).map(checksum).collect()
+        data.chunks(self.geometry().block_size.bytes() as usize)
+            .map(checksum)
+            .collect()
     }
 }
 
@@ -106,7 +127,11 @@ struct Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         let mut model = self.model.lock();
-        let counter = if self.ended { &mut model.ended } else { &mut model.dropped };
+        let counter = if self.ended {
+            &mut model.ended
+        } else {
+            &mut model.dropped
+        };
         *counter += 1;
     }
 }
@@ -171,7 +196,12 @@ fn checksum(block: &[u8]) -> u64 {
 
 impl Model {
     fn block(&mut self, lba: u64) -> &mut Block {
-        let unknown = || Block { may_be: vec![ANYTHING], changing: 0, overlapped: false, touched: 0 };
+        let unknown = || Block {
+            may_be: vec![ANYTHING],
+            changing: 0,
+            overlapped: false,
+            touched: 0,
+        };
         self.blocks.entry(lba).or_insert_with(unknown)
     }
 
@@ -208,8 +238,14 @@ impl Model {
             if block.changing > 0 || block.touched > since {
                 continue;
             }
-            let possible = block.may_be.iter().any(|&may| may == found || may == ANYTHING);
-            assert!(possible, "block {lba} reads as what was not last written there");
+            let possible = block
+                .may_be
+                .iter()
+                .any(|&may| may == found || may == ANYTHING);
+            assert!(
+                possible,
+                "block {lba} reads as what was not last written there"
+            );
             block.may_be = vec![found];
         }
     }
@@ -223,8 +259,14 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
             let (geometry, length) = (self.geometry(), buffer.len());
             let legal = geometry.contains(extent) && geometry.length(extent) == length as u64;
             let since = self.model.lock().clock;
-            let data = self.watch(extent, legal, self.inner.read(extent, buffer)).await?;
-            assert_eq!(data.len(), length, "the buffer of a read comes back as long as it was");
+            let data = self
+                .watch(extent, legal, self.inner.read(extent, buffer))
+                .await?;
+            assert_eq!(
+                data.len(),
+                length,
+                "the buffer of a read comes back as long as it was"
+            );
             let sums = self.sums(&data);
             self.model.lock().compare(extent, &sums, since);
             Ok(data)
@@ -235,7 +277,8 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         Box::pin(async move {
             let whole = data.len() as u64 == extent.blocks.0 << self.geometry().block_size.shift();
             let sums = if whole { self.sums(&data) } else { Vec::new() };
-            self.change(extent, sums, self.inner.write(extent, data, durability)).await
+            self.change(extent, sums, self.inner.write(extent, data, durability))
+                .await
         })
     }
 
@@ -253,15 +296,22 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         Box::pin(async move {
             let sums = self.zeros(extent, true);
-            self.change(extent, sums, self.inner.write_zeroes(extent, may_unmap)).await
+            self.change(extent, sums, self.inner.write_zeroes(extent, may_unmap))
+                .await
         })
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             let legal = self.geometry().contains(extent);
-            let runs = self.watch(extent, legal, self.inner.allocation(extent, runs_max)).await?;
-            assert!(runs.len() <= runs_max.max(1), "{} runs, and {runs_max} were asked for", runs.len());
+            let runs = self
+                .watch(extent, legal, self.inner.allocation(extent, runs_max))
+                .await?;
+            assert!(
+                runs.len() <= runs_max.max(1),
+                "{} runs, and {runs_max} were asked for",
+                runs.len()
+            );
             let mut at = extent.lba;
             for run in &runs {
                 assert_eq!(run.extent.lba, at, "runs follow each other without gaps");
@@ -341,7 +391,10 @@ mod tests {
     fn hanging() -> (Checked<Fault<Memory>>, FaultControl) {
         let control = FaultControl::default();
         let clock = Arc::new(ManualClock::default());
-        (Checked::new(Fault::new(Memory::new(64), clock, control.clone())), control)
+        (
+            Checked::new(Fault::new(Memory::new(64), clock, control.clone())),
+            control,
+        )
     }
 
     #[test]

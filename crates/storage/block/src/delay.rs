@@ -29,7 +29,15 @@ impl<D: BlockDevice> Delay<D> {
     /// Delays the requests of `inner` by `times`.
     pub fn new(inner: D, times: impl Into<ServiceTime>, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
         let (requests, first) = (AtomicU64::new(0), OnceLock::new());
-        Paced { inner, pace: Latency { times: times.into(), requests, first }, sleeper }
+        Paced {
+            inner,
+            pace: Latency {
+                times: times.into(),
+                requests,
+                first,
+            },
+            sleeper,
+        }
     }
 }
 
@@ -41,7 +49,10 @@ impl Pace for Latency {
     }
 
     fn profile(&self, inner: Profile) -> Profile {
-        Profile { volatile_cache: inner.volatile_cache || self.times.flush.is_some(), ..inner }
+        Profile {
+            volatile_cache: inner.volatile_cache || self.times.flush.is_some(),
+            ..inner
+        }
     }
 }
 
@@ -110,7 +121,9 @@ impl Stalls {
         let into = since % self.every.as_nanos();
         let stalled = since >= self.every.as_nanos() && into < self.length.as_nanos();
         // `into` is shorter than `length`, so it fits.
-        let rest = self.length.saturating_sub(Duration::from_nanos(into as u64));
+        let rest = self
+            .length
+            .saturating_sub(Duration::from_nanos(into as u64));
         debug_assert!(!stalled || rest <= self.length);
         if stalled { later(end, rest) } else { end }
     }
@@ -119,7 +132,13 @@ impl Stalls {
 impl ServiceTime {
     /// Creates a service time that is the same for all requests.
     pub fn fixed(usual: Duration) -> ServiceTime {
-        ServiceTime { usual, tail: None, flush: None, stalls: None, seed: 0 }
+        ServiceTime {
+            usual,
+            tail: None,
+            flush: None,
+            stalls: None,
+            seed: 0,
+        }
     }
 
     /// Returns the completion time of request `number`, which arrived at `now`, on a device whose first
@@ -131,7 +150,9 @@ impl ServiceTime {
 
     fn service_time(&self, number: u64, work: &Work) -> Duration {
         match (work, self.flush) {
-            (Work::Write(_, Durability::Stable), Some(flush)) => self.base_time(number).saturating_add(flush),
+            (Work::Write(_, Durability::Stable), Some(flush)) => {
+                self.base_time(number).saturating_add(flush)
+            }
             (Work::Flush, Some(flush)) => flush,
             _ => self.base_time(number),
         }
@@ -170,9 +191,16 @@ mod tests {
     #[test]
     fn a_request_reaches_the_device_when_its_time_is_over_and_not_before() {
         let clock = Arc::new(ManualClock::default());
-        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
-        let mut write =
-            delay.write(Extent::new(0, 1), Buffer::from(&[7; 512][..]).share(), Durability::Cached);
+        let delay = Delay::new(
+            Memory::new(64),
+            Duration::from_millis(5),
+            Arc::clone(&clock) as _,
+        );
+        let mut write = delay.write(
+            Extent::new(0, 1),
+            Buffer::from(&[7; 512][..]).share(),
+            Durability::Cached,
+        );
         assert!(poll(write.as_mut()).is_none());
         assert_eq!(delay.inner.byte(0), 0);
         clock.pass(Duration::from_millis(5));
@@ -184,14 +212,18 @@ mod tests {
     fn what_is_to_last_takes_the_flush_too() {
         let clock = Arc::new(ManualClock::default());
         let ms = Duration::from_millis;
-        let times = ServiceTime { flush: Some(ms(20)), ..ServiceTime::fixed(ms(5)) };
+        let times = ServiceTime {
+            flush: Some(ms(20)),
+            ..ServiceTime::fixed(ms(5))
+        };
         let delay = Delay::new(Memory::new(64), times, Arc::clone(&clock) as _);
         let data = || Buffer::zeroed(512).share();
         let mut cached = delay.write(Extent::new(0, 1), data(), Durability::Cached);
         let mut stable = delay.write(Extent::new(1, 1), data(), Durability::Stable);
         let mut flush = delay.flush();
-        let mut ended =
-            || [&mut cached, &mut stable, &mut flush].map(|request| poll(request.as_mut()).is_some());
+        let mut ended = || {
+            [&mut cached, &mut stable, &mut flush].map(|request| poll(request.as_mut()).is_some())
+        };
         assert_eq!(ended(), [false; 3]);
         clock.pass(ms(5));
         assert_eq!(ended(), [true, false, false]);
@@ -206,17 +238,26 @@ mod tests {
                 blocks: crate::Blocks(8),
                 physical_exponent: 0,
             };
-            Delay::new(crate::Null::new(shape), times, Arc::clone(&clock) as _).profile().volatile_cache
+            Delay::new(crate::Null::new(shape), times, Arc::clone(&clock) as _)
+                .profile()
+                .volatile_cache
         };
         let quick = ServiceTime::fixed(Duration::ZERO);
         assert!(!over_ram(quick));
-        assert!(over_ram(ServiceTime { flush: Some(Duration::from_millis(1)), ..quick }));
+        assert!(over_ram(ServiceTime {
+            flush: Some(Duration::from_millis(1)),
+            ..quick
+        }));
     }
 
     #[test]
     fn delays_of_several_requests_overlap() {
         let clock = Arc::new(ManualClock::default());
-        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
+        let delay = Delay::new(
+            Memory::new(64),
+            Duration::from_millis(5),
+            Arc::clone(&clock) as _,
+        );
         let (mut first, mut second) = (delay.flush(), delay.flush());
         assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
         clock.pass(Duration::from_millis(5));
@@ -226,7 +267,11 @@ mod tests {
     #[test]
     fn a_dropped_request_never_reaches_the_device() {
         let clock = Arc::new(ManualClock::default());
-        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
+        let delay = Delay::new(
+            Memory::new(64),
+            Duration::from_millis(5),
+            Arc::clone(&clock) as _,
+        );
         let mut unmap = delay.write_zeroes(Extent::new(0, 1), true);
         assert!(poll(unmap.as_mut()).is_none());
         drop(unmap);
@@ -239,19 +284,36 @@ mod tests {
 
     #[test]
     fn as_many_requests_are_slow_as_were_asked_for() {
-        let tail = Tail { time: 20 * MS, per_million: 10_000 };
-        let times = ServiceTime { tail: Some(tail), ..ServiceTime::fixed(MS) };
-        let slow = (0..1_000_000).filter(|number| times.base_time(*number) == tail.time).count();
+        let tail = Tail {
+            time: 20 * MS,
+            per_million: 10_000,
+        };
+        let times = ServiceTime {
+            tail: Some(tail),
+            ..ServiceTime::fixed(MS)
+        };
+        let slow = (0..1_000_000)
+            .filter(|number| times.base_time(*number) == tail.time)
+            .count();
         // The limit is four standard deviations of a binomial distribution: sqrt(10^6 * 0.01 * 0.99) is 99.5.
         assert!(slow.abs_diff(10_000) < 400, "{slow}");
     }
 
     #[test]
     fn a_seed_gives_the_same_requests_again_and_another_seed_others() {
-        let tail = Some(Tail { time: 20 * MS, per_million: 500_000 });
+        let tail = Some(Tail {
+            time: 20 * MS,
+            per_million: 500_000,
+        });
         let slow = |seed| {
-            let times = ServiceTime { tail, seed, ..ServiceTime::fixed(MS) };
-            (0..100).map(|number| times.base_time(number)).collect::<Vec<_>>()
+            let times = ServiceTime {
+                tail,
+                seed,
+                ..ServiceTime::fixed(MS)
+            };
+            (0..100)
+                .map(|number| times.base_time(number))
+                .collect::<Vec<_>>()
         };
         assert_eq!(slow(7), slow(7));
         assert_ne!(slow(7), slow(8));
@@ -260,10 +322,17 @@ mod tests {
     #[test]
     fn what_would_end_in_a_stall_ends_with_it() {
         let stalls = Stalls::new(100 * MS, 1000 * MS);
-        let times = ServiceTime { stalls, ..ServiceTime::fixed(5 * MS) };
+        let times = ServiceTime {
+            stalls,
+            ..ServiceTime::fixed(5 * MS)
+        };
         let first = Instant::now();
-        let end = |came: u32| (times.end(0, &Work::Manage, first + came * MS, first) - first).as_millis();
-        assert_eq!([0, 994, 995, 1050, 1094, 1095, 1999].map(end), [5, 999, 1100, 1100, 1100, 1100, 2100]);
+        let end =
+            |came: u32| (times.end(0, &Work::Manage, first + came * MS, first) - first).as_millis();
+        assert_eq!(
+            [0, 994, 995, 1050, 1094, 1095, 1999].map(end),
+            [5, 999, 1100, 1100, 1100, 1100, 2100]
+        );
     }
 
     #[test]

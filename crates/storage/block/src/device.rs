@@ -70,7 +70,10 @@ impl OptimalTransfer {
     #[must_use]
     pub fn in_blocks_shorter_by(self, shift: u32) -> OptimalTransfer {
         let shorten = |blocks: Blocks| Blocks(blocks.0 << shift);
-        OptimalTransfer { granularity: shorten(self.granularity), length: shorten(self.length) }
+        OptimalTransfer {
+            granularity: shorten(self.granularity),
+            length: shorten(self.length),
+        }
     }
 }
 
@@ -324,7 +327,10 @@ impl DeviceError {
     /// Returns whether a flush that failed with this error may have lost writes, because unwritten data is
     /// dropped and no later flush writes it. After other errors, the data remains in the cache.
     pub fn is_loss(self) -> bool {
-        matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
+        matches!(
+            self,
+            DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost
+        )
     }
 
     /// Returns the same error, with its LBA converted.
@@ -348,7 +354,11 @@ impl Geometry {
     pub fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
         let fits = |length| self.length(extent) == length as u64;
         let is_legal = self.contains(extent) && length.is_none_or(fits);
-        if is_legal { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if is_legal {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 }
 

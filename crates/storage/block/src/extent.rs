@@ -25,7 +25,9 @@ impl BlockSize {
     /// Creates a block size. Returns `None` unless `bytes` is a power of two from 512 to 65,536.
     pub fn new(bytes: u32) -> Option<BlockSize> {
         let legal = bytes.is_power_of_two() && (512..=65_536).contains(&bytes);
-        legal.then(|| BlockSize { shift: bytes.trailing_zeros() as u8 })
+        legal.then(|| BlockSize {
+            shift: bytes.trailing_zeros() as u8,
+        })
     }
 
     /// Returns the length in bytes.
@@ -57,7 +59,10 @@ pub struct Extent {
 impl Extent {
     /// Creates an extent of `blocks` blocks from `lba` on.
     pub fn new(lba: u64, blocks: u64) -> Extent {
-        Extent { lba: Lba(lba), blocks: Blocks(blocks) }
+        Extent {
+            lba: Lba(lba),
+            blocks: Blocks(blocks),
+        }
     }
 
     /// Returns the block after the last, or `None` if it is beyond the address space.
@@ -73,7 +78,10 @@ impl Extent {
     /// Divides the extent, from its start, into chunks of `blocks_max` blocks; the last may be shorter. A
     /// `blocks_max` of 0 counts as 1.
     pub fn chunks(self, blocks_max: u64) -> Chunks {
-        Chunks { rest: self, blocks_max: blocks_max.max(1) }
+        Chunks {
+            rest: self,
+            blocks_max: blocks_max.max(1),
+        }
     }
 
     /// Returns whether the two extents share a block.
@@ -98,7 +106,10 @@ impl Iterator for Chunks {
         let Extent { lba, blocks } = self.rest;
         let count = blocks.0.min(self.blocks_max);
         self.rest = Extent::new(lba.0.saturating_add(count), blocks.0 - count);
-        (count > 0).then_some(Extent { lba, blocks: Blocks(count) })
+        (count > 0).then_some(Extent {
+            lba,
+            blocks: Blocks(count),
+        })
     }
 }
 
@@ -150,7 +161,11 @@ mod tests {
 
     #[test]
     fn an_extent_at_the_end_of_the_address_space_is_not_contained() {
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(8),
+            physical_exponent: 0,
+        };
         assert!(geometry.contains(Extent::new(0, 8)));
         assert!(geometry.contains(Extent::new(8, 0)));
         assert!(!geometry.contains(Extent::new(8, 1)));
@@ -160,7 +175,10 @@ mod tests {
     #[test]
     fn the_chunks_of_an_extent_leave_no_gap() {
         let chunks: Vec<Extent> = Extent::new(10, 25).chunks(10).collect();
-        assert_eq!(chunks, [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]);
+        assert_eq!(
+            chunks,
+            [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]
+        );
         assert_eq!(Extent::new(10, 0).chunks(10).count(), 0);
         assert_eq!(Extent::new(10, 2).chunks(0).count(), 2);
         assert_eq!(Extent::new(u64::MAX - 1, 2).chunks(1).count(), 2);

@@ -67,7 +67,11 @@ pub struct Rule {
 impl Rule {
     /// Returns a rule for all requests.
     pub fn all(action: FaultAction) -> Rule {
-        Rule { requests: Requests::All, within: None, action }
+        Rule {
+            requests: Requests::All,
+            within: None,
+            action,
+        }
     }
 
     fn matches(&self, request: &Request) -> bool {
@@ -137,7 +141,10 @@ impl FaultControl {
     /// Makes flushes fail from now on as if acknowledged writes had been lost.
     pub fn lose(&self) {
         let lost = Rule::all(FaultAction::Fail(DeviceError::WritesLost));
-        self.set([Rule { requests: Requests::Flushes, ..lost }]);
+        self.set([Rule {
+            requests: Requests::Flushes,
+            ..lost
+        }]);
     }
 
     /// Delays all requests from now on.
@@ -165,14 +172,23 @@ impl FaultControl {
 
 impl Shared {
     fn matching_action(&self, request: &Request) -> Option<FaultAction> {
-        self.rules.lock().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.action)
+        self.rules
+            .lock()
+            .list
+            .iter()
+            .find(|rule| rule.matches(request))
+            .map(|rule| rule.action)
     }
 
     /// Waits while the request hangs. Returns the effect of the other rule that then applies, if any.
     async fn released(&self, request: &Request) -> Option<FaultAction> {
         poll_fn(|cx| {
             let mut rules = self.rules.lock();
-            let rule = rules.list.iter().find(|rule| rule.matches(request)).map(|rule| rule.action);
+            let rule = rules
+                .list
+                .iter()
+                .find(|rule| rule.matches(request))
+                .map(|rule| rule.action);
             if rule == Some(FaultAction::Hang) {
                 rules.hanging.retain(|waker| !waker.will_wake(cx.waker()));
                 rules.hanging.push(cx.waker().clone());
@@ -209,7 +225,8 @@ struct Dropped<'a> {
 
 impl Drop for Dropped<'_> {
     fn drop(&mut self) {
-        self.counter.fetch_add(u64::from(self.waiting), Ordering::SeqCst);
+        self.counter
+            .fetch_add(u64::from(self.waiting), Ordering::SeqCst);
     }
 }
 
@@ -232,7 +249,12 @@ pub struct Fault<D> {
 impl<D: BlockDevice> Fault<D> {
     /// Wraps `inner`. There are no faults until `control` sets them.
     pub fn new(inner: D, sleeper: Arc<dyn Sleeper>, control: FaultControl) -> Fault<D> {
-        Fault { inner, sleeper, control, losses: LossCounter::default() }
+        Fault {
+            inner,
+            sleeper,
+            control,
+            losses: LossCounter::default(),
+        }
     }
 
     /// Waits as long as the rules require. Returns their other effect on the request: `None`, `Fail` or
@@ -240,7 +262,10 @@ impl<D: BlockDevice> Fault<D> {
     async fn apply_rules(&self, kind: Requests, extent: Option<Extent>) -> Option<FaultAction> {
         let shared = &self.control.shared;
         let request = Request { kind, extent };
-        let mut dropped = Dropped { counter: &shared.dropped, waiting: true };
+        let mut dropped = Dropped {
+            counter: &shared.dropped,
+            waiting: true,
+        };
         let mut action = shared.matching_action(&request);
         if action == Some(FaultAction::Hang) {
             let _hanging = Hanging::count(&shared.hanging);
@@ -255,9 +280,15 @@ impl<D: BlockDevice> Fault<D> {
     }
 
     /// Applies the rules to a request that cannot be executed in part: it passes or fails.
-    async fn pass_or_fail(&self, kind: Requests, extent: Option<Extent>) -> Result<(), DeviceError> {
+    async fn pass_or_fail(
+        &self,
+        kind: Requests,
+        extent: Option<Extent>,
+    ) -> Result<(), DeviceError> {
         match self.apply_rules(kind, extent).await {
-            Some(FaultAction::Fail(error) | FaultAction::Short(_, error)) => Err(self.failed(error)),
+            Some(FaultAction::Fail(error) | FaultAction::Short(_, error)) => {
+                Err(self.failed(error))
+            }
             None | Some(FaultAction::Hang | FaultAction::Slow(_)) => {
                 self.passed();
                 Ok(())
@@ -296,7 +327,10 @@ impl<D: BlockDevice> Fault<D> {
 }
 
 fn truncated(extent: Extent, blocks: Blocks) -> Extent {
-    Extent { lba: extent.lba, blocks: blocks.min(extent.blocks) }
+    Extent {
+        lba: extent.lba,
+        blocks: blocks.min(extent.blocks),
+    }
 }
 
 impl<D: BlockDevice> BlockDevice for Fault<D> {
@@ -319,11 +353,13 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            self.pass_or_fail(Requests::Flushes, None).await.inspect_err(|error| {
-                if error.is_loss() {
-                    self.losses.count();
-                }
-            })?;
+            self.pass_or_fail(Requests::Flushes, None)
+                .await
+                .inspect_err(|error| {
+                    if error.is_loss() {
+                        self.losses.count();
+                    }
+                })?;
             self.inner.flush().await
         })
     }
@@ -337,7 +373,9 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        Box::pin(self.change(extent, move |inner, extent| inner.write_zeroes(extent, may_unmap)))
+        Box::pin(self.change(extent, move |inner, extent| {
+            inner.write_zeroes(extent, may_unmap)
+        }))
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
@@ -356,7 +394,13 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            self.control.shared.released(&Request { kind: Requests::All, extent: None }).await;
+            self.control
+                .shared
+                .released(&Request {
+                    kind: Requests::All,
+                    extent: None,
+                })
+                .await;
             self.inner.quiesced().await
         })
     }
@@ -376,7 +420,11 @@ mod tests {
     fn scene() -> Scene {
         let (clock, control) = (Arc::new(ManualClock::default()), FaultControl::default());
         let device = Fault::new(Memory::new(64), Arc::clone(&clock) as _, control.clone());
-        Scene { device, control, clock }
+        Scene {
+            device,
+            control,
+            clock,
+        }
     }
 
     fn ones(blocks: usize) -> Slice {
@@ -385,20 +433,30 @@ mod tests {
 
     #[test]
     fn what_hangs_goes_on_when_released() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         control.hang();
         let mut write = device.write(Extent::new(0, 1), ones(1), Durability::Cached);
         assert!(poll(write.as_mut()).is_none());
         assert_eq!(control.counts().hanging, 1);
         control.pass();
         assert_eq!(poll(write.as_mut()), Some(Ok(())));
-        assert_eq!(control.counts(), Counts { passed: 1, ..Counts::default() });
+        assert_eq!(
+            control.counts(),
+            Counts {
+                passed: 1,
+                ..Counts::default()
+            }
+        );
         assert_eq!(device.inner.byte(0), 1);
     }
 
     #[test]
     fn what_is_dropped_while_it_hangs_never_reaches_the_device() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         control.hang();
         let mut write = device.write(Extent::new(0, 1), ones(1), Durability::Cached);
         assert!(poll(write.as_mut()).is_none());
@@ -406,31 +464,52 @@ mod tests {
         control.pass();
         assert_eq!(ready(device.quiesced()), Ok(()));
         assert_eq!(device.inner.requests(), 0);
-        assert_eq!(control.counts(), Counts { dropped: 1, ..Counts::default() });
+        assert_eq!(
+            control.counts(),
+            Counts {
+                dropped: 1,
+                ..Counts::default()
+            }
+        );
     }
 
     #[test]
     fn a_device_that_hangs_lets_go_of_nothing() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         control.hang();
         let mut quiesced = device.quiesced();
         assert!(poll(quiesced.as_mut()).is_none());
         control.pass();
         assert_eq!(poll(quiesced.as_mut()), Some(Ok(())));
         assert_eq!(control.counts(), Counts::default());
-        control.set([Rule { requests: Requests::Reads, within: None, action: FaultAction::Hang }]);
+        control.set([Rule {
+            requests: Requests::Reads,
+            within: None,
+            action: FaultAction::Hang,
+        }]);
         assert_eq!(ready(device.quiesced()), Ok(()), "only reads hang");
     }
 
     #[test]
     fn releasing_wakes_from_another_thread() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         control.hang();
         let mut flush = device.flush();
         let woken = Arc::new(Flag::default());
         let waker = Waker::from(Arc::clone(&woken));
-        assert!(flush.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-        std::thread::spawn(move || control.pass()).join().expect("released");
+        assert!(
+            flush
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(&waker))
+                .is_pending()
+        );
+        std::thread::spawn(move || control.pass())
+            .join()
+            .expect("released");
         assert!(woken.0.load(Ordering::SeqCst));
         assert_eq!(poll(flush.as_mut()), Some(Ok(())));
     }
@@ -446,7 +525,9 @@ mod tests {
 
     #[test]
     fn a_hang_may_end_in_a_failure() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         control.hang();
         let mut flush = device.flush();
         assert!(poll(flush.as_mut()).is_none());
@@ -457,20 +538,32 @@ mod tests {
 
     #[test]
     fn a_flush_that_is_made_to_lose_writes_counts_as_a_loss_and_others_do_not() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         for (error, losses) in [(DeviceError::NotReady, 0), (DeviceError::NoSpace, 1)] {
             control.fail(error);
             let write = device.write(Extent::new(0, 1), ones(1), Durability::Stable);
-            assert_eq!((ready(write), ready(device.flush())), (Err(error), Err(error)));
+            assert_eq!(
+                (ready(write), ready(device.flush())),
+                (Err(error), Err(error))
+            );
             assert_eq!(device.losses().count(), losses);
         }
         control.pass();
-        assert_eq!((ready(device.flush()), device.losses().count()), (Ok(()), 1));
+        assert_eq!(
+            (ready(device.flush()), device.losses().count()),
+            (Ok(()), 1)
+        );
     }
 
     #[test]
     fn slow_requests_wait_for_the_clock() {
-        let Scene { device, control, clock } = scene();
+        let Scene {
+            device,
+            control,
+            clock,
+        } = scene();
         control.slow(Duration::from_secs(3));
         let mut flush = device.flush();
         assert!(poll(flush.as_mut()).is_none());
@@ -480,20 +573,34 @@ mod tests {
 
     #[test]
     fn rules_are_for_kinds_and_places() {
-        let Scene { device, control, .. } = scene();
+        let Scene {
+            device, control, ..
+        } = scene();
         let action = FaultAction::Fail(DeviceError::Unreadable(crate::Lba(9)));
-        control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(8, 8)), action }]);
+        control.set([Rule {
+            requests: Requests::Reads,
+            within: Some(Extent::new(8, 8)),
+            action,
+        }]);
         let read = |lba| ready(device.read(Extent::new(lba, 4), Buffer::zeroed(2048))).err();
         assert_eq!(read(0), None);
         assert_eq!(read(6), Some(DeviceError::Unreadable(crate::Lba(9))));
-        assert_eq!(ready(device.write(Extent::new(8, 1), ones(1), Durability::Cached)), Ok(()));
+        assert_eq!(
+            ready(device.write(Extent::new(8, 1), ones(1), Durability::Cached)),
+            Ok(())
+        );
         assert_eq!(ready(device.flush()), Ok(()));
     }
 
     #[test]
     fn a_short_write_leaves_its_beginning_on_the_medium() {
-        let Scene { device, control, .. } = scene();
-        control.set([Rule::all(FaultAction::Short(Blocks(1), DeviceError::NoSpace))]);
+        let Scene {
+            device, control, ..
+        } = scene();
+        control.set([Rule::all(FaultAction::Short(
+            Blocks(1),
+            DeviceError::NoSpace,
+        ))]);
         let write = device.write(Extent::new(0, 3), ones(3), Durability::Cached);
         assert_eq!(ready(write), Err(DeviceError::NoSpace));
         assert_eq!((device.inner.byte(511), device.inner.byte(512)), (1, 0));

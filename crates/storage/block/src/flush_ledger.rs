@@ -68,7 +68,13 @@ impl FlushLedger {
     /// next flush reports them.
     pub fn counting(losses: LossCounter) -> FlushLedger {
         let reported = losses.get().count();
-        FlushLedger { next: 1, written: 0, flushed: 0, losses, reported }
+        FlushLedger {
+            next: 1,
+            written: 0,
+            flushed: 0,
+            losses,
+            reported,
+        }
     }
 
     /// Returns the counter of losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
@@ -108,22 +114,39 @@ impl FlushLedger {
 
     /// Starts a flush, which covers the writes recorded before.
     pub fn begin_flush(&mut self) -> Flush {
-        let flush = Flush { number: self.next, reported: self.reported };
-        debug_assert!(self.written <= self.next && self.flushed < self.next, "{self:?}");
+        let flush = Flush {
+            number: self.next,
+            reported: self.reported,
+        };
+        debug_assert!(
+            self.written <= self.next && self.flushed < self.next,
+            "{self:?}"
+        );
         self.next += 1;
         flush
     }
 
     /// Ends a flush with the device's result. Returns the result for the caller, which may report a loss.
-    pub fn end_flush(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    pub fn end_flush(
+        &mut self,
+        flush: Flush,
+        answer: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let answer = self.note_answer(flush, answer);
         self.report(flush, answer)
     }
 
     /// Returns the result of a flush for the caller, which may report a loss. The device's result must
     /// already have been [recorded](Self::note_answer), even if the caller no longer waited for it.
-    pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
-        debug_assert!(flush.number < self.next && flush.reported <= self.reported, "a flush of this ledger");
+    pub fn report(
+        &mut self,
+        flush: Flush,
+        answer: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        debug_assert!(
+            flush.number < self.next && flush.reported <= self.reported,
+            "a flush of this ledger"
+        );
         let ended = match answer {
             Ok(()) if self.lost() > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
@@ -136,7 +159,9 @@ impl FlushLedger {
 
     /// Starts a write that must be durable when it completes.
     pub fn begin_stable_write(&self) -> StableWrite {
-        StableWrite { losses: self.lost() }
+        StableWrite {
+            losses: self.lost(),
+        }
     }
 
     /// Ends the flush after a stable write, and returns the result for the writer. It reports only losses
@@ -148,7 +173,11 @@ impl FlushLedger {
         answer: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.note_answer(flush, answer)?;
-        if self.has_lost_since(write) { Err(DeviceError::WritesLost) } else { Ok(()) }
+        if self.has_lost_since(write) {
+            Err(DeviceError::WritesLost)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns whether there have been losses since a stable write started.
@@ -161,7 +190,11 @@ impl FlushLedger {
     /// [`report`](Self::report) follows, the next flush to start reports it. A device that could not flush
     /// its cache may have dropped the data, and may report that only once. So a failure affects every
     /// concurrent flush.
-    pub fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    pub fn note_answer(
+        &mut self,
+        flush: Flush,
+        answer: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
             Err(DeviceError::Unwritable(_) | DeviceError::WritesLost) => {
@@ -212,7 +245,11 @@ impl<D: BlockDevice> SingleUser<D> {
         let losses = self.inner.losses().count();
         debug_assert!(losses >= reported, "losses only grow");
         self.reported.fetch_max(losses, Ordering::AcqRel);
-        if losses > reported { ended.and(Err(DeviceError::WritesLost)) } else { ended }
+        if losses > reported {
+            ended.and(Err(DeviceError::WritesLost))
+        } else {
+            ended
+        }
     }
 }
 
@@ -280,7 +317,10 @@ mod tests {
         ledger.note_write();
         let both = [ledger.begin_flush(), ledger.begin_flush()];
         ledger.note_loss();
-        assert_eq!(both.map(|flush| ledger.end_flush(flush, Ok(()))), [LOST, LOST]);
+        assert_eq!(
+            both.map(|flush| ledger.end_flush(flush, Ok(()))),
+            [LOST, LOST]
+        );
         assert_eq!(flush(&mut ledger), Ok(()));
     }
 
@@ -302,8 +342,15 @@ mod tests {
         let mut ledger = FlushLedger::default();
         ledger.note_write();
         let (abandoned, beside) = (ledger.begin_flush(), ledger.begin_flush());
-        assert_eq!(ledger.note_answer(abandoned, Err(DeviceError::Unwritable(crate::Lba(0)))), LOST);
-        assert_eq!(ledger.note_answer(beside, Ok(())), Ok(()), "nobody waits for this one either");
+        assert_eq!(
+            ledger.note_answer(abandoned, Err(DeviceError::Unwritable(crate::Lba(0)))),
+            LOST
+        );
+        assert_eq!(
+            ledger.note_answer(beside, Ok(())),
+            Ok(()),
+            "nobody waits for this one either"
+        );
         assert_eq!((flush(&mut ledger), flush(&mut ledger)), (LOST, Ok(())));
     }
 
@@ -312,7 +359,10 @@ mod tests {
         let mut ledger = FlushLedger::default();
         ledger.note_write();
         let unanswered = ledger.begin_flush();
-        assert_eq!(ledger.end_flush(unanswered, Err(DeviceError::NotReady)), Err(DeviceError::NotReady));
+        assert_eq!(
+            ledger.end_flush(unanswered, Err(DeviceError::NotReady)),
+            Err(DeviceError::NotReady)
+        );
         ledger.note_loss();
         assert_eq!(flush(&mut ledger), LOST);
     }
@@ -353,7 +403,8 @@ mod tests {
             Just(Step::Write),
             Just(Step::Loss),
             Just(Step::Begin),
-            (any::<prop::sample::Index>(), answer).prop_map(|(which, answer)| Step::End(which, answer)),
+            (any::<prop::sample::Index>(), answer)
+                .prop_map(|(which, answer)| Step::End(which, answer)),
         ]
     }
 
@@ -429,17 +480,29 @@ mod tests {
         let control = FaultControl::default();
         let clock = Arc::new(ManualClock::default());
         let failing = Fault::new(Memory::new(64), clock as _, control.clone());
-        let window = Window { bytes: 512, request_bytes: 512 };
+        let window = Window {
+            bytes: 512,
+            request_bytes: 512,
+        };
         let device = SingleUser::new(Buffered::new(failing, window, Arc::new(LocalSpawner)));
-        let write =
-            |durability| end(device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), durability));
+        let write = |durability| {
+            end(device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), durability))
+        };
         for stable in [false, true] {
             let action = FaultAction::Fail(DeviceError::NoSpace);
-            control.set([Rule { requests: Requests::Writes, within: None, action }]);
+            control.set([Rule {
+                requests: Requests::Writes,
+                within: None,
+                action,
+            }]);
             assert_eq!(write(Durability::Cached), Ok(()));
             control.pass();
             if stable {
-                assert_eq!(write(Durability::Stable), Ok(()), "its own data is not lost");
+                assert_eq!(
+                    write(Durability::Stable),
+                    Ok(()),
+                    "its own data is not lost"
+                );
             }
             assert_eq!((end(device.flush()), end(device.flush())), (LOST, Ok(())));
         }
@@ -451,7 +514,10 @@ mod tests {
         let mut ledger = FlushLedger::default();
         ledger.note_write();
         let flush = ledger.begin_flush();
-        assert_eq!(ledger.end_flush(flush, Err(DeviceError::NoSpace)), Err(DeviceError::NoSpace));
+        assert_eq!(
+            ledger.end_flush(flush, Err(DeviceError::NoSpace)),
+            Err(DeviceError::NoSpace)
+        );
         for told in [LOST, Ok(())] {
             let flush = ledger.begin_flush();
             assert_eq!(ledger.end_flush(flush, Ok(())), told);
@@ -463,7 +529,10 @@ mod tests {
         control.fail(DeviceError::NoSpace);
         assert_eq!(ready(device.flush()), Err(DeviceError::NoSpace));
         control.pass();
-        assert_eq!((ready(device.flush()), ready(device.flush())), (LOST, Ok(())));
+        assert_eq!(
+            (ready(device.flush()), ready(device.flush())),
+            (LOST, Ok(()))
+        );
     }
 
     /// Regression: of two concurrent flushes, only the flush that completed first reported the loss.
@@ -472,17 +541,30 @@ mod tests {
         let control = FaultControl::default();
         let clock = Arc::new(ManualClock::default());
         let device = SingleUser::new(Fault::new(Memory::new(64), clock as _, control.clone()));
-        let stable = || device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
+        let stable = || {
+            device.write(
+                Extent::new(0, 1),
+                Buffer::zeroed(512).share(),
+                Durability::Stable,
+            )
+        };
         for (second_is_a_write, reported) in [(false, LOST), (true, Ok(()))] {
             control.fail(DeviceError::NoSpace);
             ready(device.inner().flush()).expect_err("another user's flush loses writes");
             control.hang();
             let mut first = device.flush();
-            let mut second = if second_is_a_write { stable() } else { device.flush() };
+            let mut second = if second_is_a_write {
+                stable()
+            } else {
+                device.flush()
+            };
             assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
             control.pass();
             // The flush that started last completes first.
-            assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(reported), Some(LOST)));
+            assert_eq!(
+                (poll(second.as_mut()), poll(first.as_mut())),
+                (Some(reported), Some(LOST))
+            );
             assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }
     }

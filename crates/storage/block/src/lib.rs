@@ -37,8 +37,8 @@ pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};
 pub use device::{
-    Allocation, BlockDevice, Compared, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run,
-    Space, flush_now,
+    Allocation, BlockDevice, Compared, DeviceError, Durability, OptimalTransfer, Pending, Profile,
+    Run, Space, flush_now,
 };
 pub use disk::{DiskCache, DiskModel, RotatingDisk};
 pub use emulated::Emulated512;

@@ -49,7 +49,9 @@ impl Server {
 
     /// Accepts more work, and returns its completion time.
     fn serve(&mut self, now: Instant, work: u64) -> Instant {
-        let still_busy = self.busy.filter(|(since, done)| self.end(*since, *done) > now);
+        let still_busy = self
+            .busy
+            .filter(|(since, done)| self.end(*since, *done) > now);
         let (since, before) = still_busy.unwrap_or((now, 0));
         let all = before.saturating_add(work.into());
         debug_assert!(since <= now && all >= before);
@@ -71,7 +73,11 @@ impl<D: BlockDevice> Limit<D> {
     pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
         let requests = rate.requests_per_s.map(Server::new);
         let bytes = rate.bytes_per_s.map(Server::new);
-        Paced { inner, pace: RateLimit(Lock::new(Servers { requests, bytes })), sleeper }
+        Paced {
+            inner,
+            pace: RateLimit(Lock::new(Servers { requests, bytes })),
+            sleeper,
+        }
     }
 }
 
@@ -83,7 +89,10 @@ impl Pace for RateLimit {
         };
         let mut servers = self.0.lock();
         let requests = servers.requests.as_mut().map(|server| server.serve(now, 1));
-        let bytes = servers.bytes.as_mut().map(|server| server.serve(now, bytes));
+        let bytes = servers
+            .bytes
+            .as_mut()
+            .map(|server| server.serve(now, bytes));
         Some(requests.max(bytes).unwrap_or(now))
     }
 }
@@ -101,8 +110,14 @@ mod tests {
     fn limited(requests: u64, bytes: u64) -> (Limit<Memory>, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
         let (requests_per_s, bytes_per_s) = (NonZeroU64::new(requests), NonZeroU64::new(bytes));
-        let rate = Rate { requests_per_s, bytes_per_s };
-        (Limit::new(Memory::new(64), rate, Arc::clone(&clock) as _), clock)
+        let rate = Rate {
+            requests_per_s,
+            bytes_per_s,
+        };
+        (
+            Limit::new(Memory::new(64), rate, Arc::clone(&clock) as _),
+            clock,
+        )
     }
 
     fn write(limit: &Limit<Memory>, blocks: u64) -> Pending<'_, ()> {
@@ -118,7 +133,10 @@ mod tests {
         let mut writes: Vec<_> = (0..3).map(|_| write(&limit, 1)).collect();
         for ended in 1..=3 {
             clock.pass(MS);
-            let now = writes.iter_mut().filter_map(|write| poll(write.as_mut())).count();
+            let now = writes
+                .iter_mut()
+                .filter_map(|write| poll(write.as_mut()))
+                .count();
             assert_eq!((now, limit.inner.requests()), (1, ended));
             drop(writes.remove(0));
         }
@@ -157,7 +175,10 @@ mod tests {
     fn no_rounding_adds_up() {
         let start = Instant::now();
         let mut server = Server::new(NonZeroU64::new(7_000_000_000).expect("not 0"));
-        let end = (0..7_000_000).map(|_| server.serve(start, 1000)).last().expect("served");
+        let end = (0..7_000_000)
+            .map(|_| server.serve(start, 1000))
+            .last()
+            .expect("served");
         assert_eq!(end - start, Duration::from_secs(1));
     }
 
@@ -166,7 +187,10 @@ mod tests {
         let (limit, clock) = limited(1000, 0);
         drop(write(&limit, 1));
         clock.pass(MS);
-        assert_eq!((limit.inner.requests(), ready(limit.quiesced())), (0, Ok(())));
+        assert_eq!(
+            (limit.inner.requests(), ready(limit.quiesced())),
+            (0, Ok(()))
+        );
     }
 
     #[test]

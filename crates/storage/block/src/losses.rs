@@ -89,7 +89,9 @@ impl LossCounter {
             let number = (now & !DOUBT).wrapping_add(1 << COUNT_BITS);
             Some(number | DOUBT)
         };
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never fails
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never fails
     }
 
     /// Returns the doubts raised so far. Call this before querying the device.
@@ -102,7 +104,9 @@ impl LossCounter {
     /// started, does nothing and returns false.
     pub fn resolve(&self, asked_after: Doubts) -> bool {
         let resolved = |now: u64| (now & !(DOUBT | COUNT) == asked_after.0).then_some(now & !DOUBT);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved).is_ok()
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved)
+            .is_ok()
     }
 }
 
@@ -121,7 +125,9 @@ mod tests {
         let counter = LossCounter::default();
         let in_sync = counter.get();
         counter.doubt();
-        assert!(counter.get() != in_sync && counter.get().is_in_doubt() && counter.get().count() == 0);
+        assert!(
+            counter.get() != in_sync && counter.get().is_in_doubt() && counter.get().count() == 0
+        );
         assert!(counter.resolve(counter.doubts()));
         assert_eq!(counter.get(), in_sync, "nothing was lost");
         counter.doubt();
@@ -143,7 +149,11 @@ mod tests {
             assert!(!counter.resolve(asked_after) && counter.get().is_in_doubt());
             assert!(counter.resolve(counter.doubts()) && !counter.get().is_in_doubt());
         }
-        assert_eq!(counter.get(), Losses::NONE, "the number of a doubt is no loss");
+        assert_eq!(
+            counter.get(),
+            Losses::NONE,
+            "the number of a doubt is no loss"
+        );
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl BlockDevice for Null {
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
             buffer.fill(0);
-            self.geometry.check(extent, Some(buffer.len())).map(|()| buffer)
+            self.geometry
+                .check(extent, Some(buffer.len()))
+                .map(|()| buffer)
         })
     }
 
@@ -66,8 +68,15 @@ impl BlockDevice for Null {
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        let hole = Run { extent, allocation: Allocation::Deallocated };
-        let runs = if extent.is_empty() { Vec::new() } else { vec![hole] };
+        let hole = Run {
+            extent,
+            allocation: Allocation::Deallocated,
+        };
+        let runs = if extent.is_empty() {
+            Vec::new()
+        } else {
+            vec![hole]
+        };
         Box::pin(async move { self.geometry.check(extent, None).map(|()| runs) })
     }
 
@@ -84,7 +93,11 @@ mod tests {
     use crate::testing::ready;
 
     fn null() -> Null {
-        Null::new(Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 })
+        Null::new(Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(8),
+            physical_exponent: 0,
+        })
     }
 
     #[test]
@@ -101,14 +114,27 @@ mod tests {
         let null = null();
         let read = ready(null.read(Extent::new(7, 2), Buffer::zeroed(1024)));
         assert_eq!(read.err(), Some(DeviceError::OutOfRange));
-        let short = ready(null.write(Extent::new(0, 2), Buffer::zeroed(512).share(), Durability::Cached));
+        let short = ready(null.write(
+            Extent::new(0, 2),
+            Buffer::zeroed(512).share(),
+            Durability::Cached,
+        ));
         assert_eq!(short, Err(DeviceError::OutOfRange));
-        assert_eq!(ready(null.unmap(Extent::new(u64::MAX, 1))), Err(DeviceError::OutOfRange));
+        assert_eq!(
+            ready(null.unmap(Extent::new(u64::MAX, 1))),
+            Err(DeviceError::OutOfRange)
+        );
     }
 
     #[test]
     fn all_of_it_is_a_hole() {
         let runs = ready(null().allocation(Extent::new(0, 8), 1)).expect("runs");
-        assert_eq!(runs, [Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated }]);
+        assert_eq!(
+            runs,
+            [Run {
+                extent: Extent::new(0, 8),
+                allocation: Allocation::Deallocated
+            }]
+        );
     }
 }

@@ -80,7 +80,9 @@ impl<D: BlockDevice, P: Pace> BlockDevice for Paced<D, P> {
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.after(Work::Read(self.bytes(extent)), move |inner| inner.read(extent, buffer))
+        self.after(Work::Read(self.bytes(extent)), move |inner| {
+            inner.read(extent, buffer)
+        })
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
@@ -102,7 +104,9 @@ impl<D: BlockDevice, P: Pace> BlockDevice for Paced<D, P> {
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.after(Work::Manage, move |inner| inner.allocation(extent, runs_max))
+        self.after(Work::Manage, move |inner| {
+            inner.allocation(extent, runs_max)
+        })
     }
 
     fn space(&self) -> Pending<'_, Space> {

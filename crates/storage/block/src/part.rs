@@ -18,7 +18,10 @@ impl<D: BlockDevice> Part<D> {
     /// # Errors
     /// Returns [`DeviceError::OutOfRange`] if `inner` does not contain all of `extent`.
     pub fn new(inner: D, extent: Extent) -> Result<Part<D>, DeviceError> {
-        inner.geometry().check(extent, None).map(|()| Part { inner, extent })
+        inner
+            .geometry()
+            .check(extent, None)
+            .map(|()| Part { inner, extent })
     }
 
     /// Converts an extent of the part to an extent of the whole device.
@@ -53,7 +56,10 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
     crate::forward!(self => self.inner; flush, losses, refresh, take_os_error, quiesced);
 
     fn geometry(&self) -> Geometry {
-        Geometry { blocks: self.extent.blocks, ..self.inner.geometry() }
+        Geometry {
+            blocks: self.extent.blocks,
+            ..self.inner.geometry()
+        }
     }
 
     /// Reports the granularity and the stripes of the whole device only if the part starts at a multiple of
@@ -64,7 +70,11 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
         let keeps_stripes =
             |optimal: &OptimalTransfer| self.extent.lba.0.is_multiple_of(optimal.length.0.max(1));
         Profile {
-            granularity: if aligned { inner.granularity } else { Blocks(1) },
+            granularity: if aligned {
+                inner.granularity
+            } else {
+                Blocks(1)
+            },
             optimal_transfer: inner.optimal_transfer.filter(keeps_stripes),
             ..inner
         }
@@ -79,11 +89,13 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
     }
 
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.shifted(extent).is_ok_and(|extent| self.inner.read_nowait(extent, buffer))
+        self.shifted(extent)
+            .is_ok_and(|extent| self.inner.read_nowait(extent, buffer))
     }
 
     fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
-        self.shifted(extent).is_ok_and(|extent| self.inner.write_nowait(extent, data))
+        self.shifted(extent)
+            .is_ok_and(|extent| self.inner.write_nowait(extent, data))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
@@ -91,7 +103,9 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.on_inner(extent, |inner, extent| inner.write(extent, data, durability))
+        self.on_inner(extent, |inner, extent| {
+            inner.write(extent, data, durability)
+        })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -99,14 +113,27 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.on_inner(extent, move |inner, extent| inner.write_zeroes(extent, may_unmap))
+        self.on_inner(extent, move |inner, extent| {
+            inner.write_zeroes(extent, may_unmap)
+        })
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
-            let runs = self.on_inner(extent, move |inner, extent| inner.allocation(extent, runs_max)).await?;
-            let back = |extent: Extent| Extent::new(extent.lba.0 - self.extent.lba.0, extent.blocks.0);
-            Ok(runs.into_iter().map(|run| Run { extent: back(run.extent), ..run }).collect())
+            let runs = self
+                .on_inner(extent, move |inner, extent| {
+                    inner.allocation(extent, runs_max)
+                })
+                .await?;
+            let back =
+                |extent: Extent| Extent::new(extent.lba.0 - self.extent.lba.0, extent.blocks.0);
+            Ok(runs
+                .into_iter()
+                .map(|run| Run {
+                    extent: back(run.extent),
+                    ..run
+                })
+                .collect())
         })
     }
 }
@@ -124,22 +151,39 @@ mod tests {
     fn numbered() -> Memory {
         let device = Memory::new(BLOCKS);
         for lba in 0..BLOCKS {
-            ready(device.write(Extent::new(lba, 1), filled(lba as u8, 1), Durability::Cached)).expect("room");
+            ready(device.write(
+                Extent::new(lba, 1),
+                filled(lba as u8, 1),
+                Durability::Cached,
+            ))
+            .expect("room");
         }
         device
     }
 
     #[test]
     fn a_part_that_is_not_there_is_refused() {
-        assert_eq!(Part::new(numbered(), Extent::new(60, 5)).err(), Some(DeviceError::OutOfRange));
-        assert_eq!(Part::new(numbered(), Extent::new(u64::MAX, 2)).err(), Some(DeviceError::OutOfRange));
+        assert_eq!(
+            Part::new(numbered(), Extent::new(60, 5)).err(),
+            Some(DeviceError::OutOfRange)
+        );
+        assert_eq!(
+            Part::new(numbered(), Extent::new(u64::MAX, 2)).err(),
+            Some(DeviceError::OutOfRange)
+        );
     }
 
     #[test]
     fn an_error_names_the_block_of_the_part() {
         let part = Part::new(numbered(), Extent::new(10, 4)).expect("there");
-        assert_eq!(part.shifted_back(DeviceError::Unreadable(Lba(12))), DeviceError::Unreadable(Lba(2)));
-        assert_eq!(part.shifted_back(DeviceError::NoSpace), DeviceError::NoSpace);
+        assert_eq!(
+            part.shifted_back(DeviceError::Unreadable(Lba(12))),
+            DeviceError::Unreadable(Lba(2))
+        );
+        assert_eq!(
+            part.shifted_back(DeviceError::NoSpace),
+            DeviceError::NoSpace
+        );
     }
 
     proptest! {
@@ -177,12 +221,19 @@ mod tests {
             crate::forward!(self => self.0; geometry, read, write, flush, losses, unmap, write_zeroes, allocation, quiesced);
 
             fn profile(&self) -> Profile {
-                let optimal = OptimalTransfer { granularity: Blocks(4), length: Blocks(12) };
-                Profile { optimal_transfer: Some(optimal), ..self.0.profile() }
+                let optimal = OptimalTransfer {
+                    granularity: Blocks(4),
+                    length: Blocks(12),
+                };
+                Profile {
+                    optimal_transfer: Some(optimal),
+                    ..self.0.profile()
+                }
             }
         }
         let stripes = |from| {
-            let part = Part::new(Striped(Memory::new(BLOCKS)), Extent::new(from, 24)).expect("it is there");
+            let part = Part::new(Striped(Memory::new(BLOCKS)), Extent::new(from, 24))
+                .expect("it is there");
             part.profile().optimal_transfer.is_some()
         };
         assert_eq!([0, 4, 12].map(stripes), [true, false, true]);

@@ -58,7 +58,10 @@ mod tests {
         let mut random = Random::new(7);
         let mut seen = [0u32; 10];
         (0..10_000).for_each(|_| seen[random.below(10) as usize] += 1);
-        assert!(seen.iter().all(|&count| (900..1100).contains(&count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|&count| (900..1100).contains(&count)),
+            "{seen:?}"
+        );
         assert_eq!(random.below(0), 0);
     }
 }

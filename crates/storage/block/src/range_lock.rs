@@ -68,7 +68,10 @@ impl Zones {
         let last = extent.lba.0.saturating_add(extent.blocks.0 - 1) / ZONE_BLOCKS;
         debug_assert!(first <= last);
         let count = (last - first + 1).min(SLOTS as u64) as usize;
-        Zones { first: (first % SLOTS as u64) as usize, count }
+        Zones {
+            first: (first % SLOTS as u64) as usize,
+            count,
+        }
     }
 
     fn slots(self) -> impl Iterator<Item = usize> {
@@ -76,7 +79,8 @@ impl Zones {
     }
 
     fn overlaps(self, other: Zones) -> bool {
-        self.slots().any(|mine| other.slots().any(|theirs| mine == theirs))
+        self.slots()
+            .any(|mine| other.slots().any(|theirs| mine == theirs))
     }
 }
 
@@ -95,28 +99,51 @@ impl RangeLocks {
     /// waiter conflicts.
     pub fn try_share(self: &Arc<Self>, extent: Extent) -> Option<Shared> {
         let zones = Zones::from_extent(extent);
-        if self.waiting.load(Ordering::Acquire) != 0 && self.queue.lock().blocks(zones, u64::MAX, false) {
+        if self.waiting.load(Ordering::Acquire) != 0
+            && self.queue.lock().blocks(zones, u64::MAX, false)
+        {
             return None;
         }
         // Do not use `then_some`, which would create the guard even if the range was not taken; dropping the
         // guard would then release the range.
-        self.take_shared_now(zones).then(|| Shared { locks: Arc::clone(self), zones })
+        self.take_shared_now(zones).then(|| Shared {
+            locks: Arc::clone(self),
+            zones,
+        })
     }
 
     /// Shares `extent` with other readers and writers. Waits for exclusive holders.
     pub async fn share(self: &Arc<Self>, extent: Extent) -> Shared {
         let zones = Zones::from_extent(extent);
         if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared_now(zones) {
-            Acquire { locks: self, zones, exclusive: false, ticket: None }.await;
+            Acquire {
+                locks: self,
+                zones,
+                exclusive: false,
+                ticket: None,
+            }
+            .await;
         }
-        Shared { locks: Arc::clone(self), zones }
+        Shared {
+            locks: Arc::clone(self),
+            zones,
+        }
     }
 
     /// Waits until no other holder has a part of `extent`, and then holds it exclusively.
     pub async fn exclude(self: &Arc<Self>, extent: Extent) -> Exclusive {
         let zones = Zones::from_extent(extent);
-        Acquire { locks: self, zones, exclusive: true, ticket: None }.await;
-        Exclusive { locks: Arc::clone(self), zones }
+        Acquire {
+            locks: self,
+            zones,
+            exclusive: true,
+            ticket: None,
+        }
+        .await;
+        Exclusive {
+            locks: Arc::clone(self),
+            zones,
+        }
     }
 
     /// Makes later requests for `extent` wait. This does not affect current holders and earlier waiters.
@@ -126,15 +153,26 @@ impl RangeLocks {
     pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
         let mut queue = self.queue.lock();
         let ticket = self.enqueue(&mut queue, Zones::from_extent(extent), true);
-        Hold { locks: Arc::clone(self), ticket }
+        Hold {
+            locks: Arc::clone(self),
+            ticket,
+        }
     }
 
     /// Adds an entry at the end of the queue.
     fn enqueue(&self, queue: &mut Queue, zones: Zones, exclusive: bool) -> u64 {
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
-        debug_assert!(queue.waiters.last().is_none_or(|last| last.ticket < ticket), "tickets only grow");
-        queue.waiters.push(Waiter { ticket, zones, exclusive, waker: None });
+        debug_assert!(
+            queue.waiters.last().is_none_or(|last| last.ticket < ticket),
+            "tickets only grow"
+        );
+        queue.waiters.push(Waiter {
+            ticket,
+            zones,
+            exclusive,
+            waker: None,
+        });
         self.waiting.fetch_add(1, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         ticket
@@ -145,7 +183,11 @@ impl RangeLocks {
         let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
         let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst);
-        debug_assert_eq!(waiting, queue.waiters.len() + 1, "an entry leaves the queue once");
+        debug_assert_eq!(
+            waiting,
+            queue.waiters.len() + 1,
+            "an entry leaves the queue once"
+        );
         drop(queue);
         self.wake();
     }
@@ -166,7 +208,10 @@ impl RangeLocks {
     fn take_shared(&self, zones: Zones) -> bool {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
-                zones.slots().take(taken + 1).for_each(|slot| self.free(slot, 1));
+                zones
+                    .slots()
+                    .take(taken + 1)
+                    .for_each(|slot| self.free(slot, 1));
                 return false;
             }
         }
@@ -176,7 +221,12 @@ impl RangeLocks {
     fn take_exclusive(&self, zones: Zones) -> bool {
         interleave();
         for (taken, slot) in zones.slots().enumerate() {
-            let free = self.slots[slot].compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
+            let free = self.slots[slot].compare_exchange(
+                0,
+                EXCLUSIVE,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
             if free.is_err() {
                 for slot in zones.slots().take(taken) {
                     self.slots[slot].fetch_sub(EXCLUSIVE, Ordering::Release);
@@ -267,7 +317,11 @@ impl Future for Acquire<'_> {
             drop(queue);
             return Poll::Ready(()); // `drop` removes the queue entry
         }
-        if let Some(waiter) = queue.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+        if let Some(waiter) = queue
+            .waiters
+            .iter_mut()
+            .find(|waiter| waiter.ticket == ticket)
+        {
             waiter.waker = Some(cx.waker().clone());
         }
         Poll::Pending
@@ -364,7 +418,10 @@ mod tests {
         let mut exclusive = pin!(locks.exclude(Extent::new(0, 1)));
         let (held, flag) = poll(exclusive.as_mut());
         assert!(held.is_none());
-        assert!(locks.try_share(Extent::new(0, 8)).is_none(), "a waiter is not starved by newcomers");
+        assert!(
+            locks.try_share(Extent::new(0, 8)).is_none(),
+            "a waiter is not starved by newcomers"
+        );
         drop(shared);
         assert_eq!(flag.0.load(Ordering::SeqCst), 1);
         let (held, _) = poll(exclusive.as_mut());
@@ -399,7 +456,10 @@ mod tests {
         let hold = locks.hold(Extent::new(0, 8));
         let mut later = pin!(locks.share(Extent::new(0, 1)));
         assert!(poll(later.as_mut()).0.is_none());
-        assert!(locks.try_share(Extent::new(ZONE_BLOCKS, 1)).is_some(), "another zone is free");
+        assert!(
+            locks.try_share(Extent::new(ZONE_BLOCKS, 1)).is_some(),
+            "another zone is free"
+        );
         drop(alone);
         assert!(poll(earlier.as_mut()).0.is_some());
         let (newcomer, flag) = poll(later.as_mut());
@@ -418,7 +478,8 @@ mod tests {
                 let locks = Arc::clone(&locks);
                 std::thread::spawn(move || {
                     for step in 0..2000u64 {
-                        let extent = Extent::new((seed * 7 + step * 13) % 4096 * 512, 1 + step % 5000);
+                        let extent =
+                            Extent::new((seed * 7 + step * 13) % 4096 * 512, 1 + step % 5000);
                         block_on(async {
                             if step % 3 == 0 {
                                 drop(locks.exclude(extent).await);
@@ -433,7 +494,12 @@ mod tests {
         for thread in threads {
             thread.join().expect("a contender ends");
         }
-        assert!(locks.slots.iter().all(|slot| slot.load(Ordering::SeqCst) == 0));
+        assert!(
+            locks
+                .slots
+                .iter()
+                .all(|slot| slot.load(Ordering::SeqCst) == 0)
+        );
         assert_eq!(locks.waiting.load(Ordering::SeqCst), 0);
     }
 

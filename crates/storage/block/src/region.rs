@@ -63,9 +63,16 @@ impl Region {
     }
 
     /// Does the same as [`Medium::receive`] for the bytes at `range`, all of which must be in the region.
-    pub(crate) fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
+    pub(crate) fn receive(
+        &self,
+        range: Range<usize>,
+        receive: &mut dyn FnMut(&[AtomicU8]) -> usize,
+    ) {
         debug_assert!(range.end <= self.range.len());
-        self.medium.receive(self.range.start + range.start..self.range.start + range.end, receive);
+        self.medium.receive(
+            self.range.start + range.start..self.range.start + range.end,
+            receive,
+        );
     }
 
     /// Returns the length in bytes.
@@ -114,7 +121,12 @@ pub struct WholeBlocks {
 impl WholeBlocks {
     /// Creates a destination for a write to `region`, which must consist of whole blocks of this size.
     pub fn new(region: Region, block_size: BlockSize) -> WholeBlocks {
-        WholeBlocks { region, block_bytes: block_size.bytes() as usize, end: 0, incomplete: Vec::new() }
+        WholeBlocks {
+            region,
+            block_bytes: block_size.bytes() as usize,
+            end: 0,
+            incomplete: Vec::new(),
+        }
     }
 
     /// Returns the length of all blocks in bytes.
@@ -146,7 +158,10 @@ impl WholeBlocks {
         if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {
             return self.region.store(at, bytes); // the usual case
         }
-        debug_assert!(self.incomplete.len() < self.block_bytes, "a whole block lands");
+        debug_assert!(
+            self.incomplete.len() < self.block_bytes,
+            "a whole block lands"
+        );
         let (head, rest) = bytes.split_at(bytes.len().min(self.missing(at)));
         self.put_head(at, head);
         let at = at + head.len();
@@ -178,7 +193,8 @@ impl WholeBlocks {
         let head = self.missing(at).min(sure);
         let blocks = at + head..at + head + self.whole(sure - head);
         let filled = self.incomplete.len();
-        if sure == 0 || (head > 0) == self.incomplete.is_empty() || (head == 0 && blocks.is_empty()) {
+        if sure == 0 || (head > 0) == self.incomplete.is_empty() || (head == 0 && blocks.is_empty())
+        {
             return 0;
         }
         self.incomplete.resize(filled + head, 0);
@@ -201,7 +217,8 @@ impl WholeBlocks {
     /// Returns the start of the blocks that [`WholeBlocks::rest`] returns. They are at least one block, so
     /// that there is something to write.
     pub fn rest_start(&self) -> usize {
-        self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
+        self.whole(self.end)
+            .min(self.len().saturating_sub(self.block_bytes))
     }
 
     /// Returns a buffer for the blocks that are not yet complete, from [`WholeBlocks::rest_start`] on. It
@@ -271,21 +288,33 @@ mod tests {
         }
 
         fn load(&self, at: usize, into: &mut [u8]) {
-            into.iter_mut().zip(&self.0[at..]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+            into.iter_mut()
+                .zip(&self.0[at..])
+                .for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
         }
 
         fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
             let received = receive(&self.0[range.clone()]);
-            self.1.lock().expect("one thread").push(range.start..range.start + received);
+            self.1
+                .lock()
+                .expect("one thread")
+                .push(range.start..range.start + received);
         }
     }
 
     fn fill(bytes: &[AtomicU8], from: &[u8]) -> usize {
-        bytes.iter().zip(from).map(|(to, from)| to.store(*from, Ordering::Relaxed)).count()
+        bytes
+            .iter()
+            .zip(from)
+            .map(|(to, from)| to.store(*from, Ordering::Relaxed))
+            .count()
     }
 
     fn blocks() -> (Arc<Bytes>, WholeBlocks) {
-        let medium = Arc::new(Bytes((0..LENGTH).map(|_| AtomicU8::new(0)).collect(), Mutex::default()));
+        let medium = Arc::new(Bytes(
+            (0..LENGTH).map(|_| AtomicU8::new(0)).collect(),
+            Mutex::default(),
+        ));
         let region = Region::new(Arc::clone(&medium) as _, 0..LENGTH).expect("all of it");
         (medium, WholeBlocks::new(region, BlockSize::B512))
     }
@@ -306,8 +335,9 @@ mod tests {
             "{landed} bytes"
         );
         let changes = medium.1.lock().expect("one thread");
-        let whole =
-            |change: &Range<usize>| change.start.is_multiple_of(BLOCK) && change.end.is_multiple_of(BLOCK);
+        let whole = |change: &Range<usize>| {
+            change.start.is_multiple_of(BLOCK) && change.end.is_multiple_of(BLOCK)
+        };
         assert!(changes.iter().all(whole), "{changes:?}");
     }
 
@@ -366,7 +396,11 @@ mod tests {
         let at = blocks.receive(0, 4 * BLOCK, |_, whole| fill(&whole[..700], &data()));
         let middle = |_: &mut [u8], _: &[AtomicU8]| unreachable!("in the middle of a block");
         assert_eq!(blocks.receive(at, LENGTH, middle), 0);
-        assert_eq!(blocks.rest()[..at - BLOCK], data()[BLOCK..at], "what is on the medium of the torn block");
+        assert_eq!(
+            blocks.rest()[..at - BLOCK],
+            data()[BLOCK..at],
+            "what is on the medium of the torn block"
+        );
         blocks.put(at, &data()[at..]);
         let mut found = vec![0; LENGTH];
         medium.load(0, &mut found);

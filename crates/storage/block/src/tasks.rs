@@ -36,7 +36,9 @@ pub trait Sleeper: Send + Sync {
 
 /// Returns `start` plus `duration`, or a year after `start` if the sum exceeds the clock's range.
 pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
-    start.checked_add(duration).unwrap_or_else(|| start + Duration::from_secs(365 * 86_400))
+    start
+        .checked_add(duration)
+        .unwrap_or_else(|| start + Duration::from_secs(365 * 86_400))
 }
 
 /// Operations of a device that run to completion, even if their requests are dropped.
@@ -68,7 +70,10 @@ impl Operations {
     /// Creates an empty set of operations. `spawner` runs operations that do not complete in their first
     /// poll.
     pub fn new(spawner: Arc<dyn Spawner>) -> Operations {
-        Operations { spawner, state: Arc::default() }
+        Operations {
+            spawner,
+            state: Arc::default(),
+        }
     }
 
     /// Runs `operation` to completion, even if this future is dropped after its first poll.
@@ -76,15 +81,23 @@ impl Operations {
         &self,
         operation: impl Future<Output = Result<T, DeviceError>> + 'static,
     ) -> Result<T, DeviceError> {
-        let Some(running) = self.begin() else { return Err(DeviceError::NotReady) };
+        let Some(running) = self.begin() else {
+            return Err(DeviceError::NotReady);
+        };
         let mut operation = Box::pin(operation);
         let first = poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx))).await;
         if let Poll::Ready(result) = first {
             drop(running);
             return result;
         }
-        let outcome = Arc::new(Lock::new(Outcome { result: None, waiting: None }));
-        let completer = Completer { outcome: Arc::clone(&outcome), running: Some(running) };
+        let outcome = Arc::new(Lock::new(Outcome {
+            result: None,
+            waiting: None,
+        }));
+        let completer = Completer {
+            outcome: Arc::clone(&outcome),
+            running: Some(running),
+        };
         self.spawner.spawn(Box::pin(async move {
             let result = operation.await;
             completer.complete(result);
@@ -108,7 +121,11 @@ impl Operations {
         let mut operation = Box::pin(operation);
         // This poll needs no waker: if the operation does not complete, a task polls it again with its own
         // waker.
-        if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+        if operation
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {
             return drop(running);
         }
         self.spawner.spawn(Box::pin(async move {
@@ -131,7 +148,10 @@ impl Operations {
         let number = state.begun;
         let is_new = state.numbers.insert(number);
         debug_assert!(is_new, "numbers only grow");
-        Some(Started { state: Arc::clone(&self.state), number })
+        Some(Started {
+            state: Arc::clone(&self.state),
+            number,
+        })
     }
 
     /// Resolves once all operations started before this call have ended.
@@ -142,7 +162,11 @@ impl Operations {
             if state.numbers.first().is_none_or(|first| *first > last) {
                 return Poll::Ready(());
             }
-            if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            if !state
+                .waiting
+                .iter()
+                .any(|waker| waker.will_wake(cx.waker()))
+            {
                 state.waiting.push(cx.waker().clone());
             }
             Poll::Pending
@@ -209,7 +233,10 @@ pub struct Aborted<T> {
 
 impl<T> Default for Aborted<T> {
     fn default() -> Aborted<T> {
-        Aborted { count: 0, entries: Vec::new() }
+        Aborted {
+            count: 0,
+            entries: Vec::new(),
+        }
     }
 }
 
@@ -230,7 +257,10 @@ impl<T> Aborted<T> {
     #[must_use]
     pub fn settle(&mut self, count: u64) -> Vec<T> {
         debug_assert!(count <= self.count, "only requests that were aborted");
-        self.entries.extract_if(.., |(number, _)| *number < count).map(|(_, entry)| entry).collect()
+        self.entries
+            .extract_if(.., |(number, _)| *number < count)
+            .map(|(_, entry)| entry)
+            .collect()
     }
 
     /// Entries of requests that may still be outstanding at the device.
@@ -253,7 +283,13 @@ struct Waiting {
 impl Permits {
     /// Creates a limit of `count` concurrent requests, but at least one.
     pub fn new(count: usize) -> Permits {
-        Permits { state: Lock::new(Waiting { free: count.max(1), next: 0, queue: VecDeque::new() }) }
+        Permits {
+            state: Lock::new(Waiting {
+                free: count.max(1),
+                next: 0,
+                queue: VecDeque::new(),
+            }),
+        }
     }
 
     /// Waits for a permit.
@@ -262,14 +298,24 @@ impl Permits {
             let mut state = self.state.lock();
             let ticket = state.next;
             state.next += 1;
-            debug_assert!(state.queue.back().is_none_or(|(last, _)| *last < ticket), "tickets only grow");
+            debug_assert!(
+                state.queue.back().is_none_or(|(last, _)| *last < ticket),
+                "tickets only grow"
+            );
             state.queue.push_back((ticket, None));
             ticket
         };
-        let mut permit = Permit { permits: Arc::clone(self), ticket, granted: false };
+        let mut permit = Permit {
+            permits: Arc::clone(self),
+            ticket,
+            granted: false,
+        };
         poll_fn(|cx| {
             let mut state = self.state.lock();
-            let is_first = state.queue.front().is_some_and(|(first, _)| *first == ticket);
+            let is_first = state
+                .queue
+                .front()
+                .is_some_and(|(first, _)| *first == ticket);
             if is_first && state.free > 0 {
                 state.free -= 1;
                 state.queue.pop_front();
@@ -288,8 +334,11 @@ impl Permits {
 
     fn wake_first(&self) {
         let mut state = self.state.lock();
-        let first =
-            if state.free > 0 { state.queue.front_mut().and_then(|(_, waker)| waker.take()) } else { None };
+        let first = if state.free > 0 {
+            state.queue.front_mut().and_then(|(_, waker)| waker.take())
+        } else {
+            None
+        };
         drop(state);
         first.into_iter().for_each(Waker::wake);
     }

@@ -37,7 +37,9 @@ pub(crate) struct ManualClock {
 
 impl Default for ManualClock {
     fn default() -> ManualClock {
-        ManualClock { now: Arc::new(Lock::new(Instant::now())) }
+        ManualClock {
+            now: Arc::new(Lock::new(Instant::now())),
+        }
     }
 }
 
@@ -55,9 +57,13 @@ impl Sleeper for ManualClock {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
         let now = Arc::clone(&self.now);
         let end = *now.lock() + duration;
-        Box::pin(std::future::poll_fn(
-            move |_| if *now.lock() >= end { Poll::Ready(()) } else { Poll::Pending },
-        ))
+        Box::pin(std::future::poll_fn(move |_| {
+            if *now.lock() >= end {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }))
     }
 }
 
@@ -75,7 +81,11 @@ impl Memory {
 
     pub(crate) fn with_block_size(block_size: BlockSize, blocks: u64) -> Memory {
         let bytes = vec![0; (blocks << block_size.shift()) as usize];
-        Memory { state: Lock::new((bytes, Vec::new())), block_size, blocks }
+        Memory {
+            state: Lock::new((bytes, Vec::new())),
+            block_size,
+            blocks,
+        }
     }
 
     pub(crate) fn byte(&self, at: usize) -> u8 {
@@ -93,14 +103,22 @@ impl Memory {
 
     /// Returns the number of blocks of each request, in order.
     pub(crate) fn lengths(&self) -> Vec<u64> {
-        self.state().1.iter().map(|extent| extent.blocks.0).collect()
+        self.state()
+            .1
+            .iter()
+            .map(|extent| extent.blocks.0)
+            .collect()
     }
 
     fn state(&self) -> LockGuard<'_, (Vec<u8>, Vec<Extent>)> {
         self.state.lock()
     }
 
-    fn with<'a, T: 'a>(&'a self, extent: Extent, act: impl FnOnce(&mut [u8]) -> T + 'a) -> Pending<'a, T> {
+    fn with<'a, T: 'a>(
+        &'a self,
+        extent: Extent,
+        act: impl FnOnce(&mut [u8]) -> T + 'a,
+    ) -> Pending<'a, T> {
         Box::pin(async move {
             if !self.geometry().contains(extent) {
                 return Err(DeviceError::OutOfRange);
@@ -109,14 +127,20 @@ impl Memory {
             state.1.push(extent);
             let geometry = self.geometry();
             let start = geometry.offset(extent) as usize;
-            Ok(act(&mut state.0[start..start + geometry.length(extent) as usize]))
+            Ok(act(
+                &mut state.0[start..start + geometry.length(extent) as usize]
+            ))
         })
     }
 }
 
 impl BlockDevice for Memory {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: self.block_size, blocks: Blocks(self.blocks), physical_exponent: 0 }
+        Geometry {
+            block_size: self.block_size,
+            blocks: Blocks(self.blocks),
+            physical_exponent: 0,
+        }
     }
 
     fn profile(&self) -> Profile {
@@ -164,8 +188,17 @@ impl BlockDevice for Memory {
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        let run = Run { extent, allocation: Allocation::Mapped };
-        self.with(extent, move |_| if extent.is_empty() { Vec::new() } else { vec![run] })
+        let run = Run {
+            extent,
+            allocation: Allocation::Mapped,
+        };
+        self.with(extent, move |_| {
+            if extent.is_empty() {
+                Vec::new()
+            } else {
+                vec![run]
+            }
+        })
     }
 }
 
@@ -197,10 +230,19 @@ async fn carry_out(device: &impl BlockDevice, (request, lba, blocks): (TestReque
     // A few requests exceed the end of the device, and fail.
     let extent = Extent::new(lba, blocks);
     let _ = match request {
-        TestRequest::Read => device.read(extent, Buffer::zeroed(blocks as usize * 512)).await.map(drop),
-        TestRequest::Write(byte) => device.write(extent, filled(byte, blocks), Durability::Cached).await,
+        TestRequest::Read => device
+            .read(extent, Buffer::zeroed(blocks as usize * 512))
+            .await
+            .map(drop),
+        TestRequest::Write(byte) => {
+            device
+                .write(extent, filled(byte, blocks), Durability::Cached)
+                .await
+        }
         TestRequest::WriteStable(byte) => {
-            device.write(extent, filled(byte, blocks), Durability::Stable).await
+            device
+                .write(extent, filled(byte, blocks), Durability::Stable)
+                .await
         }
         TestRequest::Flush => device.flush().await,
         TestRequest::Unmap => device.unmap(extent).await,
@@ -248,7 +290,11 @@ async fn random_yields() {
         let mut waited = false;
         std::future::poll_fn(|context| {
             context.waker().wake_by_ref();
-            if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            if std::mem::replace(&mut waited, true) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -328,8 +374,15 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     let start = |task, user| (user, task, Arc::new(Woken(AtomicBool::new(true))));
     tasks.extend(users.into_iter().map(|task| start(task, true)));
     loop {
-        tasks.extend(SPAWNED.take().into_iter().map(|task| start(task as Task<'a>, false)));
-        let woken: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].2.0.load(Ordering::SeqCst)).collect();
+        tasks.extend(
+            SPAWNED
+                .take()
+                .into_iter()
+                .map(|task| start(task as Task<'a>, false)),
+        );
+        let woken: Vec<usize> = (0..tasks.len())
+            .filter(|at| tasks[*at].2.0.load(Ordering::SeqCst))
+            .collect();
         if woken.is_empty() {
             break;
         }
@@ -337,7 +390,11 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
         let (_, task, flag) = &mut tasks[at];
         flag.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(flag));
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        if task
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+        {
             drop(tasks.remove(at));
         }
     }
@@ -347,7 +404,9 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
 /// Runs one request to completion. Panics if it does not complete.
 pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
     let result = RefCell::new(None);
-    let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);
+    let left = run(vec![Box::pin(async {
+        *result.borrow_mut() = Some(request.await)
+    })]);
     drop(left);
     result.into_inner().expect("it comes to its end")
 }
@@ -356,7 +415,11 @@ pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
 pub(crate) async fn with_poll_limit(mut polls: u64, mut task: Task<'_>) {
     std::future::poll_fn(|context| {
         polls = polls.saturating_sub(1);
-        if polls == 0 { Poll::Ready(()) } else { task.as_mut().poll(context) }
+        if polls == 0 {
+            Poll::Ready(())
+        } else {
+            task.as_mut().poll(context)
+        }
     })
     .await;
 }

@@ -73,7 +73,10 @@ impl Contents {
     /// Returns the container format, with its article, if the content is a disk image. The bytes of such an
     /// image are not those of the disk that it contains.
     pub fn disk_image(&self) -> Option<&'static str> {
-        self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
+        self.0
+            .iter()
+            .map(|found| found.what)
+            .find(|what| what.ends_with(" image"))
     }
 }
 
@@ -155,7 +158,9 @@ impl Overwritten<'_> {
         let Some(found) = found.map_err(|error| Refused::Unreadable(name.clone(), error))? else {
             return Ok(());
         };
-        let part = self.part.map(|part| format!(", of which {part} would be overwritten"));
+        let part = self
+            .part
+            .map(|part| format!(", of which {part} would be overwritten"));
         consent.to(format!("{found} is on {name}{}", part.unwrap_or_default()))
     }
 }

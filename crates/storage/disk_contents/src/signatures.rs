@@ -29,7 +29,10 @@ impl Recognised {
 
     /// An item with its label, if it has a readable one.
     fn labelled(what: &'static str, label: &[u8]) -> Recognised {
-        Recognised { what, detail: readable(label).map(Detail::Label) }
+        Recognised {
+            what,
+            detail: readable(label).map(Detail::Label),
+        }
     }
 }
 
@@ -38,8 +41,11 @@ impl Recognised {
 fn readable(label: &[u8]) -> Option<String> {
     let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
-    let shown: String =
-        text.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    let shown: String = text
+        .trim()
+        .chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect();
     (!shown.is_empty()).then_some(shown)
 }
 
@@ -84,7 +90,12 @@ struct Signature {
 }
 
 const fn signature(at: u64, magic: &'static [u8], what: &'static str) -> Signature {
-    Signature { at, magic, what, label: None }
+    Signature {
+        at,
+        magic,
+        what,
+        label: None,
+    }
 }
 
 const fn labelled(
@@ -94,7 +105,12 @@ const fn labelled(
     label_at: u64,
     label_bytes: usize,
 ) -> Signature {
-    Signature { at, magic, what, label: Some((label_at, label_bytes)) }
+    Signature {
+        at,
+        magic,
+        what,
+        label: Some((label_at, label_bytes)),
+    }
 }
 
 /// Known signatures, from libblkid (util-linux) and from the formats' documentation.
@@ -128,9 +144,13 @@ const SIGNATURES: &[Signature] = &[
 ];
 
 fn at_fixed_places(ends: &Ends) -> Vec<Recognised> {
-    let plain = SIGNATURES.iter().filter(|signature| ends.has(signature.at, signature.magic));
+    let plain = SIGNATURES
+        .iter()
+        .filter(|signature| ends.has(signature.at, signature.magic));
     let plain = plain.map(|signature| {
-        let label = signature.label.and_then(|(at, length)| ends.get(at, length));
+        let label = signature
+            .label
+            .and_then(|(at, length)| ends.get(at, length));
         Recognised::labelled(signature.what, label.unwrap_or_default())
     });
     plain.chain(ext(ends)).chain(swap(ends)).collect()
@@ -176,13 +196,20 @@ pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
     let (blocks, block) = if ends.has(0, b"XFSB") {
         let block = u32::from_be_bytes(*ends.get(4, 4)?.first_chunk()?);
         let blocks = u64::from_be_bytes(*ends.get(8, 8)?.first_chunk()?);
-        (blocks, Some(u64::from(block)).filter(|block| block.is_power_of_two() && *block >= 512))
+        (
+            blocks,
+            Some(u64::from(block)).filter(|block| block.is_power_of_two() && *block >= 512),
+        )
     } else {
         ext(ends)?;
         const SUPERBLOCK: u64 = 1024;
         const IS_64_BIT: u32 = 0x80;
         let is_64_bit = ends.u32_le(SUPERBLOCK + 96)? & IS_64_BIT != 0;
-        let high = if is_64_bit { ends.u32_le(SUPERBLOCK + 0x150)? } else { 0 };
+        let high = if is_64_bit {
+            ends.u32_le(SUPERBLOCK + 0x150)?
+        } else {
+            0
+        };
         let exponent = ends.u32_le(SUPERBLOCK + 24)?;
         (
             u64::from(high) << 32 | u64::from(ends.u32_le(SUPERBLOCK + 4)?),
@@ -198,8 +225,11 @@ pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
 /// created the swap.
 fn swap(ends: &Ends) -> Option<Recognised> {
     const LABEL_AT: u64 = 1024 + 28;
-    let is_swap = |page: u64| ends.has(page - 10, b"SWAPSPACE2") || ends.has(page - 10, b"SWAP-SPACE");
-    [4096, 8192, 16_384, 65_536].into_iter().find(|page| is_swap(*page))?;
+    let is_swap =
+        |page: u64| ends.has(page - 10, b"SWAPSPACE2") || ends.has(page - 10, b"SWAP-SPACE");
+    [4096, 8192, 16_384, 65_536]
+        .into_iter()
+        .find(|page| is_swap(*page))?;
     Some(Recognised::labelled("swap space", ends.get(LABEL_AT, 16)?))
 }
 
@@ -208,16 +238,26 @@ fn partition_tables(ends: &Ends) -> Vec<Recognised> {
         return vec![with_partitions("a GPT partition table", count)];
     }
     if has_second_guid_header(ends) {
-        return vec![Recognised::new("the second copy of a GPT partition table, without the first")];
+        return vec![Recognised::new(
+            "the second copy of a GPT partition table, without the first",
+        )];
     }
     // The first sector of a file system may end with the signature of a partition table.
-    let is_of_a_file_system =
-        SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic));
-    if is_of_a_file_system { Vec::new() } else { master_boot_record(ends).into_iter().collect() }
+    let is_of_a_file_system = SIGNATURES
+        .iter()
+        .any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic));
+    if is_of_a_file_system {
+        Vec::new()
+    } else {
+        master_boot_record(ends).into_iter().collect()
+    }
 }
 
 fn with_partitions(what: &'static str, count: usize) -> Recognised {
-    Recognised { what, detail: Some(Detail::Partitions(count)) }
+    Recognised {
+        what,
+        detail: Some(Detail::Partitions(count)),
+    }
 }
 
 const GUID_MAGIC: &[u8] = b"EFI PART";
@@ -229,7 +269,9 @@ fn guid_partitions(ends: &Ends) -> Option<usize> {
     /// usual.
     const ENTRIES_MAX: u64 = 1024;
     let sizes = [ends.block_bytes, 512, 4096];
-    let block = sizes.into_iter().find(|block| ends.has(*block, GUID_MAGIC))?;
+    let block = sizes
+        .into_iter()
+        .find(|block| ends.has(*block, GUID_MAGIC))?;
     let first = ends.u64_le(block + 72).unwrap_or(0).checked_mul(block);
     let count = u64::from(ends.u32_le(block + 80).unwrap_or(0)).min(ENTRIES_MAX);
     let length = u64::from(ends.u32_le(block + 84).unwrap_or(0));
@@ -238,7 +280,11 @@ fn guid_partitions(ends: &Ends) -> Option<usize> {
         let kind = first.and_then(|first| ends.get(first.checked_add(index * length)?, 16));
         kind.is_some_and(|kind| kind.iter().any(|byte| *byte != 0))
     };
-    Some(if length < 128 { 0 } else { (0..count).filter(|index| in_use(*index)).count() })
+    Some(if length < 128 {
+        0
+    } else {
+        (0..count).filter(|index| in_use(*index)).count()
+    })
 }
 
 /// Whether the last block contains the backup GPT header. If the first header is damaged, the backup header
@@ -259,7 +305,9 @@ fn master_boot_record(ends: &Ends) -> Option<Recognised> {
         return None;
     }
     let entries: Vec<&[u8]> = ends.get(446, 64)?.chunks(16).collect();
-    let is_table = entries.iter().all(|entry| matches!(entry[BOOT_FLAG], 0 | 0x80));
+    let is_table = entries
+        .iter()
+        .all(|entry| matches!(entry[BOOT_FLAG], 0 | 0x80));
     let partitions = entries.iter().filter(|entry| entry[KIND] != 0).count();
     Some(if is_table && partitions > 0 {
         with_partitions("an MBR partition table", partitions)
@@ -269,14 +317,23 @@ fn master_boot_record(ends: &Ends) -> Option<Recognised> {
 }
 
 fn members_of_sets(ends: &Ends) -> Vec<Recognised> {
-    [our_raid(ends), raid(ends), old_raid(ends), physical_volume(ends), zfs(ends)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        our_raid(ends),
+        raid(ends),
+        old_raid(ends),
+        physical_volume(ends),
+        zfs(ends),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn member(what: &'static str, set: &[u8]) -> Recognised {
-    Recognised { what, detail: readable(set).map(Detail::Set) }
+    Recognised {
+        what,
+        detail: readable(set).map(Detail::Set),
+    }
 }
 
 /// Recognises our superblocks, which are in two slots (`docs/raid-format.md`). The set's name is taken from
@@ -288,7 +345,10 @@ fn our_raid(ends: &Ends) -> Option<Recognised> {
     let name = ends.get(at + 168, 64).unwrap_or_default();
     let mut found = member("a member of a Linerate RAID set", name);
     if found.detail.is_none() {
-        found.detail = ends.get(at + 32, 16).and_then(|uuid| uuid.first_chunk().copied()).map(Detail::Uuid);
+        found.detail = ends
+            .get(at + 32, 16)
+            .and_then(|uuid| uuid.first_chunk().copied())
+            .map(Detail::Uuid);
     }
     Some(found)
 }
@@ -298,11 +358,17 @@ const RAID_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 /// Recognises md superblocks of version 1: at the start (1.1), at 4 KiB (1.2), or about 8 KiB before the end
 /// (1.0).
 fn raid(ends: &Ends) -> Option<Recognised> {
-    let last = ends.device_bytes.checked_sub(16 * 512).map(|at| at & !0xfff);
+    let last = ends
+        .device_bytes
+        .checked_sub(16 * 512)
+        .map(|at| at & !0xfff);
     let mut places = [Some(0), Some(4096), last].into_iter().flatten();
     let is_version_1 = |at: u64| ends.has(at, &RAID_MAGIC) && ends.u32_le(at + 4) == Some(1);
     let at = places.find(|at| is_version_1(*at))?;
-    Some(member("a member of a Linux RAID set", ends.get(at + 32, 32)?))
+    Some(member(
+        "a member of a Linux RAID set",
+        ends.get(at + 32, 32)?,
+    ))
 }
 
 /// Recognises md superblocks of version 0.90: in the last whole 64 KiB, in the byte order of the machine that
@@ -320,7 +386,10 @@ fn old_raid(ends: &Ends) -> Option<Recognised> {
 /// label is displayed in LVM's notation.
 fn physical_volume(ends: &Ends) -> Option<Recognised> {
     let is_label = |at: &u64| ends.has(*at, b"LABELONE") && ends.has(*at + 24, b"LVM2 001");
-    [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))
+    [0, 512, 1024, 1536]
+        .iter()
+        .find(|at| is_label(at))
+        .map(|_| Recognised::new("an LVM2 physical volume"))
 }
 
 /// Recognises ZFS, which has four labels of 256 KiB, two at each end. In each label, a ring of uberblocks
@@ -332,10 +401,20 @@ fn zfs(ends: &Ends) -> Option<Recognised> {
     let magic = 0x00ba_b10c_u64;
     let whole = ends.device_bytes & !(LABEL - 1);
     debug_assert!(whole <= ends.device_bytes);
-    let labels = [Some(0), Some(LABEL), whole.checked_sub(2 * LABEL), whole.checked_sub(LABEL)];
-    let is_uberblock = |at: u64| ends.has(at, &magic.to_le_bytes()) || ends.has(at, &magic.to_be_bytes());
+    let labels = [
+        Some(0),
+        Some(LABEL),
+        whole.checked_sub(2 * LABEL),
+        whole.checked_sub(LABEL),
+    ];
+    let is_uberblock =
+        |at: u64| ends.has(at, &magic.to_le_bytes()) || ends.has(at, &magic.to_be_bytes());
     let has_uberblock = |label: u64| (0..128).any(|slot| is_uberblock(label + RING + slot * 1024));
-    labels.into_iter().flatten().any(has_uberblock).then(|| Recognised::new("a member of a ZFS pool"))
+    labels
+        .into_iter()
+        .flatten()
+        .any(has_uberblock)
+        .then(|| Recognised::new("a member of a ZFS pool"))
 }
 
 /// The first and the last bytes of a device, with their offsets. On a small device, the two overlap.
@@ -410,7 +489,9 @@ impl Ends {
     }
 
     fn are_zero(&self) -> bool {
-        [&self.head, &self.tail].iter().all(|end| end.iter().all(|byte| *byte == 0))
+        [&self.head, &self.tail]
+            .iter()
+            .all(|end| end.iter().all(|byte| *byte == 0))
     }
 }
 
@@ -418,7 +499,10 @@ async fn read_in_steps(device: &dyn BlockDevice, all: Extent) -> Result<Vec<u8>,
     let (geometry, mut bytes) = (device.geometry(), Vec::new());
     let step = (STEP_BYTES >> geometry.block_size.shift()).max(1);
     for at in (0..all.blocks.0).step_by(step as usize) {
-        let piece = Extent { lba: Lba(all.lba.0 + at), blocks: Blocks(step.min(all.blocks.0 - at)) };
+        let piece = Extent {
+            lba: Lba(all.lba.0 + at),
+            blocks: Blocks(step.min(all.blocks.0 - at)),
+        };
         let buffer = Buffer::recycled(geometry.length(piece) as usize);
         bytes.extend_from_slice(&device.read(piece, buffer).await?);
     }

@@ -72,7 +72,9 @@ fn sum(bytes: &[u8]) -> [u64; 8] {
     let mut sums = [0u64; 8];
     for line in bytes.chunks_exact(64) {
         for (sum, word) in sums.iter_mut().zip(line.chunks_exact(8)) {
-            *sum ^= word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            *sum ^= word
+                .first_chunk()
+                .map_or(0, |word| u64::from_le_bytes(*word));
         }
     }
     sums
@@ -88,24 +90,52 @@ struct IsaL {
 impl IsaL {
     fn start() -> Option<IsaL> {
         let directory = tempfile::tempdir().ok()?;
-        let (source, program) = (directory.path().join("isal.c"), directory.path().join("isal"));
+        let (source, program) = (
+            directory.path().join("isal.c"),
+            directory.path().join("isal"),
+        );
         std::fs::write(&source, include_str!("isal.c")).ok()?;
-        let compiled =
-            Command::new("cc").arg("-O2").arg(&source).arg("-o").arg(&program).arg("-lisal").status();
+        let compiled = Command::new("cc")
+            .arg("-O2")
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .arg("-lisal")
+            .status();
         compiled.ok().filter(std::process::ExitStatus::success)?;
-        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
         let (ask, answers) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        Some(IsaL { child, ask, answers })
+        Some(IsaL {
+            child,
+            ask,
+            answers,
+        })
     }
 
     /// Measures the CPU time of the C program in nanoseconds.
     fn theirs(&mut self, cell: Cell) -> f64 {
-        writeln!(self.ask, "{} {} {} {}", cell.what, cell.strips, cell.bytes, cell.rounds())
-            .expect("it listens");
+        writeln!(
+            self.ask,
+            "{} {} {} {}",
+            cell.what,
+            cell.strips,
+            cell.bytes,
+            cell.rounds()
+        )
+        .expect("it listens");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("it answers");
         let nanoseconds: f64 = line.trim().parse().expect("a number");
-        assert!(nanoseconds > 0.0, "ISA-L refuses {} strips of {}", cell.strips, cell.bytes);
+        assert!(
+            nanoseconds > 0.0,
+            "ISA-L refuses {} strips of {}",
+            cell.strips,
+            cell.bytes
+        );
         nanoseconds
     }
 }
@@ -140,7 +170,11 @@ fn main() {
         ("read", 1, 64 << 20),
         ("copy", 1, 64 << 20),
     ] {
-        let cell = Cell { what, strips, bytes };
+        let cell = Cell {
+            what,
+            strips,
+            bytes,
+        };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
             // Alternate which implementation runs first.
@@ -148,19 +182,34 @@ fn main() {
             if our_turn {
                 ours.push(cell.ours());
             }
-            theirs.extend(isal.as_mut().filter(|_| what != "read").map(|isal| isal.theirs(cell)));
+            theirs.extend(
+                isal.as_mut()
+                    .filter(|_| what != "read")
+                    .map(|isal| isal.theirs(cell)),
+            );
             if !our_turn {
                 ours.push(cell.ours());
             }
         }
         let rate = |nanoseconds: &f64| cell.data_bytes() / nanoseconds;
-        let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect::<Vec<_>>();
+        let ratios = ours
+            .iter()
+            .zip(&theirs)
+            .map(|(ours, theirs)| theirs / ours)
+            .collect::<Vec<_>>();
         let name = format!("{what} {strips} x {} KiB", bytes >> 10);
-        print!("{name:<20} {:>7.1}", median(ours.iter().map(rate).collect()));
+        print!(
+            "{name:<20} {:>7.1}",
+            median(ours.iter().map(rate).collect())
+        );
         match theirs.is_empty() {
             true => println!(),
             false => {
-                println!(" {:>7.1} {:>7.2}", median(theirs.iter().map(rate).collect()), median(ratios));
+                println!(
+                    " {:>7.1} {:>7.2}",
+                    median(theirs.iter().map(rate).collect()),
+                    median(ratios)
+                );
             }
         }
     }

@@ -44,7 +44,10 @@ impl Copy {
             Some(index) => Some(members.present(index)?),
             None => None,
         };
-        Some(Copy { device: Arc::clone(&copy.device), member })
+        Some(Copy {
+            device: Arc::clone(&copy.device),
+            member,
+        })
     }
 }
 
@@ -66,10 +69,20 @@ impl Area {
         let (on_device, on_members): (Vec<Copy>, Vec<Copy>) =
             copies.into_iter().partition(|copy| copy.member.is_none());
         let copies = match on_device.is_empty() {
-            true => Copies { in_use: on_members, reserve: Vec::new() },
-            false => Copies { in_use: on_device, reserve: on_members },
+            true => Copies {
+                in_use: on_members,
+                reserve: Vec::new(),
+            },
+            false => Copies {
+                in_use: on_device,
+                reserve: on_members,
+            },
         };
-        Some(Area { geometry, members, copies: Lock::new(copies) })
+        Some(Area {
+            geometry,
+            members,
+            copies: Lock::new(copies),
+        })
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
@@ -85,13 +98,21 @@ impl Area {
         debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();
         let is_on_device = copies.in_use.iter().any(|copy| copy.member.is_none());
-        let place = if is_on_device { &mut copies.reserve } else { &mut copies.in_use };
+        let place = if is_on_device {
+            &mut copies.reserve
+        } else {
+            &mut copies.in_use
+        };
         place.extend(Copy::new(copy, &self.members));
     }
 
     /// Whether the area is on a separate device.
     pub(crate) fn is_on_device(&self) -> bool {
-        self.copies.lock().in_use.iter().any(|copy| copy.member.is_none())
+        self.copies
+            .lock()
+            .in_use
+            .iter()
+            .any(|copy| copy.member.is_none())
     }
 
     /// Switches from the separate device to the members' copies, which are still empty. Returns false if
@@ -103,7 +124,10 @@ impl Area {
             return false;
         }
         copies.in_use = std::mem::take(&mut copies.reserve);
-        debug_assert!(copies.in_use.iter().all(|copy| copy.member.is_some()), "they are of members");
+        debug_assert!(
+            copies.in_use.iter().all(|copy| copy.member.is_some()),
+            "they are of members"
+        );
         true
     }
 
@@ -114,7 +138,12 @@ impl Area {
     }
 
     pub(crate) fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
-        self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
+        self.copies
+            .lock()
+            .in_use
+            .iter()
+            .map(|copy| Arc::clone(&copy.device))
+            .collect()
     }
 
     /// Returns the devices of the copies whose members are in sync, or of all copies if no such member
@@ -123,13 +152,24 @@ impl Area {
         let states = self.members.states();
         let copies = self.copies.lock();
         let is_in_sync = |copy: &&Copy| {
-            let state = copy.member.as_ref().and_then(|member| states.members.get(member.index));
+            let state = copy
+                .member
+                .as_ref()
+                .and_then(|member| states.members.get(member.index));
             state.is_none_or(|state| *state == MemberState::InSync)
         };
-        let current: Vec<_> =
-            copies.in_use.iter().filter(is_in_sync).map(|copy| Arc::clone(&copy.device)).collect();
+        let current: Vec<_> = copies
+            .in_use
+            .iter()
+            .filter(is_in_sync)
+            .map(|copy| Arc::clone(&copy.device))
+            .collect();
         drop(copies);
-        if current.is_empty() { self.devices() } else { current }
+        if current.is_empty() {
+            self.devices()
+        } else {
+            current
+        }
     }
 
     pub(crate) fn members(&self) -> &Arc<Members> {
@@ -144,7 +184,10 @@ impl Area {
     /// Writes whole blocks to stable storage, on all copies.
     pub(crate) async fn write(&self, lba: u64, data: &Slice) -> Result<(), DeviceError> {
         let extent = Extent::new(lba, (data.len() / self.block_bytes()) as u64);
-        debug_assert!(data.len().is_multiple_of(self.block_bytes()), "whole blocks");
+        debug_assert!(
+            data.len().is_multiple_of(self.block_bytes()),
+            "whole blocks"
+        );
         debug_assert!(lba + extent.blocks.0 <= self.blocks(), "within the area");
         self.members.check_ownership()?;
         let copies = self.current();
@@ -153,25 +196,42 @@ impl Area {
                 // This is the usual case for a separate device: there is no other copy to wait for.
                 [only] => self.write_copy(only, extent, data).await,
                 copies => {
-                    let written =
-                        try_all(copies.iter().map(|copy| self.write_copy(copy, extent, data))).await;
+                    let written = try_all(
+                        copies
+                            .iter()
+                            .map(|copy| self.write_copy(copy, extent, data)),
+                    )
+                    .await;
                     written.map(|are_kept| are_kept.contains(&true))
                 }
             }
         });
         let written = written.await;
         // The members whose copies do not have the write have failed, and their failures are recorded.
-        if written? { Ok(()) } else { Err(DeviceError::NotReady) }
+        if written? {
+            Ok(())
+        } else {
+            Err(DeviceError::NotReady)
+        }
     }
 
     /// Writes one copy. Returns false if the copy's member has failed; the failure is then recorded.
-    async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
+    async fn write_copy(
+        &self,
+        copy: &Copy,
+        extent: Extent,
+        data: &Slice,
+    ) -> Result<bool, DeviceError> {
         let error = match write_certainly(&*copy.device, extent, data).await {
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
         match &copy.member {
-            Some(member) => self.members.write_failed(member, error).await.map(|()| false),
+            Some(member) => self
+                .members
+                .write_failed(member, error)
+                .await
+                .map(|()| false),
             // The separate device may now belong to another host, together with the set.
             None => self.members.note_ownership(error).and(Err(error)),
         }
@@ -184,8 +244,11 @@ impl Area {
 
     fn current(&self) -> Vec<Copy> {
         let mut copies = self.copies.lock();
-        let is_present =
-            |copy: &Copy| copy.member.as_ref().is_none_or(|member| self.members.is_present(member));
+        let is_present = |copy: &Copy| {
+            copy.member
+                .as_ref()
+                .is_none_or(|member| self.members.is_present(member))
+        };
         copies.reserve.retain(is_present);
         copies.in_use.retain(is_present);
         copies.in_use.clone()
@@ -195,8 +258,18 @@ impl Area {
 /// Writes to stable storage. Earlier content of the area is already on stable storage, so only a loss of this
 /// write matters: if a member has lost other writes, and the set cannot run without it, its copy stays in
 /// use. A loss that is reported to a concurrent flush may include this write.
-async fn write_certainly(device: &dyn BlockDevice, extent: Extent, data: &Slice) -> Result<(), DeviceError> {
+async fn write_certainly(
+    device: &dyn BlockDevice,
+    extent: Extent,
+    data: &Slice,
+) -> Result<(), DeviceError> {
     let before = certain_losses(device).await?;
-    device.write(extent, data.clone(), Durability::Stable).await?;
-    if certain_losses(device).await? == before { Ok(()) } else { Err(DeviceError::WritesLost) }
+    device
+        .write(extent, data.clone(), Durability::Stable)
+        .await?;
+    if certain_losses(device).await? == before {
+        Ok(())
+    } else {
+        Err(DeviceError::WritesLost)
+    }
 }

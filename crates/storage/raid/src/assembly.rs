@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use block::{
-    Blocks, DeviceError, Durability, Geometry, Operations, OptimalTransfer, Permits, Profile, Sleeper,
-    Spawner,
+    Blocks, DeviceError, Durability, Geometry, Operations, OptimalTransfer, Permits, Profile,
+    Sleeper, Spawner,
 };
 use derive_more::{Display, Error};
 
@@ -145,7 +145,9 @@ pub enum AssemblyError {
         lacking: usize,
     },
     /// The level does not support the protection.
-    #[display("{level} has no {protection}: RAID 5 and 6 have a journal or a bitmap, RAID 1 and 10 a bitmap")]
+    #[display(
+        "{level} has no {protection}: RAID 5 and 6 have a journal or a bitmap, RAID 1 and 10 a bitmap"
+    )]
     NoSuchProtection {
         /// The level.
         level: Level,
@@ -219,23 +221,47 @@ impl RaidDevice {
     /// Assembles a set. Replays its journal, or reads from its bitmap which regions may be inconsistent.
     pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
         check_members(&assembly)?;
-        let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
-        let has_sums = assembly.members.iter().flatten().any(|member| member.summed().is_some());
+        let Assembly {
+            layout,
+            states,
+            metadata,
+            nonce,
+            sleeper,
+            spawner,
+            origin,
+            ..
+        } = assembly;
+        let has_sums = assembly
+            .members
+            .iter()
+            .flatten()
+            .any(|member| member.summed().is_some());
         let profile = profile(&layout, &assembly.members, &assembly.protection);
-        let physical_exponent =
-            assembly.members.iter().flatten().map(|member| member.device().geometry().physical_exponent);
+        let physical_exponent = assembly
+            .members
+            .iter()
+            .flatten()
+            .map(|member| member.device().geometry().physical_exponent);
         let geometry = Geometry {
             block_size: layout.block_size(),
             blocks: layout.blocks(),
             physical_exponent: physical_exponent.max().unwrap_or(0),
         };
         let operations = Arc::new(Operations::new(spawner));
-        let members =
-            Members::new(layout, assembly.members, &states, metadata, Arc::clone(&operations), sleeper);
+        let members = Members::new(
+            layout,
+            assembly.members,
+            &states,
+            metadata,
+            Arc::clone(&operations),
+            sleeper,
+        );
         let members = Arc::new(members);
-        let stripe_bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
-        let in_flight =
-            usize::try_from(assembly.memory_bytes / (2 * stripe_bytes)).unwrap_or(usize::MAX).max(2);
+        let stripe_bytes =
+            (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
+        let in_flight = usize::try_from(assembly.memory_bytes / (2 * stripe_bytes))
+            .unwrap_or(usize::MAX)
+            .max(2);
         let mut set = Set {
             layout,
             geometry,
@@ -253,12 +279,23 @@ impl RaidDevice {
             ProtectionAreas::Nothing if is_new => {}
             ProtectionAreas::Nothing => members.started().await?,
             ProtectionAreas::Journal(copies) => {
-                set.protection = Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
+                set.protection =
+                    Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
             }
-            ProtectionAreas::Bitmap { copies, region_stripes } => {
+            ProtectionAreas::Bitmap {
+                copies,
+                region_stripes,
+            } => {
                 let may_refuse = !assembly.accepts_wrong_data;
-                let intent =
-                    open_bitmap(&set, &copies, region_stripes, origin, may_refuse, assembly.missed).await?;
+                let intent = open_bitmap(
+                    &set,
+                    &copies,
+                    region_stripes,
+                    origin,
+                    may_refuse,
+                    assembly.missed,
+                )
+                .await?;
                 set.protection = Protection::Intent(intent);
             }
         }
@@ -270,21 +307,39 @@ impl RaidDevice {
 }
 
 fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
-    let Assembly { layout, members, states, .. } = assembly;
+    let Assembly {
+        layout,
+        members,
+        states,
+        ..
+    } = assembly;
     for given in [members.len(), states.members.len()] {
         if given != layout.members() {
-            return Err(AssemblyError::MemberCount { expected: layout.members(), given });
+            return Err(AssemblyError::MemberCount {
+                expected: layout.members(),
+                given,
+            });
         }
     }
     for (member, device) in members.iter().enumerate() {
-        let Some(geometry) = device.as_ref().map(|member| member.device().geometry()) else { continue };
+        let Some(geometry) = device.as_ref().map(|member| member.device().geometry()) else {
+            continue;
+        };
         if geometry.block_size != layout.block_size() {
             let (found, expected) = (geometry.block_size.bytes(), layout.block_size().bytes());
-            return Err(AssemblyError::BlockSize { member, found, expected });
+            return Err(AssemblyError::BlockSize {
+                member,
+                found,
+                expected,
+            });
         }
         let (Blocks(found), Blocks(needed)) = (geometry.blocks, layout.member_blocks());
         if found < needed {
-            return Err(AssemblyError::MemberTooSmall { member, found, needed });
+            return Err(AssemblyError::MemberTooSmall {
+                member,
+                found,
+                needed,
+            });
         }
     }
     for (member, state) in states.members.iter().enumerate() {
@@ -293,7 +348,10 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
         }
     }
     let mut lacking = states.lacking();
-    lacking.iter_mut().zip(members).for_each(|(lacks, device)| *lacks |= device.is_none());
+    lacking
+        .iter_mut()
+        .zip(members)
+        .for_each(|(lacks, device)| *lacks |= device.is_none());
     if !layout.survives(&lacking) {
         let lacking = lacking.into_iter().filter(|lacks| *lacks).count();
         return Err(AssemblyError::TooManyLacking {
@@ -303,7 +361,10 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
         });
     }
     let level = layout.level();
-    let has_sums = members.iter().flatten().any(|member| member.summed().is_some());
+    let has_sums = members
+        .iter()
+        .flatten()
+        .any(|member| member.summed().is_some());
     match &assembly.protection {
         // After a crash, blocks may not match their checksums. A bitmap identifies their regions, but with
         // parity they could not be reconstructed, because parity may be wrong there too.
@@ -312,20 +373,38 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
         }
         ProtectionAreas::Nothing if has_sums => Err(AssemblyError::UnprotectedChecksums { level }),
         ProtectionAreas::Journal(_) if !layout.has_parity() => {
-            Err(AssemblyError::NoSuchProtection { level, protection: "journal" })
+            Err(AssemblyError::NoSuchProtection {
+                level,
+                protection: "journal",
+            })
         }
         ProtectionAreas::Bitmap { .. } if level == Level::Raid0 => {
-            Err(AssemblyError::NoSuchProtection { level, protection: "bitmap" })
+            Err(AssemblyError::NoSuchProtection {
+                level,
+                protection: "bitmap",
+            })
         }
         _ => Ok(()),
     }
 }
 
-fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &ProtectionAreas) -> Profile {
-    let profiles: Vec<Profile> = members.iter().flatten().map(|member| member.device().profile()).collect();
+fn profile(
+    layout: &Layout,
+    members: &[Option<MemberDevice>],
+    protection: &ProtectionAreas,
+) -> Profile {
+    let profiles: Vec<Profile> = members
+        .iter()
+        .flatten()
+        .map(|member| member.device().profile())
+        .collect();
     let all = |property: fn(&Profile) -> bool| profiles.iter().all(property);
     let any = |property: fn(&Profile) -> bool| profiles.iter().any(property);
-    let granule = profiles.iter().map(|profile| profile.granularity.0).max().unwrap_or(1);
+    let granule = profiles
+        .iter()
+        .map(|profile| profile.granularity.0)
+        .max()
+        .unwrap_or(1);
     // Only whole stripes are deallocated, so a member deallocates at least a strip, or a granule if that is
     // longer.
     let stripes = granule.div_ceil(layout.strip_blocks());
@@ -357,13 +436,17 @@ fn optimal_transfer(layout: &Layout) -> Option<OptimalTransfer> {
         (Level::Raid0 | Level::Raid10, members) => members,
     };
     let strip = layout.strip_blocks();
-    Some(OptimalTransfer { granularity: Blocks(strip), length: Blocks(strip * strips as u64) })
+    Some(OptimalTransfer {
+        granularity: Blocks(strip),
+        length: Blocks(strip * strips as u64),
+    })
 }
 
 fn area(set: &Set, copies: &[AreaCopy], protection: &'static str) -> Result<Area, AssemblyError> {
     let area = Area::new(copies, Arc::clone(&set.members));
     let fits = |area: &Area| area.block_bytes() == set.geometry.block_size.bytes() as usize;
-    area.filter(fits).ok_or(AssemblyError::NoArea { protection })
+    area.filter(fits)
+        .ok_or(AssemblyError::NoArea { protection })
 }
 
 async fn open_journal(
@@ -375,7 +458,11 @@ async fn open_journal(
     let area = area(set, copies, "journal")?;
     let needed = journal_blocks_min(&set.layout);
     if area.blocks() < needed {
-        return Err(AssemblyError::AreaTooSmall { protection: "journal", found: area.blocks(), needed });
+        return Err(AssemblyError::AreaTooSmall {
+            protection: "journal",
+            found: area.blocks(),
+            needed,
+        });
     }
     if matches!(origin, Origin::Existing | Origin::WithoutJournal)
         && let Some(version) = Log::newer_version(&area.devices()).await
@@ -386,8 +473,14 @@ async fn open_journal(
         Origin::WithoutJournal => None,
         _ => Log::newest(&area.devices()).await?,
     };
-    let (mut generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
-    let replayed = if origin == Origin::Existing { Some(old.ok_or(AssemblyError::NoJournal)?) } else { None };
+    let (mut generation, key) = old
+        .as_ref()
+        .map_or((0, 0), |log| (log.generation(), log.key()));
+    let replayed = if origin == Origin::Existing {
+        Some(old.ok_or(AssemblyError::NoJournal)?)
+    } else {
+        None
+    };
     if matches!(origin, Origin::Existing | Origin::WithoutJournal) {
         set.members.started().await?;
     }
@@ -396,15 +489,22 @@ async fn open_journal(
         generation = log.generation();
         while let Some(change) = log.next().await? {
             set.check_change(&change)?;
-            set.apply(&set.with_parity(change), Durability::Cached).await?;
+            set.apply(&set.with_parity(change), Durability::Cached)
+                .await?;
         }
         set.members.flush().await?;
         set.members.settle_healed().await?;
     }
     // Make the new key different from the old one, so that old records are not replayed again.
-    let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
+    let key = if nonce == key {
+        nonce.wrapping_add(1)
+    } else {
+        nonce
+    };
     let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
-    Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
+    Ok(Arc::new(
+        Journal::begin(area, members, operations, generation, key).await?,
+    ))
 }
 
 /// Checks the journal or bitmap of a set that was in use. Returns the reason why the set could not be
@@ -424,15 +524,24 @@ pub async fn obstacle(
                 Err(error) => Some(error.into()),
             },
         },
-        ProtectionAreas::Bitmap { copies, region_stripes }
-            if layout.has_parity() && states.lacking().contains(&true) && !accepts_wrong_data =>
-        {
+        ProtectionAreas::Bitmap {
+            copies,
+            region_stripes,
+        } if layout.has_parity() && states.lacking().contains(&true) && !accepts_wrong_data => {
             let in_sync = |copy: &&AreaCopy| {
-                copy.member.is_none_or(|member| states.members.get(member) == Some(&MemberState::InSync))
+                copy.member
+                    .is_none_or(|member| states.members.get(member) == Some(&MemberState::InSync))
             };
-            let current: Vec<_> =
-                copies.iter().filter(in_sync).map(|copy| Arc::clone(&copy.device)).collect();
-            let devices = if current.is_empty() { used_devices(copies) } else { current };
+            let current: Vec<_> = copies
+                .iter()
+                .filter(in_sync)
+                .map(|copy| Arc::clone(&copy.device))
+                .collect();
+            let devices = if current.is_empty() {
+                used_devices(copies)
+            } else {
+                current
+            };
             let regions = crate::intent::noted(&devices, *region_stripes, layout.stripes()).await;
             (regions > 0).then_some(AssemblyError::DataMayBeWrong { regions })
         }
@@ -449,7 +558,9 @@ pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
 /// Returns the copies in use: the separate device if there is one, otherwise those on members.
 fn used_devices(copies: &[AreaCopy]) -> Vec<Arc<dyn block::BlockDevice>> {
     let has_own = copies.iter().any(|copy| copy.member.is_none());
-    let used = copies.iter().filter(|copy| copy.member.is_none() == has_own);
+    let used = copies
+        .iter()
+        .filter(|copy| copy.member.is_none() == has_own);
     used.map(|copy| Arc::clone(&copy.device)).collect()
 }
 
@@ -487,7 +598,11 @@ async fn open_bitmap(
     let region_stripes = region_stripes.max(1);
     let needed = Intent::blocks_needed(area.block_bytes(), region_stripes, set.layout.stripes());
     if area.blocks() < needed {
-        return Err(AssemblyError::AreaTooSmall { protection: "bitmap", found: area.blocks(), needed });
+        return Err(AssemblyError::AreaTooSmall {
+            protection: "bitmap",
+            found: area.blocks(),
+            needed,
+        });
     }
     let intent = Intent::new(area, region_stripes, set.layout.stripes());
     match origin {

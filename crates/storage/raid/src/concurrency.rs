@@ -49,19 +49,34 @@ impl ExtentLocks {
             let mut state = self.state.lock();
             let ticket = state.next;
             state.next += 1;
-            debug_assert!(state.entries.last().is_none_or(|last| last.ticket < ticket), "tickets only grow");
-            state.entries.push(Entry { ticket, extent, shared, waker: None });
+            debug_assert!(
+                state.entries.last().is_none_or(|last| last.ticket < ticket),
+                "tickets only grow"
+            );
+            state.entries.push(Entry {
+                ticket,
+                extent,
+                shared,
+                waker: None,
+            });
             ticket
         };
         // From here on, dropping this future removes the entry.
-        let locked = Locked { locks: Arc::clone(self), ticket };
+        let locked = Locked {
+            locks: Arc::clone(self),
+            ticket,
+        };
         poll_fn(|cx| self.poll(ticket, cx)).await;
         locked
     }
 
     fn poll(&self, ticket: u64, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        let Some(at) = state.entries.iter().position(|entry| entry.ticket == ticket) else {
+        let Some(at) = state
+            .entries
+            .iter()
+            .position(|entry| entry.ticket == ticket)
+        else {
             return Poll::Ready(());
         };
         let (earlier, rest) = state.entries.split_at_mut(at);
@@ -75,11 +90,18 @@ impl ExtentLocks {
 
     fn release(&self, ticket: u64) {
         let mut state = self.state.lock();
-        let at = state.entries.iter().position(|entry| entry.ticket == ticket);
+        let at = state
+            .entries
+            .iter()
+            .position(|entry| entry.ticket == ticket);
         debug_assert!(at.is_some(), "a lock is released once");
         let Some(at) = at else { return };
         let gone = state.entries.remove(at);
-        let waiting = state.entries.iter_mut().skip(at).filter(|other| other.conflicts(&gone));
+        let waiting = state
+            .entries
+            .iter_mut()
+            .skip(at)
+            .filter(|other| other.conflicts(&gone));
         let wakers: Vec<Waker> = waiting.filter_map(|other| other.waker.take()).collect();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -105,7 +127,9 @@ impl Drop for Locked {
 }
 
 /// Runs requests concurrently. Returns their results in the order of the requests.
-pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Output = T> + 'a>) -> Vec<T> {
+pub(crate) async fn all<'a, T>(
+    requests: impl IntoIterator<Item = impl Future<Output = T> + 'a>,
+) -> Vec<T> {
     let mut pending: Vec<Pin<Box<dyn Future<Output = T> + 'a>>> = Vec::new();
     for request in requests {
         pending.push(Box::pin(request));
@@ -113,13 +137,21 @@ pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Ou
     let mut results: Vec<Option<T>> = pending.iter().map(|_| None).collect();
     poll_fn(|cx| {
         let mut is_done = true;
-        for (request, result) in pending.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
+        for (request, result) in pending
+            .iter_mut()
+            .zip(&mut results)
+            .filter(|(_, result)| result.is_none())
+        {
             match request.as_mut().poll(cx) {
                 Poll::Ready(output) => *result = Some(output),
                 Poll::Pending => is_done = false,
             }
         }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
+        if is_done {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
     results.into_iter().flatten().collect()
@@ -175,8 +207,10 @@ mod tests {
         let locks = Arc::new(ExtentLocks::default());
         let first = poll(pin!(locks.exclude(Extent::new(0, 8)))).expect("free");
         let neighbour = poll(pin!(locks.exclude(Extent::new(8, 8)))).expect("free");
-        let (mut second, mut third) =
-            (pin!(locks.share(Extent::new(4, 1))), pin!(locks.exclude(Extent::new(0, 8))));
+        let (mut second, mut third) = (
+            pin!(locks.share(Extent::new(4, 1))),
+            pin!(locks.exclude(Extent::new(0, 8))),
+        );
         assert!(poll(second.as_mut()).is_none() && poll(third.as_mut()).is_none());
         drop(first);
         assert!(poll(third.as_mut()).is_none());

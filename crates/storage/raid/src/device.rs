@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use block::{
-    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Losses, Pending, Profile,
-    Run, Slice,
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Losses, Pending,
+    Profile, Run, Slice,
 };
 
 use crate::area::Area;
@@ -72,9 +72,14 @@ impl RaidDevice {
     /// Returns the current status of the set.
     pub fn status(&self) -> Status {
         let (journal_copies, unsynced_regions) = match &self.set.protection {
-            Protection::Journal(journal) => {
-                (Some(if journal.has_failed() { 0 } else { journal.copies() }), 0)
-            }
+            Protection::Journal(journal) => (
+                Some(if journal.has_failed() {
+                    0
+                } else {
+                    journal.copies()
+                }),
+                0,
+            ),
             Protection::Intent(intent) => (None, intent.unsynced()),
             Protection::Nothing => (None, 0),
         };
@@ -108,7 +113,11 @@ impl RaidDevice {
             if let Protection::Intent(intent) = &self.set.protection {
                 intent.forget_missed().await?;
             }
-            self.set.protection.area().into_iter().for_each(Area::release_failed);
+            self.set
+                .protection
+                .area()
+                .into_iter()
+                .for_each(Area::release_failed);
             Ok(())
         })
     }
@@ -122,7 +131,11 @@ impl RaidDevice {
             if !self.set.members.release(member).await? {
                 return Err(DeviceError::Unsupported);
             }
-            self.set.protection.area().into_iter().for_each(Area::release_failed);
+            self.set
+                .protection
+                .area()
+                .into_iter()
+                .for_each(Area::release_failed);
             Ok(())
         })
     }
@@ -133,7 +146,10 @@ impl RaidDevice {
     /// not failed.
     pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
         self.check_member(member)?;
-        self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)
+        self.set
+            .members
+            .vacancy(member)
+            .ok_or(DeviceError::Unsupported)
     }
 
     /// Replaces a failed member with a device, which [`RaidDevice::rebuild_step`] then rebuilds. `area` is
@@ -181,7 +197,8 @@ impl RaidDevice {
             if geometry.blocks < self.layout().member_blocks() {
                 return Err(DeviceError::OutOfRange);
             }
-            self.run(|set| set.replace(vacancy, device, area, is_readded)).await
+            self.run(|set| set.replace(vacancy, device, area, is_readded))
+                .await
         })
     }
 
@@ -219,7 +236,9 @@ impl RaidDevice {
     /// the next call. Also records the regions that out-of-sync members have missed.
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
         Box::pin(async move {
-            let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
+            let Protection::Intent(intent) = &self.set.protection else {
+                return Ok(0);
+            };
             intent.secure_missed().await?;
             let (begun, is_noted) = intent.activity();
             if begun == known && is_noted {
@@ -245,7 +264,8 @@ impl RaidDevice {
             if layout.with_rows(now.rows()) != now || layout.rows() < now.rows() {
                 return Err(DeviceError::Unsupported);
             }
-            let is_short = |device: &Arc<dyn BlockDevice>| device.geometry().blocks < layout.member_blocks();
+            let is_short =
+                |device: &Arc<dyn BlockDevice>| device.geometry().blocks < layout.member_blocks();
             if devices.len() != layout.members() || devices.iter().any(is_short) {
                 return Err(DeviceError::OutOfRange);
             }
@@ -302,7 +322,12 @@ impl RaidDevice {
     }
 
     /// Like [`BlockDevice::write`], for a set that may be dropped during the write.
-    pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
+    pub fn write_shared(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Pending<'static, ()> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.write(extent, data, durability).await })
     }
@@ -316,7 +341,11 @@ impl RaidDevice {
 
     fn check_member(&self, member: usize) -> Result<(), DeviceError> {
         self.set.members.check_service()?;
-        if member < self.set.layout.members() { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if member < self.set.layout.members() {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
@@ -324,35 +353,44 @@ impl RaidDevice {
         set.check(extent, None)?;
         let mut runs: Vec<Run> = Vec::new();
         for piece in set.layout.pieces(extent).take(PIECES_OF_ALLOCATION) {
-            let copy =
-                if set.layout.has_parity() { Some(piece.strip) } else { set.fastest_copy(piece.stripe, &[]) };
+            let copy = if set.layout.has_parity() {
+                Some(piece.strip)
+            } else {
+                set.fastest_copy(piece.stripe, &[])
+            };
             let place = copy.map(|copy| set.place(piece.stripe, copy, &piece.columns()));
-            let member =
-                place.and_then(|(index, extent)| Some((set.members.holder(index, piece.stripe)?, extent)));
+            let member = place.and_then(|(index, extent)| {
+                Some((set.members.holder(index, piece.stripe)?, extent))
+            });
             let start = extent.lba.0 + piece.offset;
-            let all = |allocation| Run { extent: Extent::new(start, piece.blocks), allocation };
+            let all = |allocation| Run {
+                extent: Extent::new(start, piece.blocks),
+                allocation,
+            };
             let found: Vec<Run> = match member {
                 None => vec![all(Allocation::Mapped)],
-                Some((member, on_member)) => match member.device.allocation(on_member, runs_max).await {
-                    Ok(found) => {
-                        let shift = |run: Run| Run {
-                            extent: Extent::new(
-                                start + (run.extent.lba.0 - on_member.lba.0),
-                                run.extent.blocks.0,
-                            ),
-                            ..run
-                        };
-                        found.into_iter().map(shift).collect()
-                    }
-                    Err(error) => {
-                        // A failed allocation query alone does not mark a member failed. But mark an
-                        // unresponsive member failed, so that later queries do not wait for it again.
-                        if matches!(error, DeviceError::NotReady | DeviceError::TimedOut) {
-                            let _ = set.members.fail(&member, Cause::Read(error)).await;
+                Some((member, on_member)) => {
+                    match member.device.allocation(on_member, runs_max).await {
+                        Ok(found) => {
+                            let shift = |run: Run| Run {
+                                extent: Extent::new(
+                                    start + (run.extent.lba.0 - on_member.lba.0),
+                                    run.extent.blocks.0,
+                                ),
+                                ..run
+                            };
+                            found.into_iter().map(shift).collect()
                         }
-                        vec![all(Allocation::Mapped)]
+                        Err(error) => {
+                            // A failed allocation query alone does not mark a member failed. But mark an
+                            // unresponsive member failed, so that later queries do not wait for it again.
+                            if matches!(error, DeviceError::NotReady | DeviceError::TimedOut) {
+                                let _ = set.members.fail(&member, Cause::Read(error)).await;
+                            }
+                            vec![all(Allocation::Mapped)]
+                        }
                     }
-                },
+                }
             };
             let covered: u64 = found.iter().map(|run| run.extent.blocks.0).sum();
             for run in found {
@@ -426,7 +464,11 @@ impl BlockDevice for RaidDevice {
         Box::pin(async move {
             self.set.check_write(extent, None)?;
             // If no member is thin, deallocation has no effect.
-            if self.set.profile.thin { self.set.clear(extent, true).await } else { Ok(()) }
+            if self.set.profile.thin {
+                self.set.clear(extent, true).await
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -439,7 +481,11 @@ impl BlockDevice for RaidDevice {
     }
 
     fn take_os_error(&self) -> Option<i32> {
-        self.set.members.all_present().iter().find_map(|member| member.device.take_os_error())
+        self.set
+            .members
+            .all_present()
+            .iter()
+            .find_map(|member| member.device.take_os_error())
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

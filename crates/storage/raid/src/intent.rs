@@ -107,7 +107,10 @@ impl Missed {
 }
 
 /// Locked while the superblock's record of the second bitmap is changed. It is not an extent of the bitmap.
-const NOTING: Extent = Extent { lba: Lba(u64::MAX - 1), blocks: Blocks(1) };
+const NOTING: Extent = Extent {
+    lba: Lba(u64::MAX - 1),
+    blocks: Blocks(1),
+};
 
 #[derive(Default)]
 struct Region {
@@ -226,19 +229,26 @@ impl Intent {
     /// Records that the stripe is synchronised, although other stripes in its region may not be.
     pub(crate) fn synchronised_one(&self, stripe: u64) {
         let mut state = self.state.lock();
-        if state.synced.len() < SYNCED_MAX && state.unsynced.contains(&(stripe / self.region_stripes)) {
+        if state.synced.len() < SYNCED_MAX
+            && state.unsynced.contains(&(stripe / self.region_stripes))
+        {
             state.synced.insert(stripe..stripe + 1);
         }
     }
 
     /// Records that the region starting at this stripe is synchronised and on stable storage.
     pub(crate) fn synchronised(&self, stripe: u64) {
-        debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
+        debug_assert!(
+            stripe.is_multiple_of(self.region_stripes),
+            "the first of its region"
+        );
         let mut state = self.state.lock();
         self.track(&mut state);
         let (region, last) = (stripe / self.region_stripes, state.flushes);
         state.unsynced.remove(&region);
-        state.synced.remove(region * self.region_stripes..(region + 1) * self.region_stripes);
+        state
+            .synced
+            .remove(region * self.region_stripes..(region + 1) * self.region_stripes);
         let entry = state.regions.entry(region).or_default();
         (entry.is_on_disk, entry.last) = (true, last);
     }
@@ -246,7 +256,10 @@ impl Intent {
     /// Excludes the region that starts at this stripe from synchronisation, because one of its stripes cannot
     /// be synchronised at present.
     pub(crate) fn set_aside(&self, stripe: u64) {
-        debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
+        debug_assert!(
+            stripe.is_multiple_of(self.region_stripes),
+            "the first of its region"
+        );
         self.state.lock().stuck.insert(stripe / self.region_stripes);
     }
 
@@ -261,7 +274,10 @@ impl Intent {
     }
 
     /// Marks these stripes as being written. Resolves once the mark is on stable storage.
-    pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        stripes: RangeInclusive<u64>,
+    ) -> Result<Marked, DeviceError> {
         let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
         let (mut missing, mut missed) = (Vec::new(), Vec::new());
         debug_assert!(*stripes.end() < self.stripes() && stripes.start() <= stripes.end());
@@ -281,22 +297,37 @@ impl Intent {
             if state.missed.is_tracking {
                 state.missed.regions.extend(regions.clone());
                 if state.missed.is_noting {
-                    missed.extend(regions.clone().filter(|number| !state.missed.on_disk.contains(number)));
+                    missed.extend(
+                        regions
+                            .clone()
+                            .filter(|number| !state.missed.on_disk.contains(number)),
+                    );
                 }
             }
         }
-        let marked = Marked { intent: Arc::clone(self), regions };
+        let marked = Marked {
+            intent: Arc::clone(self),
+            regions,
+        };
         for number in missing {
             let block = number / self.bits();
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
-            let is_on_disk = self.state.lock().regions.get(&number).is_some_and(|region| region.is_on_disk);
+            let is_on_disk = self
+                .state
+                .lock()
+                .regions
+                .get(&number)
+                .is_some_and(|region| region.is_on_disk);
             if !is_on_disk {
                 self.write(block).await?;
             }
         }
         for number in missed {
             let block = number / self.bits();
-            let _turn = self.writing.exclude(Extent::new(self.half() + block, 1)).await;
+            let _turn = self
+                .writing
+                .exclude(Extent::new(self.half() + block, 1))
+                .await;
             let is_on_disk = self.state.lock().missed.on_disk.contains(&number);
             if !is_on_disk {
                 self.write_missed(block).await?;
@@ -318,16 +349,29 @@ impl Intent {
     /// bitmap still marks every region with a write that is not on the member's stable storage.
     fn track(&self, state: &mut State) {
         if !state.missed.is_tracking && self.area.members().is_one_lacking() {
-            let regions = state.regions.keys().chain(&state.unsynced).copied().collect();
-            state.missed = Missed { is_tracking: true, regions, ..Missed::default() };
+            let regions = state
+                .regions
+                .keys()
+                .chain(&state.unsynced)
+                .copied()
+                .collect();
+            state.missed = Missed {
+                is_tracking: true,
+                regions,
+                ..Missed::default()
+            };
         }
     }
 
     /// Records that out-of-sync members may have missed writes to any region.
     pub(crate) fn miss_all(&self) {
         let regions = (0..self.regions()).collect();
-        self.state.lock().missed =
-            Missed { is_tracking: true, is_unknown: true, regions, ..Missed::default() };
+        self.state.lock().missed = Missed {
+            is_tracking: true,
+            is_unknown: true,
+            regions,
+            ..Missed::default()
+        };
     }
 
     /// Reads the regions that members had missed before assembly. Must be called after [`Intent::load`].
@@ -341,8 +385,13 @@ impl Intent {
         let mut regions = load(&devices, self.half(), self.region_stripes, self.stripes()).await;
         let mut state = self.state.lock();
         regions.extend(&state.unsynced);
-        state.missed =
-            Missed { is_tracking: true, is_noting: true, is_noted: true, regions, ..Missed::default() };
+        state.missed = Missed {
+            is_tracking: true,
+            is_noting: true,
+            is_noted: true,
+            regions,
+            ..Missed::default()
+        };
         true
     }
 
@@ -350,14 +399,21 @@ impl Intent {
     /// superblocks record that these members have missed no other regions.
     pub(crate) fn missed_regions(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.missed.is_noted.then_some(state.missed.regions.len() as u64)
+        state
+            .missed
+            .is_noted
+            .then_some(state.missed.regions.len() as u64)
     }
 
     /// Whether out-of-sync members may have missed writes to this stripe's region.
     pub(crate) fn has_missed(&self, stripe: u64) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
-        !state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))
+        !state.missed.is_tracking
+            || state
+                .missed
+                .regions
+                .contains(&(stripe / self.region_stripes))
     }
 
     /// If a member is out of sync, records in the superblock that the second bitmap is complete. If all
@@ -424,7 +480,10 @@ impl Intent {
             return Ok(());
         }
         for block in 0..self.regions().div_ceil(self.bits()) {
-            let _turn = self.writing.exclude(Extent::new(self.half() + block, 1)).await;
+            let _turn = self
+                .writing
+                .exclude(Extent::new(self.half() + block, 1))
+                .await;
             self.write_missed(block).await?;
         }
         Ok(())
@@ -440,7 +499,9 @@ impl Intent {
         let range = block * self.bits()..(block + 1) * self.bits();
         let numbers: Vec<u64> = {
             let mut state = self.state.lock();
-            let Missed { regions, on_disk, .. } = &mut state.missed;
+            let Missed {
+                regions, on_disk, ..
+            } = &mut state.missed;
             on_disk.retain(|number| !range.contains(number) || regions.contains(number));
             regions.range(range.clone()).copied().collect()
         };
@@ -448,7 +509,10 @@ impl Intent {
         debug_assert!(at < self.area.blocks(), "the second bitmap has room");
         self.area.write(at, &self.encode(at, &numbers)).await?;
         let mut state = self.state.lock();
-        state.missed.on_disk.retain(|number| !range.contains(number));
+        state
+            .missed
+            .on_disk
+            .retain(|number| !range.contains(number));
         state.missed.on_disk.extend(numbers);
         Ok(())
     }
@@ -466,7 +530,11 @@ impl Intent {
         let block = {
             let mut state = self.state.lock();
             self.track(&mut state);
-            let idle = state.regions.iter().find(|(_, region)| is_idle(region)).map(|(number, _)| *number);
+            let idle = state
+                .regions
+                .iter()
+                .find(|(_, region)| is_idle(region))
+                .map(|(number, _)| *number);
             let Some(idle) = idle else { return };
             idle / self.bits()
         };
@@ -475,7 +543,9 @@ impl Intent {
             let mut state = self.state.lock();
             self.track(&mut state);
             debug_assert!(flush <= state.flushes, "flushes only grow");
-            state.regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
+            state
+                .regions
+                .retain(|number, region| number / self.bits() != block || !is_idle(region));
         }
         // If the block cannot be written, the bits stay set, which is safe.
         let _ = self.write(block).await;
@@ -485,7 +555,10 @@ impl Intent {
     /// outstanding write.
     pub(crate) fn activity(&self) -> (u64, bool) {
         let state = self.state.lock();
-        (state.begun, state.regions.values().any(|region| region.writes == 0))
+        (
+            state.begun,
+            state.regions.values().any(|region| region.writes == 0),
+        )
     }
 
     /// Called after the members have completed this flush. Unless a write has started since `begun`, clears
@@ -503,7 +576,9 @@ impl Intent {
                 self.track(&mut state);
                 let before = state.regions.len();
                 let is_open = |region: &Region| region.writes > 0 || region.last >= flush;
-                state.regions.retain(|number, region| number / self.bits() != block || is_open(region));
+                state
+                    .regions
+                    .retain(|number, region| number / self.bits() != block || is_open(region));
                 if state.regions.len() == before {
                     continue;
                 }
@@ -517,11 +592,18 @@ impl Intent {
         let numbers: Vec<u64> = {
             let state = self.state.lock();
             let range = block * self.bits()..(block + 1) * self.bits();
-            let written = state.regions.range(range.clone()).map(|(number, _)| *number);
-            written.chain(state.unsynced.range(range).copied()).collect()
+            let written = state
+                .regions
+                .range(range.clone())
+                .map(|(number, _)| *number);
+            written
+                .chain(state.unsynced.range(range).copied())
+                .collect()
         };
         debug_assert!(block < self.area.blocks(), "the bitmap has room");
-        self.area.write(block, &self.encode(block, &numbers)).await?;
+        self.area
+            .write(block, &self.encode(block, &numbers))
+            .await?;
         let mut state = self.state.lock();
         for number in numbers {
             if let Some(region) = state.regions.get_mut(&number) {
@@ -533,7 +615,9 @@ impl Intent {
 
     fn encode(&self, block: u64, numbers: &[u64]) -> Slice {
         debug_assert!(
-            numbers.windows(2).all(|pair| pair[0] / self.bits() == pair[1] / self.bits()),
+            numbers
+                .windows(2)
+                .all(|pair| pair[0] / self.bits() == pair[1] / self.bits()),
             "of one block"
         );
         let mut bytes = Buffer::zeroed(self.area.block_bytes());
@@ -552,7 +636,11 @@ impl Intent {
 }
 
 /// Returns the number of regions that may be inconsistent in a set that is not assembled.
-pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> u64 {
+pub(crate) async fn noted(
+    devices: &[Arc<dyn BlockDevice>],
+    region_stripes: u64,
+    stripes: u64,
+) -> u64 {
     load(devices, 0, region_stripes.max(1), stripes).await.len() as u64
 }
 
@@ -565,7 +653,9 @@ async fn load(
     stripes: u64,
 ) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();
-    let Some(block_bytes) = devices.first().map(|device| device.geometry().block_size.bytes() as usize)
+    let Some(block_bytes) = devices
+        .first()
+        .map(|device| device.geometry().block_size.bytes() as usize)
     else {
         return all;
     };
@@ -574,13 +664,19 @@ async fn load(
         let mut found: Option<BTreeSet<u64>> = None;
         for device in devices {
             let buffer = Buffer::recycled(block_bytes);
-            let Ok(bytes) = device.read(Extent::new(from + block, 1), buffer).await else { continue };
+            let Ok(bytes) = device.read(Extent::new(from + block, 1), buffer).await else {
+                continue;
+            };
             if let Some(noted) = decode(&bytes, from + block, region_stripes) {
                 let noted = noted.into_iter().map(|bit| block * bits + bit);
-                found.get_or_insert_default().extend(noted.filter(|region| *region < regions));
+                found
+                    .get_or_insert_default()
+                    .extend(noted.filter(|region| *region < regions));
             }
         }
-        all.extend(found.unwrap_or_else(|| (block * bits..((block + 1) * bits).min(regions)).collect()));
+        all.extend(
+            found.unwrap_or_else(|| (block * bits..((block + 1) * bits).min(regions)).collect()),
+        );
     }
     all
 }
@@ -613,7 +709,10 @@ impl Drop for Marked {
         let mut state = self.intent.state.lock();
         let flushes = state.flushes;
         for number in self.regions.clone() {
-            debug_assert!(state.regions.contains_key(&number), "a region that is written is noted");
+            debug_assert!(
+                state.regions.contains_key(&number),
+                "a region that is written is noted"
+            );
             if let Some(region) = state.regions.get_mut(&number) {
                 debug_assert!(region.writes > 0, "a write ends once");
                 region.writes = region.writes.saturating_sub(1);

@@ -83,13 +83,17 @@ pub enum BadLayout {
         members: usize,
     },
     /// The strip size is not a power of two from 4 KiB to 1 MiB.
-    #[display("a strip length of {bytes} bytes is not valid; use a power of two from 4096 to 1048576")]
+    #[display(
+        "a strip length of {bytes} bytes is not valid; use a power of two from 4096 to 1048576"
+    )]
     StripSize {
         /// The size that was given.
         bytes: u64,
     },
     /// A strip is shorter than a block.
-    #[display("a strip of {strip_bytes} bytes is shorter than a block of the members ({block_bytes} bytes)")]
+    #[display(
+        "a strip of {strip_bytes} bytes is shorter than a block of the members ({block_bytes} bytes)"
+    )]
     StripShorterThanBlock {
         /// The size that was given.
         strip_bytes: u64,
@@ -162,12 +166,17 @@ impl Layout {
         if members > MEMBERS_MAX {
             return Err(BadLayout::TooManyMembers { members });
         }
-        if !strip_bytes.is_power_of_two() || !(STRIP_BYTES_MIN..=STRIP_BYTES_MAX).contains(&strip_bytes) {
+        if !strip_bytes.is_power_of_two()
+            || !(STRIP_BYTES_MIN..=STRIP_BYTES_MAX).contains(&strip_bytes)
+        {
             return Err(BadLayout::StripSize { bytes: strip_bytes });
         }
         let strip = strip_bytes >> block_size.shift();
         if strip == 0 {
-            return Err(BadLayout::StripShorterThanBlock { strip_bytes, block_bytes: block_size.bytes() });
+            return Err(BadLayout::StripShorterThanBlock {
+                strip_bytes,
+                block_bytes: block_size.bytes(),
+            });
         }
         let rows = member_blocks.0 / strip;
         if rows == 0 {
@@ -179,7 +188,13 @@ impl Layout {
         if all > 1 << 63 {
             return Err(BadLayout::TooLarge);
         }
-        Ok(Layout { level, members, block_size, strip, rows })
+        Ok(Layout {
+            level,
+            members,
+            block_size,
+            strip,
+            rows,
+        })
     }
 
     /// Returns the level.
@@ -209,7 +224,11 @@ impl Layout {
 
     /// Returns the number of data strips in a stripe, which is 1 without parity.
     pub fn data_strips(&self) -> usize {
-        if self.has_parity() { self.members - self.level.parity_strips() } else { 1 }
+        if self.has_parity() {
+            self.members - self.level.parity_strips()
+        } else {
+            1
+        }
     }
 
     /// Returns the number of strips in a stripe: the data strips, then P, then Q; or the copies.
@@ -223,7 +242,11 @@ impl Layout {
 
     /// Returns the number of stripes.
     pub fn stripes(&self) -> u64 {
-        if self.has_parity() { self.rows } else { self.rows * self.members as u64 / self.strips() as u64 }
+        if self.has_parity() {
+            self.rows
+        } else {
+            self.rows * self.members as u64 / self.strips() as u64
+        }
     }
 
     /// Returns the number of data blocks in a stripe.
@@ -271,14 +294,24 @@ impl Layout {
         let members = self.members as u64;
         if !self.has_parity() {
             let position = stripe * self.strips() as u64 + strip as u64;
-            return Strip { member: (position % members) as usize, lba: position / members * self.strip };
+            return Strip {
+                member: (position % members) as usize,
+                lba: position / members * self.strip,
+            };
         }
         let p = members - 1 - stripe % members;
         // Positions from the member with P on: P, Q, then the data strips.
         let parity = self.level.parity_strips();
         let data = self.data_strips();
-        let from_p = if strip < data { strip + parity } else { strip - data };
-        Strip { member: ((p + from_p as u64) % members) as usize, lba: stripe * self.strip }
+        let from_p = if strip < data {
+            strip + parity
+        } else {
+            strip - data
+        };
+        Strip {
+            member: ((p + from_p as u64) % members) as usize,
+            lba: stripe * self.strip,
+        }
     }
 
     /// Returns the index of the strip that a member has in a stripe, if it has one.
@@ -290,11 +323,16 @@ impl Layout {
     /// Returns the pieces of `extent`, which must lie within the set, in order.
     pub fn pieces(&self, extent: Extent) -> impl Iterator<Item = Piece> + use<> {
         let (strip, data) = (self.strip, self.data_strips() as u64);
-        debug_assert!(extent.lba.0.checked_add(extent.blocks.0).is_some(), "an extent of the set");
+        debug_assert!(
+            extent.lba.0.checked_add(extent.blocks.0).is_some(),
+            "an extent of the set"
+        );
         let head = (strip - extent.lba.0 % strip).min(extent.blocks.0);
         let rest = Extent::new(extent.lba.0 + head, extent.blocks.0 - head);
-        let parts =
-            (head > 0).then_some(Extent::new(extent.lba.0, head)).into_iter().chain(rest.chunks(strip));
+        let parts = (head > 0)
+            .then_some(Extent::new(extent.lba.0, head))
+            .into_iter()
+            .chain(rest.chunks(strip));
         parts.map(move |part| Piece {
             stripe: part.lba.0 / strip / data,
             strip: (part.lba.0 / strip % data) as usize,
@@ -308,7 +346,8 @@ impl Layout {
     pub fn survives(&self, lacking: &[bool]) -> bool {
         let lacks = |member: usize| lacking.get(member).copied().unwrap_or(true);
         if self.has_parity() {
-            return (0..self.members).filter(|member| lacks(*member)).count() <= self.level.parity_strips();
+            return (0..self.members).filter(|member| lacks(*member)).count()
+                <= self.level.parity_strips();
         }
         // The placement of copies repeats after as many stripes as there are members.
         (0..self.members as u64)
@@ -341,13 +380,23 @@ mod tests {
                 table[(place.lba / layout.strip_blocks()) as usize][place.member] = name;
             }
         }
-        table.into_iter().map(|row| row.join(" ")).collect::<Vec<_>>().join("\n")
+        table
+            .into_iter()
+            .map(|row| row.join(" "))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     #[test]
     fn strips_lie_as_in_linux() {
-        assert_eq!(drawn(layout(Level::Raid5, 4, 4), 4), "0 1 2 P\n4 5 P 3\n8 P 6 7\nP 9 10 11");
-        assert_eq!(drawn(layout(Level::Raid6, 4, 4), 4), "Q 0 1 P\n2 3 P Q\n5 P Q 4\nP Q 6 7");
+        assert_eq!(
+            drawn(layout(Level::Raid5, 4, 4), 4),
+            "0 1 2 P\n4 5 P 3\n8 P 6 7\nP 9 10 11"
+        );
+        assert_eq!(
+            drawn(layout(Level::Raid6, 4, 4), 4),
+            "Q 0 1 P\n2 3 P Q\n5 P Q 4\nP Q 6 7"
+        );
         assert_eq!(drawn(layout(Level::Raid10, 4, 2), 2), "0 0 1 1\n2 2 3 3");
         assert_eq!(drawn(layout(Level::Raid10, 3, 3), 3), "0 0 1\n1 2 2\n3 3 ");
         assert_eq!(drawn(layout(Level::Raid1, 3, 2), 2), "0 0 0\n1 1 1");
@@ -361,10 +410,16 @@ mod tests {
                 .expect_err("refused")
                 .to_string()
         };
-        assert_eq!(refusal(Level::Raid6, 3, 4096, 800), "RAID 6 needs at least 4 members, but 3 were given");
+        assert_eq!(
+            refusal(Level::Raid6, 3, 4096, 800),
+            "RAID 6 needs at least 4 members, but 3 were given"
+        );
         assert!(refusal(Level::Raid0, 256, 4096, 800).contains("at most 255 members"));
         for strip in [0, 2048, 12_288, 2 << 20] {
-            assert!(refusal(Level::Raid5, 3, strip, 8000).contains("power of two"), "{strip}");
+            assert!(
+                refusal(Level::Raid5, 3, strip, 8000).contains("power of two"),
+                "{strip}"
+            );
         }
         assert!(refusal(Level::Raid5, 3, 65_536, 100).contains("less than one strip of 65536"));
         assert!(refusal(Level::Raid0, 2, 4096, u64::MAX / 1024).contains("2^63"));
@@ -376,7 +431,9 @@ mod tests {
     #[test]
     fn a_set_survives_what_its_level_promises() {
         let survives = |level, members, lacking: &[usize]| {
-            let flags: Vec<bool> = (0..members).map(|member| lacking.contains(&member)).collect();
+            let flags: Vec<bool> = (0..members)
+                .map(|member| lacking.contains(&member))
+                .collect();
             layout(level, members, 8).survives(&flags)
         };
         assert!(survives(Level::Raid5, 5, &[2]) && !survives(Level::Raid5, 5, &[2, 4]));
@@ -388,8 +445,18 @@ mod tests {
     }
 
     fn any_layout() -> impl Strategy<Value = Layout> {
-        let levels = [Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
-        (proptest::sample::select(levels.to_vec()), 4..9usize, 1..9u64)
+        let levels = [
+            Level::Raid0,
+            Level::Raid1,
+            Level::Raid5,
+            Level::Raid6,
+            Level::Raid10,
+        ];
+        (
+            proptest::sample::select(levels.to_vec()),
+            4..9usize,
+            1..9u64,
+        )
             .prop_map(|(level, members, rows)| layout(level, members, rows))
     }
 

@@ -51,8 +51,8 @@ mod write;
 
 pub use area::AreaCopy;
 pub use assembly::{
-    Assembly, AssemblyError, Missed, Origin, ProtectionAreas, has_journal, journal_blocks_min, newer_journal,
-    obstacle,
+    Assembly, AssemblyError, Missed, Origin, ProtectionAreas, has_journal, journal_blocks_min,
+    newer_journal, obstacle,
 };
 pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};

@@ -33,7 +33,9 @@ impl Ranges {
     /// Returns the parts of the set within `range`.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.0.range(..range.start).next_back();
-        let found = before.into_iter().chain(self.0.range(range.start..range.end.max(range.start)));
+        let found = before
+            .into_iter()
+            .chain(self.0.range(range.start..range.end.max(range.start)));
         found
             .map(move |(start, end)| range.start.max(*start)..range.end.min(*end))
             .filter(|part| !part.is_empty())
@@ -53,8 +55,11 @@ impl Ranges {
         {
             all = *start..all.end.max(*end);
         }
-        while let Some((start, end)) =
-            self.0.range(all.start..=all.end).next().map(|(start, end)| (*start, *end))
+        while let Some((start, end)) = self
+            .0
+            .range(all.start..=all.end)
+            .next()
+            .map(|(start, end)| (*start, *end))
         {
             all.end = all.end.max(end);
             self.0.remove(&start);
@@ -66,8 +71,11 @@ impl Ranges {
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let found: Vec<Range<u64>> = self.within(range).collect();
         for part in &found {
-            let Some((start, end)) =
-                self.0.range(..=part.start).next_back().map(|(start, end)| (*start, *end))
+            let Some((start, end)) = self
+                .0
+                .range(..=part.start)
+                .next_back()
+                .map(|(start, end)| (*start, *end))
             else {
                 continue;
             };
@@ -99,17 +107,25 @@ impl LostBlocks {
 
     /// Returns the lost blocks of each member, in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
-        self.0.iter().flat_map(|(member, ranges)| ranges.iter().map(|range| (*member, range)))
+        self.0
+            .iter()
+            .flat_map(|(member, ranges)| ranges.iter().map(|range| (*member, range)))
     }
 
     /// Returns the number of lost blocks of a member.
     pub fn blocks_of(&self, member: usize) -> u64 {
-        self.0.get(&member).map_or(0, |ranges| ranges.iter().map(|range| range.end - range.start).sum())
+        self.0.get(&member).map_or(0, |ranges| {
+            ranges.iter().map(|range| range.end - range.start).sum()
+        })
     }
 
     /// Returns the first lost block of a member within `blocks`.
     pub fn first_of(&self, member: usize, blocks: Range<u64>) -> Option<u64> {
-        self.0.get(&member)?.within(blocks).next().map(|range| range.start)
+        self.0
+            .get(&member)?
+            .within(blocks)
+            .next()
+            .map(|range| range.start)
     }
 
     /// Adds blocks of a member.
@@ -121,7 +137,9 @@ impl LostBlocks {
 
     /// Removes blocks of a member, and returns those that were on the list.
     pub fn remove(&mut self, member: usize, blocks: Range<u64>) -> Vec<Range<u64>> {
-        let Some(ranges) = self.0.get_mut(&member) else { return Vec::new() };
+        let Some(ranges) = self.0.get_mut(&member) else {
+            return Vec::new();
+        };
         let removed = ranges.remove(blocks);
         if ranges.len() == 0 {
             self.0.remove(&member);
@@ -136,7 +154,9 @@ impl LostBlocks {
 
     /// Adds all blocks of another list.
     pub(crate) fn extend(&mut self, other: &LostBlocks) {
-        other.iter().for_each(|(member, blocks)| self.insert(member, blocks));
+        other
+            .iter()
+            .for_each(|(member, blocks)| self.insert(member, blocks));
     }
 }
 
@@ -179,10 +199,19 @@ mod tests {
         lost.insert(1, 8..9);
         lost.insert(1, 9..12);
         lost.insert(2, 8..9);
-        assert_eq!((lost.extents(), lost.blocks_of(1), lost.first_of(1, 0..64)), (2, 4, Some(8)));
-        assert_eq!((lost.first_of(1, 10..64), lost.first_of(0, 0..64)), (Some(10), None));
+        assert_eq!(
+            (lost.extents(), lost.blocks_of(1), lost.first_of(1, 0..64)),
+            (2, 4, Some(8))
+        );
+        assert_eq!(
+            (lost.first_of(1, 10..64), lost.first_of(0, 0..64)),
+            (Some(10), None)
+        );
         assert!(lost.remove(1, 9..10).into_iter().flatten().eq([9]));
-        assert_eq!(lost.iter().collect::<Vec<_>>(), vec![(1, 8..9), (1, 10..12), (2, 8..9)]);
+        assert_eq!(
+            lost.iter().collect::<Vec<_>>(),
+            vec![(1, 8..9), (1, 10..12), (2, 8..9)]
+        );
         lost.remove_member(1);
         assert!(lost.remove(2, 0..64).into_iter().flatten().eq([8]) && lost.is_empty());
     }

@@ -84,12 +84,18 @@ pub struct MemberStates {
 impl MemberStates {
     /// Creates states in which all `members` are in sync.
     pub fn in_sync(members: usize) -> MemberStates {
-        MemberStates { members: vec![MemberState::InSync; members], lost: LostBlocks::default() }
+        MemberStates {
+            members: vec![MemberState::InSync; members],
+            lost: LostBlocks::default(),
+        }
     }
 
     /// Returns which members are not in sync, for [`crate::Layout::survives`].
     pub fn lacking(&self) -> Vec<bool> {
-        self.members.iter().map(|state| *state != MemberState::InSync).collect()
+        self.members
+            .iter()
+            .map(|state| *state != MemberState::InSync)
+            .collect()
     }
 }
 

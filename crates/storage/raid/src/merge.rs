@@ -48,9 +48,17 @@ impl WaitingWrites {
         debug_assert!(!write.blocks.is_empty());
         let stripe = write.stripe;
         let outcome = Arc::new(Lock::new(Outcome::Waiting));
-        let entry = Entry { write, durability, outcome: Arc::clone(&outcome) };
+        let entry = Entry {
+            write,
+            durability,
+            outcome: Arc::clone(&outcome),
+        };
         self.waiting.lock().entry(stripe).or_default().push(entry);
-        Waiting { writes: self, stripe, outcome }
+        Waiting {
+            writes: self,
+            stripe,
+            outcome,
+        }
     }
 }
 
@@ -80,27 +88,52 @@ impl Waiting<'_> {
         let mut waiting = self.writes.waiting.lock();
         let entries = waiting.remove(&self.stripe).unwrap_or_default();
         let (mut taken, mut left): (Vec<Entry>, Vec<Entry>) = (Vec::new(), Vec::new());
-        let (mine, others): (Vec<Entry>, Vec<Entry>) =
-            entries.into_iter().partition(|entry| Arc::ptr_eq(&entry.outcome, &self.outcome));
+        let (mine, others): (Vec<Entry>, Vec<Entry>) = entries
+            .into_iter()
+            .partition(|entry| Arc::ptr_eq(&entry.outcome, &self.outcome));
         taken.extend(mine);
         debug_assert_eq!(taken.len(), 1, "a waiting write is in the queue");
         for entry in others {
             // Overlapping writes keep their order.
-            let is_free =
-                taken.iter().chain(&left).all(|other| !overlap(&other.write.blocks, &entry.write.blocks));
-            if is_free && taken.len() < WRITES_MAX { taken.push(entry) } else { left.push(entry) }
+            let is_free = taken
+                .iter()
+                .chain(&left)
+                .all(|other| !overlap(&other.write.blocks, &entry.write.blocks));
+            if is_free && taken.len() < WRITES_MAX {
+                taken.push(entry)
+            } else {
+                left.push(entry)
+            }
         }
         debug_assert!(taken.len() <= WRITES_MAX);
         if !left.is_empty() {
             waiting.insert(self.stripe, left);
         }
         drop(waiting);
-        taken.iter().for_each(|entry| *entry.outcome.lock() = Outcome::Taken);
-        let is_stable = taken.iter().any(|entry| entry.durability == Durability::Stable);
-        let outcomes = taken.iter().map(|entry| Arc::clone(&entry.outcome)).collect();
-        let writes = joined(taken.into_iter().map(|entry| entry.write).collect(), block_bytes);
-        let durability = if is_stable { Durability::Stable } else { Durability::Cached };
-        Ok(Batch { writes, durability, outcomes })
+        taken
+            .iter()
+            .for_each(|entry| *entry.outcome.lock() = Outcome::Taken);
+        let is_stable = taken
+            .iter()
+            .any(|entry| entry.durability == Durability::Stable);
+        let outcomes = taken
+            .iter()
+            .map(|entry| Arc::clone(&entry.outcome))
+            .collect();
+        let writes = joined(
+            taken.into_iter().map(|entry| entry.write).collect(),
+            block_bytes,
+        );
+        let durability = if is_stable {
+            Durability::Stable
+        } else {
+            Durability::Cached
+        };
+        Ok(Batch {
+            writes,
+            durability,
+            outcomes,
+        })
     }
 }
 
@@ -119,7 +152,9 @@ impl Drop for Waiting<'_> {
 impl Batch {
     /// Completes all writes of the batch with this result.
     pub(crate) fn end(self, result: Result<(), DeviceError>) {
-        self.outcomes.into_iter().for_each(|outcome| *outcome.lock() = Outcome::Done(result));
+        self.outcomes
+            .into_iter()
+            .for_each(|outcome| *outcome.lock() = Outcome::Done(result));
     }
 }
 
@@ -129,7 +164,12 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 
 fn joined(mut writes: Vec<StripeWrite>, block_bytes: usize) -> Vec<StripeWrite> {
     let length = |blocks: &Range<u64>| (blocks.end - blocks.start) as usize * block_bytes;
-    debug_assert!(writes.iter().all(|write| write.data.len() == length(&write.blocks)), "whole blocks");
+    debug_assert!(
+        writes
+            .iter()
+            .all(|write| write.data.len() == length(&write.blocks)),
+        "whole blocks"
+    );
     writes.sort_unstable_by_key(|write| write.blocks.start);
     let runs = writes.chunk_by(|one, next| one.blocks.end == next.blocks.start);
     let join = |run: &[StripeWrite]| match run {
@@ -141,7 +181,11 @@ fn joined(mut writes: Vec<StripeWrite>, block_bytes: usize) -> Vec<StripeWrite> 
                 let start = (write.blocks.start - blocks.start) as usize * block_bytes;
                 data[start..start + write.data.len()].copy_from_slice(&write.data);
             }
-            Some(StripeWrite { stripe: first.stripe, blocks, data: data.share() })
+            Some(StripeWrite {
+                stripe: first.stripe,
+                blocks,
+                data: data.share(),
+            })
         }
         [] => None,
     };
@@ -153,13 +197,22 @@ mod tests {
     use super::*;
 
     fn write(blocks: Range<u64>, byte: u8) -> StripeWrite {
-        let data = Buffer::from(&vec![byte; (blocks.end - blocks.start) as usize * 512][..]).share();
-        StripeWrite { stripe: 7, blocks, data }
+        let data =
+            Buffer::from(&vec![byte; (blocks.end - blocks.start) as usize * 512][..]).share();
+        StripeWrite {
+            stripe: 7,
+            blocks,
+            data,
+        }
     }
 
     fn taken(waiting: Waiting<'_>) -> Option<(Batch, Vec<Range<u64>>)> {
         let batch = waiting.take(512).ok()?;
-        let blocks = batch.writes.iter().map(|write| write.blocks.clone()).collect();
+        let blocks = batch
+            .writes
+            .iter()
+            .map(|write| write.blocks.clone())
+            .collect();
         Some((batch, blocks))
     }
 
@@ -170,7 +223,10 @@ mod tests {
         let [first, second, third] = adds.map(|write| waiting.add(write, Durability::Cached));
         let (batch, blocks) = taken(first).expect("mine");
         assert_eq!(blocks, [0..16, 20..24]);
-        assert_eq!((batch.writes[0].data[0], batch.writes[0].data[8 * 512]), (2, 1));
+        assert_eq!(
+            (batch.writes[0].data[0], batch.writes[0].data[8 * 512]),
+            (2, 1)
+        );
         batch.end(Ok(()));
         assert_eq!(second.take(512).err(), Some(Ok(())));
         assert_eq!(third.take(512).err(), Some(Ok(())));
@@ -180,8 +236,14 @@ mod tests {
     #[test]
     fn overlapping_writes_keep_their_order() {
         let waiting = WaitingWrites::default();
-        let adds = [write(0..4, 1), write(2..8, 2), write(6..12, 3), write(12..16, 4)];
-        let [first, second, _third, _fourth] = adds.map(|write| waiting.add(write, Durability::Cached));
+        let adds = [
+            write(0..4, 1),
+            write(2..8, 2),
+            write(6..12, 3),
+            write(12..16, 4),
+        ];
+        let [first, second, _third, _fourth] =
+            adds.map(|write| waiting.add(write, Durability::Cached));
         let (_, blocks) = taken(first).expect("mine");
         assert_eq!(blocks, [0..4, 12..16]);
         // The third write waits for the second, which it overlaps; both are still queued.
@@ -194,7 +256,10 @@ mod tests {
         let first = waiting.add(write(0..4, 1), Durability::Cached);
         drop(waiting.add(write(4..8, 2), Durability::Stable));
         let (batch, blocks) = taken(first).expect("mine");
-        assert_eq!((blocks.len(), &blocks[0], batch.durability), (1, &(0..4), Durability::Cached));
+        assert_eq!(
+            (blocks.len(), &blocks[0], batch.durability),
+            (1, &(0..4), Durability::Cached)
+        );
     }
 
     #[test]

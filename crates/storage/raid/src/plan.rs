@@ -33,12 +33,22 @@ pub(crate) struct Segment {
 /// Returns the segments of some writes, whose blocks are counted from the start of the stripe's data. The
 /// ranges must not be empty, overlap or be adjacent, so that each strip of a segment belongs to one write.
 pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Segment> {
-    debug_assert!(writes.iter().all(|blocks| !blocks.is_empty() && blocks.end <= strip * data as u64));
-    let ends = writes.iter().flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
+    debug_assert!(
+        writes
+            .iter()
+            .all(|blocks| !blocks.is_empty() && blocks.end <= strip * data as u64)
+    );
+    let ends = writes
+        .iter()
+        .flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
     let mut cuts: Vec<u64> = ends.chain([0, strip]).collect();
     cuts.sort_unstable();
     let mut segments: Vec<Segment> = Vec::new();
-    for columns in cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|columns| !columns.is_empty()) {
+    for columns in cuts
+        .windows(2)
+        .map(|cut| cut[0]..cut[1])
+        .filter(|columns| !columns.is_empty())
+    {
         let is_written = |index: &usize| {
             let block = *index as u64 * strip + columns.start;
             writes.iter().any(|blocks| blocks.contains(&block))
@@ -88,7 +98,10 @@ impl Stripe {
     /// missing. If parity may be wrong, it is recomputed instead of modified where possible.
     pub(crate) fn write(&self, written: &[usize], parity_is_right: bool) -> Option<Plan> {
         self.debug_check();
-        debug_assert!(written.iter().all(|strip| *strip < self.data), "only data are written");
+        debug_assert!(
+            written.iter().all(|strip| *strip < self.data),
+            "only data are written"
+        );
         let others = || (0..self.data).filter(|strip| !written.contains(strip));
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
         let reconstruct: Vec<usize> = others().collect();
@@ -99,18 +112,37 @@ impl Stripe {
         };
         let possible = |reads: &[usize]| reads.iter().all(|strip| self.readable[*strip]);
         match (possible(&reconstruct), possible(&modify)) {
-            (true, true) if modify.len() < reconstruct.len() && (parity_is_right || modify.is_empty()) => {
-                Some(Plan { method: Method::Modify, reads: modify })
+            (true, true)
+                if modify.len() < reconstruct.len() && (parity_is_right || modify.is_empty()) =>
+            {
+                Some(Plan {
+                    method: Method::Modify,
+                    reads: modify,
+                })
             }
-            (true, _) => Some(Plan { method: Method::Reconstruct, reads: reconstruct }),
-            (false, true) => Some(Plan { method: Method::Modify, reads: modify }),
-            (false, false) => self.recovery().map(|reads| Plan { method: Method::Reconstruct, reads }),
+            (true, _) => Some(Plan {
+                method: Method::Reconstruct,
+                reads: reconstruct,
+            }),
+            (false, true) => Some(Plan {
+                method: Method::Modify,
+                reads: modify,
+            }),
+            (false, false) => self.recovery().map(|reads| Plan {
+                method: Method::Reconstruct,
+                reads,
+            }),
         }
     }
 
     fn debug_check(&self) {
         debug_assert!(self.data < self.held.len() && self.held.len() == self.readable.len());
-        debug_assert!(self.held.iter().zip(&self.readable).all(|(held, readable)| *held || !readable));
+        debug_assert!(
+            self.held
+                .iter()
+                .zip(&self.readable)
+                .all(|(held, readable)| *held || !readable)
+        );
     }
 
     /// Returns the strips from which all data can be obtained; `None` if too many are missing.
@@ -118,8 +150,9 @@ impl Stripe {
         self.debug_check();
         let readable = |strips: Range<usize>| strips.filter(|strip| self.readable[*strip]);
         let lacking = self.data - readable(0..self.data).count();
-        let reads: Vec<usize> =
-            readable(0..self.data).chain(readable(self.data..self.held.len()).take(lacking)).collect();
+        let reads: Vec<usize> = readable(0..self.data)
+            .chain(readable(self.data..self.held.len()).take(lacking))
+            .collect();
         (reads.len() == self.data).then_some(reads)
     }
 }
@@ -129,9 +162,14 @@ impl Stripe {
 /// false and changes nothing.
 pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize) -> bool {
     let lacking: Vec<usize> = (0..data).filter(|strip| strips[*strip].is_none()).collect();
-    let copy =
-        |strip: usize| strips.get(strip).and_then(Option::as_ref).map(|buffer| Buffer::from(&buffer[..]));
-    let known = || (0..data).filter_map(|strip| strips[strip].as_ref().map(|buffer| (strip, buffer)));
+    let copy = |strip: usize| {
+        strips
+            .get(strip)
+            .and_then(Option::as_ref)
+            .map(|buffer| Buffer::from(&buffer[..]))
+    };
+    let known =
+        || (0..data).filter_map(|strip| strips[strip].as_ref().map(|buffer| (strip, buffer)));
     let without_known_in_p = |mut p: Buffer| {
         known().for_each(|(_, strip)| xor_into(&mut p, strip));
         p
@@ -167,7 +205,10 @@ pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize)
 /// Computes P of a stripe's data, and Q if there are two parity strips.
 pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buffer> {
     debug_assert!((1..=2).contains(&parity), "P, or P and Q");
-    debug_assert!(data.iter().all(|strip| strip.len() == length), "strips have one length");
+    debug_assert!(
+        data.iter().all(|strip| strip.len() == length),
+        "strips have one length"
+    );
     let mut p = Buffer::recycled(length);
     if parity == 2 {
         let mut q = Buffer::recycled(length);
@@ -179,7 +220,12 @@ pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buf
 }
 
 /// Updates parity for a change of data strip `index` from `old` to `new`. Missing parity strips are `None`.
-pub(crate) fn modify_parity(parity: &mut [Option<Buffer>], index: usize, mut old: Buffer, new: &[u8]) {
+pub(crate) fn modify_parity(
+    parity: &mut [Option<Buffer>],
+    index: usize,
+    mut old: Buffer,
+    new: &[u8],
+) {
     xor_into(&mut old, new);
     if let Some(Some(p)) = parity.get_mut(0) {
         xor_into(p, &old);
@@ -196,12 +242,25 @@ mod tests {
     use super::*;
 
     fn stripe(data: usize, parity: usize, lacking: &[usize]) -> Stripe {
-        let held: Vec<bool> = (0..data + parity).map(|strip| !lacking.contains(&strip)).collect();
-        Stripe { data, readable: held.clone(), held }
+        let held: Vec<bool> = (0..data + parity)
+            .map(|strip| !lacking.contains(&strip))
+            .collect();
+        Stripe {
+            data,
+            readable: held.clone(),
+            held,
+        }
     }
 
-    fn plan(data: usize, parity: usize, lacking: &[usize], written: Range<usize>) -> (Method, Vec<usize>) {
-        let plan = stripe(data, parity, lacking).write(&written.collect::<Vec<_>>(), true).expect("possible");
+    fn plan(
+        data: usize,
+        parity: usize,
+        lacking: &[usize],
+        written: Range<usize>,
+    ) -> (Method, Vec<usize>) {
+        let plan = stripe(data, parity, lacking)
+            .write(&written.collect::<Vec<_>>(), true)
+            .expect("possible");
         (plan.method, plan.reads)
     }
 
@@ -228,7 +287,10 @@ mod tests {
         // The parity strip is missing, so there is nothing to update.
         assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
         // A written strip and another one are missing, so all data is reconstructed.
-        assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
+        assert_eq!(
+            plan(4, 2, &[1, 3], 1..2),
+            (Method::Reconstruct, vec![0, 2, 4, 5])
+        );
         assert_eq!(stripe(4, 1, &[1, 3]).write(&[1], true), None);
     }
 
@@ -237,13 +299,21 @@ mod tests {
         let mut stripe = stripe(4, 1, &[]);
         stripe.readable[4] = false;
         let plan = stripe.write(&[0], true).expect("possible");
-        assert_eq!(plan, Plan { method: Method::Reconstruct, reads: vec![1, 2, 3] });
+        assert_eq!(
+            plan,
+            Plan {
+                method: Method::Reconstruct,
+                reads: vec![1, 2, 3]
+            }
+        );
     }
 
     #[test]
     fn parity_that_may_be_wrong_is_computed_anew_if_all_data_are_there() {
         let plan = |lacking: &[usize], written: &[usize]| {
-            let plan = stripe(4, 1, lacking).write(written, false).expect("possible");
+            let plan = stripe(4, 1, lacking)
+                .write(written, false)
+                .expect("possible");
             (plan.method, plan.reads)
         };
         assert_eq!(plan(&[], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
@@ -258,13 +328,23 @@ mod tests {
         let cut = |writes: &[(u64, u64)]| {
             let writes: Vec<Range<u64>> = writes.iter().map(|(start, end)| *start..*end).collect();
             let columns = |segment: Segment| (segment.columns, segment.written);
-            segments(&writes, 8, 3).into_iter().map(columns).collect::<Vec<_>>()
+            segments(&writes, 8, 3)
+                .into_iter()
+                .map(columns)
+                .collect::<Vec<_>>()
         };
         assert_eq!(cut(&[(0, 24)]), [(0..8, vec![0, 1, 2])]);
         assert_eq!(cut(&[(2, 4)]), [(2..4, vec![0])]);
         assert_eq!(cut(&[(6, 10)]), [(0..2, vec![1]), (6..8, vec![0])]);
         assert_eq!(cut(&[(3, 19)]), [(0..3, vec![1, 2]), (3..8, vec![0, 1])]);
-        assert_eq!(cut(&[(2, 22)]), [(0..2, vec![1, 2]), (2..6, vec![0, 1, 2]), (6..8, vec![0, 1])]);
+        assert_eq!(
+            cut(&[(2, 22)]),
+            [
+                (0..2, vec![1, 2]),
+                (2..6, vec![0, 1, 2]),
+                (6..8, vec![0, 1])
+            ]
+        );
         assert_eq!(
             cut(&[(0, 2), (4, 6), (8, 14)]),
             [(0..2, vec![0, 1]), (2..4, vec![1]), (4..6, vec![0, 1])]

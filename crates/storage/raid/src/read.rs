@@ -21,7 +21,9 @@ impl Set {
     ) -> Result<Buffer, DeviceError> {
         self.check(extent, Some(buffer.len()))?;
         let mut pieces = self.layout.pieces(extent).peekable();
-        let Some(first) = pieces.next() else { return Ok(buffer) };
+        let Some(first) = pieces.next() else {
+            return Ok(buffer);
+        };
         if pieces.peek().is_none() {
             return self.read_piece(extent, first, Some(buffer)).await;
         }
@@ -45,7 +47,10 @@ impl Set {
         pieces: &[Piece],
         buffer: &mut Buffer,
     ) -> Result<(), DeviceError> {
-        let results = all(pieces.iter().map(|piece| self.read_piece(extent, *piece, None))).await;
+        let results = all(pieces
+            .iter()
+            .map(|piece| self.read_piece(extent, *piece, None)))
+        .await;
         for (piece, result) in pieces.iter().zip(results) {
             self.bytes_of(*piece, buffer).copy_from_slice(&result?);
         }
@@ -63,7 +68,10 @@ impl Set {
 
     fn bytes_of<'a>(&self, piece: Piece, buffer: &'a mut [u8]) -> &'a mut [u8] {
         let start = self.bytes(piece.offset);
-        debug_assert!(start + self.bytes(piece.blocks) <= buffer.len(), "a piece of the request");
+        debug_assert!(
+            start + self.bytes(piece.blocks) <= buffer.len(),
+            "a piece of the request"
+        );
         &mut buffer[start..start + self.bytes(piece.blocks)]
     }
 
@@ -94,7 +102,9 @@ impl Set {
         let buffer = buffer.unwrap_or_else(|| Buffer::recycled(self.bytes(piece.blocks)));
         let lba = request.lba.0 + piece.offset;
         match self.read_columns(piece, buffer).await {
-            Err(DeviceError::Unreadable(_)) if piece.blocks > 1 => self.read_in_parts(piece, lba).await,
+            Err(DeviceError::Unreadable(_)) if piece.blocks > 1 => {
+                self.read_in_parts(piece, lba).await
+            }
             result => result.map_err(|error| {
                 let (_, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
                 in_set(error, extent, lba)
@@ -102,7 +112,11 @@ impl Set {
         }
     }
 
-    async fn read_columns(self: &Arc<Self>, piece: Piece, buffer: Buffer) -> Result<Buffer, DeviceError> {
+    async fn read_columns(
+        self: &Arc<Self>,
+        piece: Piece,
+        buffer: Buffer,
+    ) -> Result<Buffer, DeviceError> {
         match self.layout.has_parity() {
             true => self.read_data(piece, buffer).await,
             false => self.read_copy(piece, buffer).await,
@@ -111,13 +125,24 @@ impl Set {
 
     /// Reads a piece block by block, because several members have unreadable blocks in it. Each of these
     /// blocks is then reconstructed separately. The piece begins at block `lba` of the set.
-    async fn read_in_parts(self: &Arc<Self>, piece: Piece, lba: u64) -> Result<Buffer, DeviceError> {
+    async fn read_in_parts(
+        self: &Arc<Self>,
+        piece: Piece,
+        lba: u64,
+    ) -> Result<Buffer, DeviceError> {
         let mut whole = Buffer::recycled(self.bytes(piece.blocks));
         let mut parts = vec![piece.columns()];
         while let Some(columns) = parts.pop() {
             let (column, blocks) = (columns.start, columns.end - columns.start);
-            let part = Piece { column, blocks, ..piece };
-            match self.read_columns(part, Buffer::recycled(self.bytes(blocks))).await {
+            let part = Piece {
+                column,
+                blocks,
+                ..piece
+            };
+            match self
+                .read_columns(part, Buffer::recycled(self.bytes(blocks)))
+                .await
+            {
                 Ok(data) => {
                     let start = self.bytes(column - piece.column);
                     whole[start..start + data.len()].copy_from_slice(&data);
@@ -135,9 +160,17 @@ impl Set {
         Ok(whole)
     }
 
-    async fn read_data(self: &Arc<Self>, piece: Piece, buffer: Buffer) -> Result<Buffer, DeviceError> {
+    async fn read_data(
+        self: &Arc<Self>,
+        piece: Piece,
+        buffer: Buffer,
+    ) -> Result<Buffer, DeviceError> {
         let (member, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
-        let bad = match self.members.read(member, piece.stripe, extent, buffer).await {
+        let bad = match self
+            .members
+            .read(member, piece.stripe, extent, buffer)
+            .await
+        {
             Ok(buffer) => return Ok(buffer),
             Err(Unread::Lacking) => None,
             Err(Unread::Bad(error)) => Some(error),
@@ -145,7 +178,9 @@ impl Set {
         debug_assert!(piece.strip < self.layout.data_strips());
         let set = Arc::clone(self);
         // The operation may rewrite reconstructed blocks, so it must run to completion.
-        self.operations.run(async move { set.recover_data(piece, bad).await }).await
+        self.operations
+            .run(async move { set.recover_data(piece, bad).await })
+            .await
     }
 
     /// Reads a strip in degraded mode: reconstructs it from the others, and rewrites the blocks that its
@@ -156,8 +191,15 @@ impl Set {
         error: Option<DeviceError>,
     ) -> Result<Buffer, DeviceError> {
         let _permit = self.permits.take().await;
-        let _locked = self.locks.share(self.layout.stripe_extent(piece.stripe)).await;
-        let bad = if error.is_some() { vec![piece.strip] } else { Vec::new() };
+        let _locked = self
+            .locks
+            .share(self.layout.stripe_extent(piece.stripe))
+            .await;
+        let bad = if error.is_some() {
+            vec![piece.strip]
+        } else {
+            Vec::new()
+        };
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
@@ -168,29 +210,49 @@ impl Set {
                 strip if stripe.held[strip] && may_be_wrong => None,
                 _ => stripe.recovery(),
             };
-            reads.map(|reads| Plan { method: Method::Reconstruct, reads })
+            reads.map(|reads| Plan {
+                method: Method::Reconstruct,
+                reads,
+            })
         };
         let columns = piece.columns();
-        let mut gathered = self.gather(piece.stripe, &columns, bad, error, plan).await?;
+        let mut gathered = self
+            .gather(piece.stripe, &columns, bad, error, plan)
+            .await?;
         if gathered.strips[piece.strip].is_none() {
             let length = self.bytes(piece.blocks);
             recover(&mut gathered.strips, self.layout.data_strips(), length);
         }
-        let data = gathered.strips[piece.strip].take().ok_or(DeviceError::NotReady)?;
+        let data = gathered.strips[piece.strip]
+            .take()
+            .ok_or(DeviceError::NotReady)?;
         if gathered.bad.contains(&piece.strip) {
             let copy = Buffer::from(&data[..]).share();
             // If this also fails, the member has been marked failed, or its blocks stay unreadable.
-            let _ = self.write_strip(piece.stripe, piece.strip, &columns, copy, Durability::Cached).await;
+            let _ = self
+                .write_strip(
+                    piece.stripe,
+                    piece.strip,
+                    &columns,
+                    copy,
+                    Durability::Cached,
+                )
+                .await;
             let _ = self.members.settle_healed().await;
         }
         Ok(data)
     }
 
-    async fn read_copy(self: &Arc<Self>, piece: Piece, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+    async fn read_copy(
+        self: &Arc<Self>,
+        piece: Piece,
+        mut buffer: Buffer,
+    ) -> Result<Buffer, DeviceError> {
         if self.is_unsynced(piece.stripe) && !self.profile.read_only {
             let set = Arc::clone(self);
-            let synchronised =
-                self.operations.run(async move { set.synchronise_before_read(piece.stripe).await });
+            let synchronised = self
+                .operations
+                .run(async move { set.synchronise_before_read(piece.stripe).await });
             if synchronised.await.is_err() {
                 // The last copy cannot be written, but it may be readable.
                 self.members.check_service()?;
@@ -203,11 +265,17 @@ impl Set {
         let mut error = None;
         while let Some(copy) = self.fastest_copy(piece.stripe, &bad) {
             let (member, extent) = self.place(piece.stripe, copy, &piece.columns());
-            match self.members.read(member, piece.stripe, extent, buffer).await {
+            match self
+                .members
+                .read(member, piece.stripe, extent, buffer)
+                .await
+            {
                 Ok(buffer) if bad.is_empty() => return Ok(buffer),
                 Ok(buffer) => {
                     let set = Arc::clone(self);
-                    let rewritten = self.operations.run(async move { set.rewrite_copies(piece, &bad).await });
+                    let rewritten = self
+                        .operations
+                        .run(async move { set.rewrite_copies(piece, &bad).await });
                     // The data is available even if the bad copies could not be rewritten.
                     let _ = rewritten.await;
                     return Ok(buffer);
@@ -236,17 +304,35 @@ impl Set {
     }
 
     /// Rewrites unreadable copies from a readable one.
-    async fn rewrite_copies(self: &Arc<Self>, piece: Piece, bad: &[usize]) -> Result<(), DeviceError> {
+    async fn rewrite_copies(
+        self: &Arc<Self>,
+        piece: Piece,
+        bad: &[usize],
+    ) -> Result<(), DeviceError> {
         let _permit = self.permits.take().await;
         let columns = piece.columns();
         let start = self.layout.stripe_extent(piece.stripe).lba.0;
-        let _locked = self.locks.exclude(Extent::new(start + columns.start, piece.blocks)).await;
+        let _locked = self
+            .locks
+            .exclude(Extent::new(start + columns.start, piece.blocks))
+            .await;
         debug_assert!(!bad.is_empty() && bad.len() <= self.layout.strips());
-        let Some(good) = self.fastest_copy(piece.stripe, bad) else { return Ok(()) };
-        let Ok(data) = self.read_strip(piece.stripe, good, &columns).await else { return Ok(()) };
+        let Some(good) = self.fastest_copy(piece.stripe, bad) else {
+            return Ok(());
+        };
+        let Ok(data) = self.read_strip(piece.stripe, good, &columns).await else {
+            return Ok(());
+        };
         let data = data.share();
         for copy in bad {
-            self.write_strip(piece.stripe, *copy, &columns, data.clone(), Durability::Cached).await?;
+            self.write_strip(
+                piece.stripe,
+                *copy,
+                &columns,
+                data.clone(),
+                Durability::Cached,
+            )
+            .await?;
         }
         self.members.settle_healed().await
     }
@@ -254,13 +340,18 @@ impl Set {
     /// Returns the copy to read, other than `bad`. While the copies may differ, this is always the first one,
     /// because two reads could otherwise return different data.
     pub(crate) fn fastest_copy(&self, stripe: u64, bad: &[usize]) -> Option<usize> {
-        debug_assert!(!self.layout.has_parity(), "strips with parity are no copies");
+        debug_assert!(
+            !self.layout.has_parity(),
+            "strips with parity are no copies"
+        );
         let copies = || (0..self.layout.strips()).filter(|copy| !bad.contains(copy));
         if self.is_unsynced(stripe) {
             return copies().find(|copy| self.is_held(stripe, *copy));
         }
-        let member =
-            self.members.fastest(stripe, copies().map(|copy| self.layout.strip(stripe, copy).member))?;
+        let member = self.members.fastest(
+            stripe,
+            copies().map(|copy| self.layout.strip(stripe, copy).member),
+        )?;
         self.layout.strip_of(stripe, member)
     }
 }

@@ -65,7 +65,10 @@ const REGIONS_PER_STEP: u64 = 1024;
 impl Set {
     pub(crate) async fn lock_stripe(&self, stripe: u64) -> (Permit, Locked) {
         let permit = self.permits.take().await;
-        (permit, self.locks.exclude(self.layout.stripe_extent(stripe)).await)
+        (
+            permit,
+            self.locks.exclude(self.layout.stripe_extent(stripe)).await,
+        )
     }
 
     fn strip_bytes(&self) -> u64 {
@@ -73,7 +76,10 @@ impl Set {
     }
 
     /// Rebuilds the next stripe of a member. Returns `None` once the member is in sync.
-    pub(crate) async fn rebuild_step(self: Arc<Self>, index: usize) -> Result<Option<Progress>, DeviceError> {
+    pub(crate) async fn rebuild_step(
+        self: Arc<Self>,
+        index: usize,
+    ) -> Result<Option<Progress>, DeviceError> {
         let total = self.members.layout().stripes();
         let member = self.members.present(index).ok_or(DeviceError::NotReady)?;
         let MemberState::Rebuilding { mut done } = self.members.states().members[index] else {
@@ -100,8 +106,14 @@ impl Set {
             }
             let (content, lost) = self.salvage(done, strip, None).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
-            let result =
-                self.members.land(member.device.write(extent, content.share(), Durability::Cached)).await;
+            let result = self
+                .members
+                .land(
+                    member
+                        .device
+                        .write(extent, content.share(), Durability::Cached),
+                )
+                .await;
             if let Err(error) = result {
                 self.members.write_failed(&member, error).await?;
                 return Err(error);
@@ -116,19 +128,28 @@ impl Set {
             break;
         }
         self.record_progress(&member, done).await?;
-        Ok(Some(Progress { done, total, moved_bytes }))
+        Ok(Some(Progress {
+            done,
+            total,
+            moved_bytes,
+        }))
     }
 
     /// If a re-added member has missed no write to this stripe's region, counts the region as rebuilt, and
     /// returns its end.
     async fn skip_region(&self, member: &Member, stripe: u64, total: u64) -> Option<u64> {
-        let Protection::Intent(intent) = &self.protection else { return None };
+        let Protection::Intent(intent) = &self.protection else {
+            return None;
+        };
         if !self.members.is_readded(member.index) || intent.has_missed(stripe) {
             return None;
         }
         let end = (stripe + intent.rest_of_region(stripe)).min(total);
         debug_assert!(stripe < end);
-        let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
+        let (first, last) = (
+            self.layout.stripe_extent(stripe),
+            self.layout.stripe_extent(end - 1),
+        );
         let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
         // Outstanding writes may omit this member, but they are recorded as missed. Writes that start later
         // see the new progress.
@@ -147,7 +168,9 @@ impl Set {
             self.synchronise_again();
         }
         if done == total
-            || done.is_multiple_of((BYTES_PER_RECORD / self.strip_bytes()).clamp(1, STRIPES_PER_RECORD))
+            || done.is_multiple_of(
+                (BYTES_PER_RECORD / self.strip_bytes()).clamp(1, STRIPES_PER_RECORD),
+            )
         {
             self.members.secure(member).await?;
         }
@@ -174,7 +197,10 @@ impl Set {
         let _alone = self.locks.exclude(self.whole()).await;
         self.members.check_service()?;
         for member in self.members.all_present() {
-            if matches!(self.members.states().members[member.index], MemberState::Rebuilding { .. }) {
+            if matches!(
+                self.members.states().members[member.index],
+                MemberState::Rebuilding { .. }
+            ) {
                 self.members.secure(&member).await?;
             }
         }
@@ -203,19 +229,25 @@ impl Set {
         own_error: Option<DeviceError>,
     ) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
         let whole = 0..self.layout.strip_blocks();
-        let first = match self.content_by_others(stripe, strip, &whole, own_error).await {
+        let first = match self
+            .content_by_others(stripe, strip, &whole, own_error)
+            .await
+        {
             Err(DeviceError::Unreadable(_)) => halves(&whole),
             result => return result.map(|content| (content, Vec::new())),
         };
         debug_assert!(strip < self.layout.strips());
         let mut content = Buffer::zeroed(self.bytes(whole.end));
-        let mut lost = if first.is_none() { vec![whole] } else { Vec::new() };
+        let mut lost = if first.is_none() {
+            vec![whole]
+        } else {
+            Vec::new()
+        };
         let mut parts: Vec<Range<u64>> = first.into_iter().flatten().rev().collect();
         while let Some(columns) = parts.pop() {
             match self.content_of(stripe, strip, &columns).await {
-                Ok(part) => {
-                    content[self.bytes(columns.start)..self.bytes(columns.end)].copy_from_slice(&part)
-                }
+                Ok(part) => content[self.bytes(columns.start)..self.bytes(columns.end)]
+                    .copy_from_slice(&part),
                 Err(DeviceError::Unreadable(_)) => match halves(&columns) {
                     Some([first, second]) => parts.extend([second, first]),
                     None => lost.push(columns),
@@ -239,7 +271,8 @@ impl Set {
             Err(Unread::Lacking) => None,
             Err(Unread::Bad(why)) => Some(why),
         };
-        self.content_by_others(stripe, strip, columns, own_error).await
+        self.content_by_others(stripe, strip, columns, own_error)
+            .await
     }
 
     /// Reconstructs some columns of a strip from the other strips. `own_error` is the error of the failed
@@ -267,17 +300,29 @@ impl Set {
             return Err(error.unwrap_or(DeviceError::NotReady));
         }
         let data = self.layout.data_strips();
-        let plan =
-            |stripe: &Stripe| stripe.recovery().map(|reads| Plan { method: Method::Reconstruct, reads });
-        let mut gathered = self.gather(stripe, columns, vec![strip], own_error, plan).await?;
+        let plan = |stripe: &Stripe| {
+            stripe.recovery().map(|reads| Plan {
+                method: Method::Reconstruct,
+                reads,
+            })
+        };
+        let mut gathered = self
+            .gather(stripe, columns, vec![strip], own_error, plan)
+            .await?;
         let length = self.bytes(columns.end - columns.start);
         recover(&mut gathered.strips, data, length);
         if strip < data {
             return gathered.strips[strip].take().ok_or(DeviceError::NotReady);
         }
-        let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
+        let all: Vec<&[u8]> = gathered.strips[..data]
+            .iter()
+            .filter_map(Option::as_deref)
+            .collect();
         let parity = parity_of(&all, self.layout.level().parity_strips(), length);
-        parity.into_iter().nth(strip - data).ok_or(DeviceError::NotReady)
+        parity
+            .into_iter()
+            .nth(strip - data)
+            .ok_or(DeviceError::NotReady)
     }
 
     /// Includes regions in synchronisation again that were excluded because a stripe could not be
@@ -294,8 +339,12 @@ impl Set {
         self: Arc<Self>,
         done: u64,
     ) -> Result<Option<Progress>, DeviceError> {
-        let Protection::Intent(intent) = &self.protection else { return Ok(None) };
-        let Some(stripes) = intent.first_unsynced() else { return Ok(None) };
+        let Protection::Intent(intent) = &self.protection else {
+            return Ok(None);
+        };
+        let Some(stripes) = intent.first_unsynced() else {
+            return Ok(None);
+        };
         let total = stripes.end - stripes.start;
         debug_assert!(total > 0, "a region has stripes");
         let stripe = stripes.start + done.min(total - 1);
@@ -310,13 +359,21 @@ impl Set {
             // the rest of it.
             intent.set_aside(stripes.start);
         }
-        let done = if is_done { (done + 1).min(total) } else { total };
+        let done = if is_done {
+            (done + 1).min(total)
+        } else {
+            total
+        };
         if is_done && done == total {
             self.members.flush().await?;
             intent.synchronised(stripes.start);
         }
         let moved_bytes = 2 * self.strip_bytes() * self.layout.strips() as u64;
-        Ok(Some(Progress { done, total, moved_bytes }))
+        Ok(Some(Progress {
+            done,
+            total,
+            moved_bytes,
+        }))
     }
 
     /// Makes the copies of a stripe equal, or its parity match its data. Returns false if this is impossible.
@@ -326,14 +383,21 @@ impl Set {
     /// All strips are written, even those that read as they should. The process that wrote them may have been
     /// killed after a flush of their member failed, and before it recorded this. Linux keeps the content of a
     /// failed flush in its cache, where it reads as written, but no later flush stores it.
-    pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
+    pub(crate) async fn synchronise(
+        &self,
+        stripe: u64,
+        durability: Durability,
+    ) -> Result<bool, DeviceError> {
         let mut is_done = true;
         let whole = 0..self.layout.strip_blocks();
         let mut parts = vec![whole];
         while let Some(columns) = parts.pop() {
             let result = match self.layout.has_parity() {
                 true => self.synchronise_parity(stripe, &columns).await?,
-                false => self.synchronise_copies(stripe, &columns, durability).await?,
+                false => {
+                    self.synchronise_copies(stripe, &columns, durability)
+                        .await?
+                }
             };
             match (result, halves(&columns)) {
                 (Synchronised::Done, _) => {}
@@ -366,20 +430,34 @@ impl Set {
         let plan = |stripe: &Stripe| {
             let reads = (0..data).collect::<Vec<_>>();
             let is_whole = reads.iter().all(|strip| stripe.readable[*strip]);
-            is_whole.then_some(Plan { method: Method::Reconstruct, reads })
+            is_whole.then_some(Plan {
+                method: Method::Reconstruct,
+                reads,
+            })
         };
         let gathered = match self.gather(stripe, columns, Vec::new(), None, plan).await {
             Ok(gathered) => gathered,
             Err(DeviceError::Unreadable(_)) if columns.end - columns.start > 1 => {
                 return Ok(Synchronised::Unreadable);
             }
-            Err(DeviceError::Unreadable(_)) => return self.synchronise_beside_lost(stripe, columns).await,
+            Err(DeviceError::Unreadable(_)) => {
+                return self.synchronise_beside_lost(stripe, columns).await;
+            }
             Err(_) => return Ok(Synchronised::Impossible),
         };
-        let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
+        let all: Vec<&[u8]> = gathered.strips[..data]
+            .iter()
+            .filter_map(Option::as_deref)
+            .collect();
         let length = self.bytes(columns.end - columns.start);
         let parity = parity_of(&all, self.layout.level().parity_strips(), length);
-        let strips = gathered.strips.into_iter().take(data).flatten().chain(parity).enumerate();
+        let strips = gathered
+            .strips
+            .into_iter()
+            .take(data)
+            .flatten()
+            .chain(parity)
+            .enumerate();
         let writes = strips.map(|(strip, content)| {
             self.write_again(stripe, strip, columns, content.share(), Durability::Cached)
         });
@@ -402,7 +480,8 @@ impl Set {
         for strip in 0..self.layout.data_strips() {
             match self.read_strip(stripe, strip, column).await {
                 Ok(content) => {
-                    self.write_again(stripe, strip, column, content.share(), Durability::Cached).await?;
+                    self.write_again(stripe, strip, column, content.share(), Durability::Cached)
+                        .await?;
                 }
                 Err(Unread::Bad(DeviceError::Unreadable(_))) => {}
                 Err(Unread::Lacking | Unread::Bad(_)) => return Ok(Synchronised::Impossible),
@@ -437,8 +516,9 @@ impl Set {
             }
             return Ok(Synchronised::Done);
         };
-        let writes =
-            copies.iter().map(|(copy, _)| self.write_again(stripe, *copy, columns, data.clone(), durability));
+        let writes = copies
+            .iter()
+            .map(|(copy, _)| self.write_again(stripe, *copy, columns, data.clone(), durability));
         try_all(writes).await?;
         Ok(Synchronised::Done)
     }
@@ -464,7 +544,8 @@ impl Set {
                 Durability::Stable => self.members.flush_one(member).await,
             };
         }
-        self.write_strip(stripe, strip, columns, data, durability).await
+        self.write_strip(stripe, strip, columns, data, durability)
+            .await
     }
 
     /// Reads all copies on members that have the stripe. An unreadable copy is `None`.
@@ -473,8 +554,13 @@ impl Set {
         stripe: u64,
         columns: &Range<u64>,
     ) -> Result<Vec<(usize, Option<Judged>)>, DeviceError> {
-        let held: Vec<usize> = (0..self.layout.strips()).filter(|copy| self.is_held(stripe, *copy)).collect();
-        let results = all(held.iter().map(|copy| self.judge_strip(stripe, *copy, columns))).await;
+        let held: Vec<usize> = (0..self.layout.strips())
+            .filter(|copy| self.is_held(stripe, *copy))
+            .collect();
+        let results = all(held
+            .iter()
+            .map(|copy| self.judge_strip(stripe, *copy, columns)))
+        .await;
         let mut copies = Vec::new();
         for (copy, result) in held.into_iter().zip(results) {
             match result {
@@ -493,8 +579,11 @@ impl Set {
         let block_bytes = self.bytes(1);
         let mut chosen: Option<Judged> = None;
         for (content, fits) in copies.iter().filter_map(|(_, read)| read.as_ref()) {
-            let (best, best_fits) = chosen.get_or_insert_with(|| (Buffer::from(&content[..]), fits.clone()));
-            let blocks = best.chunks_exact_mut(block_bytes).zip(content.chunks_exact(block_bytes));
+            let (best, best_fits) =
+                chosen.get_or_insert_with(|| (Buffer::from(&content[..]), fits.clone()));
+            let blocks = best
+                .chunks_exact_mut(block_bytes)
+                .zip(content.chunks_exact(block_bytes));
             for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
                 if *fits && !*is_right {
                     to.copy_from_slice(from);
@@ -506,11 +595,18 @@ impl Set {
     }
 
     /// Reads a stripe whose copies may differ but cannot be synchronised.
-    pub(crate) async fn read_chosen(&self, stripe: u64, columns: &Range<u64>) -> Result<Buffer, DeviceError> {
+    pub(crate) async fn read_chosen(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+    ) -> Result<Buffer, DeviceError> {
         let copies = self.judged_copies(stripe, columns).await?;
         let (_, extent) = self.place(stripe, 0, columns);
-        let error =
-            if copies.is_empty() { DeviceError::NotReady } else { DeviceError::Unreadable(extent.lba) };
+        let error = if copies.is_empty() {
+            DeviceError::NotReady
+        } else {
+            DeviceError::Unreadable(extent.lba)
+        };
         self.chosen(&copies).ok_or(error)
     }
 
@@ -523,13 +619,17 @@ impl Set {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
         // Before repairs, synchronise the stripe: an unsynchronised stripe cannot be used for repairs.
-        let repairs =
-            repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?);
+        let repairs = repairs
+            && (!self.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?);
         let columns = 0..self.layout.strip_blocks();
         let count = self.layout.strips();
         let is_unsynced = self.is_unsynced(stripe);
-        let results = all((0..count).map(|strip| self.read_to_compare(stripe, strip, is_unsynced))).await;
-        if results.iter().any(|result| matches!(result, Err(Unread::Lacking))) {
+        let results =
+            all((0..count).map(|strip| self.read_to_compare(stripe, strip, is_unsynced))).await;
+        if results
+            .iter()
+            .any(|result| matches!(result, Err(Unread::Lacking)))
+        {
             return Ok(Scrubbed::Degraded);
         }
         let why = |(strip, result): (usize, &Result<_, Unread>)| match result {
@@ -566,8 +666,16 @@ impl Set {
             // occurred.
             return Ok(Scrubbed::Mismatch { is_repaired: false });
         }
-        let strips: Vec<Buffer> = results.into_iter().flatten().map(|(content, _)| content).collect();
-        let wrong = if self.layout.has_parity() { self.wrong_strips(&strips) } else { wrong_copies(&strips) };
+        let strips: Vec<Buffer> = results
+            .into_iter()
+            .flatten()
+            .map(|(content, _)| content)
+            .collect();
+        let wrong = if self.layout.has_parity() {
+            self.wrong_strips(&strips)
+        } else {
+            wrong_copies(&strips)
+        };
         if wrong.is_empty() {
             return Ok(Scrubbed::Right);
         }
@@ -576,7 +684,9 @@ impl Set {
                 self.rewrite(stripe, strip, 0, content.share()).await?;
             }
         }
-        Ok(Scrubbed::Mismatch { is_repaired: repairs })
+        Ok(Scrubbed::Mismatch {
+            is_repaired: repairs,
+        })
     }
 
     /// Reads a strip, and returns whether all of its blocks match their checksums. In an unsynchronised
@@ -589,7 +699,10 @@ impl Set {
     ) -> Result<(Buffer, bool), Unread> {
         let columns = 0..self.layout.strip_blocks();
         if !is_unsynced {
-            return self.read_strip(stripe, strip, &columns).await.map(|content| (content, true));
+            return self
+                .read_strip(stripe, strip, &columns)
+                .await
+                .map(|content| (content, true));
         }
         let (content, fits) = self.judge_strip(stripe, strip, &columns).await?;
         Ok((content, fits.into_iter().all(|fits| fits)))
@@ -601,7 +714,10 @@ impl Set {
     /// including Q of a degraded RAID 6, and all checksums are updated.
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;
-        let is_left = matches!(found, Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false });
+        let is_left = matches!(
+            found,
+            Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false }
+        );
         if !is_left || !self.layout.has_parity() {
             return Ok(found);
         }
@@ -618,20 +734,44 @@ impl Set {
             }
         }
         let is_changed = accept(&mut strips, self.layout.data_strips(), self.bytes(1));
-        let Some(is_changed) = is_changed else { return Ok(found) };
+        let Some(is_changed) = is_changed else {
+            return Ok(found);
+        };
         for (strip, (content, is_changed)) in strips.into_iter().zip(is_changed).enumerate() {
             if let (Some((content, _)), true) = (content, is_changed) {
                 self.rewrite(stripe, strip, 0, content.share()).await?;
             }
         }
-        Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
+        Ok(if found == Scrubbed::Degraded {
+            found
+        } else {
+            Scrubbed::Unreadable { is_repaired: true }
+        })
     }
 
     /// Rewrites a part of a strip. The rewrite is protected like any other write: if a strip were changed
     /// without the journal, the replay of an earlier record would make the stripe inconsistent again.
-    async fn rewrite(&self, stripe: u64, strip: usize, column: u64, data: Slice) -> Result<(), DeviceError> {
-        let parts = vec![Part { strip, column, data }];
-        self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await
+    async fn rewrite(
+        &self,
+        stripe: u64,
+        strip: usize,
+        column: u64,
+        data: Slice,
+    ) -> Result<(), DeviceError> {
+        let parts = vec![Part {
+            strip,
+            column,
+            data,
+        }];
+        self.carry_out(
+            Change::Update {
+                stripe,
+                parts,
+                derived: 0,
+            },
+            Durability::Cached,
+        )
+        .await
     }
 
     /// Returns the inconsistent strips of a stripe with parity, and their correct content. RAID 6 identifies
@@ -664,26 +804,42 @@ impl Set {
                 }
             }
         }
-        let wrong =
-            parity.into_iter().zip(&differences).enumerate().filter(|(_, (_, found))| !is_zero(found));
+        let wrong = parity
+            .into_iter()
+            .zip(&differences)
+            .enumerate()
+            .filter(|(_, (_, found))| !is_zero(found));
         wrong.map(|(at, (right, _))| (data + at, right)).collect()
     }
 }
 
 async fn is_hole(member: &Member, extent: Extent) -> bool {
     let runs = member.device.allocation(extent, 1).await;
-    let is_hole = |run: &Run| run.allocation == Allocation::Deallocated && run.extent.end() >= extent.end();
+    let is_hole =
+        |run: &Run| run.allocation == Allocation::Deallocated && run.extent.end() >= extent.end();
     runs.is_ok_and(|runs| runs.first().is_some_and(is_hole))
 }
 
 /// Returns the copies that differ from the majority. Of two different copies, returns the second.
 fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
-    let votes = |candidate: &Buffer| copies.iter().filter(|copy| copy[..] == candidate[..]).count();
+    let votes = |candidate: &Buffer| {
+        copies
+            .iter()
+            .filter(|copy| copy[..] == candidate[..])
+            .count()
+    };
     // The first copy among those with the most votes.
     let right = copies.iter().rev().max_by_key(|copy| votes(copy));
-    let Some(right) = right else { return Vec::new() };
-    let wrong = copies.iter().enumerate().filter(|(_, copy)| copy[..] != right[..]);
-    wrong.map(|(at, _)| (at, Buffer::from(&right[..]))).collect()
+    let Some(right) = right else {
+        return Vec::new();
+    };
+    let wrong = copies
+        .iter()
+        .enumerate()
+        .filter(|(_, copy)| copy[..] != right[..]);
+    wrong
+        .map(|(at, _)| (at, Buffer::from(&right[..])))
+        .collect()
 }
 
 /// Makes the blocks of a stripe consistent in memory. Missing strips are `None`; for each block of the
@@ -691,7 +847,8 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
 /// many strips are missing, returns `None` and changes nothing.
 fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
     let columns = strips.iter().flatten().next()?.1.len();
-    let is_whole = |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;
+    let is_whole =
+        |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;
     debug_assert!(
         strips.iter().flatten().all(is_whole),
         "whole blocks, of each of which it is known whether it fits"
@@ -704,7 +861,8 @@ fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Opt
             let (content, fits) = strip.as_ref()?;
             (as_it_is || fits[column]).then(|| Buffer::from(&content[bytes.clone()]))
         };
-        let mut blocks: Vec<Option<Buffer>> = strips.iter().map(|strip| block(strip, false)).collect();
+        let mut blocks: Vec<Option<Buffer>> =
+            strips.iter().map(|strip| block(strip, false)).collect();
         if !recover(&mut blocks, data, block_bytes) {
             blocks = strips.iter().map(|strip| block(strip, true)).collect();
             if !recover(&mut blocks, data, block_bytes) {
@@ -717,7 +875,9 @@ fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Opt
         accepted.push(blocks.into_iter().flatten().chain(parity).collect());
     }
     for (strip, held) in strips.iter_mut().enumerate() {
-        let Some((content, fits)) = held else { continue };
+        let Some((content, fits)) = held else {
+            continue;
+        };
         for (column, blocks) in accepted.iter().enumerate() {
             let old = &mut content[column * block_bytes..(column + 1) * block_bytes];
             is_changed[strip] |= !fits[column] || *old != blocks[strip][..];
@@ -733,7 +893,10 @@ mod tests {
 
     #[test]
     fn the_majority_of_copies_is_right() {
-        let copies: Vec<Buffer> = [1, 2, 2].iter().map(|byte| Buffer::from(&[*byte; 4][..])).collect();
+        let copies: Vec<Buffer> = [1, 2, 2]
+            .iter()
+            .map(|byte| Buffer::from(&[*byte; 4][..]))
+            .collect();
         let wrong = wrong_copies(&copies);
         assert_eq!((wrong.len(), wrong[0].0, wrong[0].1[0]), (1, 0, 2));
         let wrong = wrong_copies(&copies[..2]);

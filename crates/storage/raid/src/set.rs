@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Operations, Permits, Profile, Slice,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Operations, Permits,
+    Profile, Slice,
 };
 
 use crate::area::{Area, AreaCopy};
@@ -111,11 +112,17 @@ impl Set {
 
     /// Returns the geometry at the current size of the set.
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
+        Geometry {
+            blocks: self.members.layout().blocks(),
+            ..self.geometry
+        }
     }
 
     pub(crate) fn whole(&self) -> Extent {
-        Extent { lba: Lba(0), blocks: self.geometry().blocks }
+        Extent {
+            lba: Lba(0),
+            blocks: self.geometry().blocks,
+        }
     }
 
     pub(crate) fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
@@ -123,9 +130,17 @@ impl Set {
         self.members.check_service()
     }
 
-    pub(crate) fn check_write(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
+    pub(crate) fn check_write(
+        &self,
+        extent: Extent,
+        length: Option<usize>,
+    ) -> Result<(), DeviceError> {
         self.check(extent, length)?;
-        if self.profile.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+        if self.profile.read_only {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the location of columns of a strip: the member, and the blocks there.
@@ -135,11 +150,15 @@ impl Set {
             "{columns:?}"
         );
         let place = self.layout.strip(stripe, strip);
-        (place.member, Extent::new(place.lba + columns.start, columns.end - columns.start))
+        (
+            place.member,
+            Extent::new(place.lba + columns.start, columns.end - columns.start),
+        )
     }
 
     pub(crate) fn is_held(&self, stripe: u64, strip: usize) -> bool {
-        self.members.holds(self.layout.strip(stripe, strip).member, stripe)
+        self.members
+            .holds(self.layout.strip(stripe, strip).member, stripe)
     }
 
     /// Whether the copies of a stripe, or its data and parity, may have been inconsistent since before the
@@ -162,19 +181,39 @@ impl Set {
         let count = self.layout.strips();
         let mut strips: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
         loop {
-            let held: Vec<bool> = (0..count).map(|strip| self.is_held(stripe, strip)).collect();
-            let readable =
-                held.iter().enumerate().map(|(strip, held)| *held && !bad.contains(&strip)).collect();
-            let Some(plan) = plan(&Stripe { data: self.layout.data_strips(), held, readable }) else {
+            let held: Vec<bool> = (0..count)
+                .map(|strip| self.is_held(stripe, strip))
+                .collect();
+            let readable = held
+                .iter()
+                .enumerate()
+                .map(|(strip, held)| *held && !bad.contains(&strip))
+                .collect();
+            let Some(plan) = plan(&Stripe {
+                data: self.layout.data_strips(),
+                held,
+                readable,
+            }) else {
                 return Err(error.unwrap_or(DeviceError::NotReady));
             };
-            debug_assert!(plan.reads.iter().all(|strip| *strip < count && !bad.contains(strip)));
-            let missing: Vec<usize> =
-                plan.reads.iter().copied().filter(|strip| strips[*strip].is_none()).collect();
+            debug_assert!(
+                plan.reads
+                    .iter()
+                    .all(|strip| *strip < count && !bad.contains(strip))
+            );
+            let missing: Vec<usize> = plan
+                .reads
+                .iter()
+                .copied()
+                .filter(|strip| strips[*strip].is_none())
+                .collect();
             if missing.is_empty() {
                 return Ok(Gathered { plan, strips, bad });
             }
-            let results = all(missing.iter().map(|strip| self.read_strip(stripe, *strip, columns))).await;
+            let results = all(missing
+                .iter()
+                .map(|strip| self.read_strip(stripe, *strip, columns)))
+            .await;
             for (strip, result) in missing.into_iter().zip(results) {
                 match result {
                     Ok(buffer) => strips[strip] = Some(buffer),
@@ -209,7 +248,9 @@ impl Set {
     ) -> Result<Judged, Unread> {
         let (member, extent) = self.place(stripe, strip, columns);
         let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-        self.members.read_and_judge(member, stripe, extent, buffer).await
+        self.members
+            .read_and_judge(member, stripe, extent, buffer)
+            .await
     }
 
     /// Writes columns of a strip, if a member has it.
@@ -222,14 +263,21 @@ impl Set {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         let (member, extent) = self.place(stripe, strip, columns);
-        self.members.write(member, stripe, extent, data, durability).await
+        self.members
+            .write(member, stripe, extent, data, durability)
+            .await
     }
 
     /// Protects a write, and resolves once the members may be written.
     pub(crate) async fn protect(&self, change: &Arc<Change>) -> Result<Protected, DeviceError> {
         match &self.protection {
-            Protection::Journal(journal) => journal.record(Arc::clone(change)).await.map(Protected::Recorded),
-            Protection::Intent(intent) => intent.begin(change.stripes()).await.map(Protected::Marked),
+            Protection::Journal(journal) => journal
+                .record(Arc::clone(change))
+                .await
+                .map(Protected::Recorded),
+            Protection::Intent(intent) => {
+                intent.begin(change.stripes()).await.map(Protected::Marked)
+            }
             Protection::Nothing => Ok(Protected::Nothing),
         }
     }
@@ -241,11 +289,17 @@ impl Set {
         parts: &[Part],
         durability: Durability,
     ) -> Result<(), DeviceError> {
-        debug_assert!(parts.iter().all(|part| !part.data.is_empty() && part.data.len() % self.bytes(1) == 0));
+        debug_assert!(
+            parts
+                .iter()
+                .all(|part| !part.data.is_empty() && part.data.len() % self.bytes(1) == 0)
+        );
         let writes = parts.iter().map(|part| {
             let blocks = part.data.len() as u64 >> self.geometry.block_size.shift();
-            let (member, extent) = self.place(stripe, part.strip, &(part.column..part.column + blocks));
-            self.members.write(member, stripe, extent, part.data.clone(), durability)
+            let (member, extent) =
+                self.place(stripe, part.strip, &(part.column..part.column + blocks));
+            self.members
+                .write(member, stripe, extent, part.data.clone(), durability)
         });
         try_all(writes).await.map(drop)
     }
@@ -257,14 +311,17 @@ impl Set {
     pub(crate) fn derived(&self, parts: &[Part]) -> usize {
         let length = self.bytes(self.layout.strip_blocks());
         let data = self.layout.data_strips();
-        let is_whole = |(strip, part): (usize, &Part)| part.strip == strip && part.data.len() == length;
+        let is_whole =
+            |(strip, part): (usize, &Part)| part.strip == strip && part.data.len() == length;
         let are_whole = parts.len() >= data && parts[..data].iter().enumerate().all(is_whole);
         if are_whole { parts.len() - data } else { 0 }
     }
 
     /// Adds the parity that can be computed to a change that was read from a journal and checked.
     pub(crate) fn with_parity(&self, mut change: Change) -> Change {
-        let Change::Update { parts, .. } = &mut change else { return change };
+        let Change::Update { parts, .. } = &mut change else {
+            return change;
+        };
         if parts.iter().any(|part| part.data.is_empty()) {
             let (data, parity) = parts.split_at_mut(self.layout.data_strips());
             let data: Vec<&[u8]> = data.iter().map(|part| &part.data[..]).collect();
@@ -286,7 +343,10 @@ impl Set {
         area: Option<Arc<dyn BlockDevice>>,
         is_readded: bool,
     ) -> Result<(), DeviceError> {
-        let copy = area.map(|device| AreaCopy { device, member: Some(vacancy.member) });
+        let copy = area.map(|device| AreaCopy {
+            device,
+            member: Some(vacancy.member),
+        });
         if let (Some(kept), Some(copy)) = (self.protection.area(), &copy) {
             if !kept.fits(&*copy.device) {
                 return Err(DeviceError::OutOfRange);
@@ -315,7 +375,10 @@ impl Set {
                 // The new disk does not contain data.
                 intent.miss_all();
             }
-            self.members.replace(vacancy, device, is_readded).await?.ok_or(DeviceError::Unsupported)?
+            self.members
+                .replace(vacancy, device, is_readded)
+                .await?
+                .ok_or(DeviceError::Unsupported)?
         };
         match (&self.protection, copy) {
             (Protection::Journal(journal), Some(copy)) => journal.empty(Some(copy)).await?,
@@ -323,7 +386,11 @@ impl Set {
             _ => {}
         }
         // The member may have been removed while the copy was written.
-        if self.members.has(&put) { Ok(()) } else { Err(DeviceError::Unsupported) }
+        if self.members.has(&put) {
+            Ok(())
+        } else {
+            Err(DeviceError::Unsupported)
+        }
     }
 
     /// Whether a change that was read from a journal belongs to this set.
@@ -339,7 +406,12 @@ impl Set {
                 given.iter().all(|part| fits(part) && !part.data.is_empty())
                     && derived.iter().all(|part| fits(part) && follows(part))
             }
-            Change::Clear { stripe, stripes, members, .. } => {
+            Change::Clear {
+                stripe,
+                stripes,
+                members,
+                ..
+            } => {
                 let are_members = members.iter().all(|member| *member < self.layout.members());
                 are_members && *stripes > 0 && stripe.checked_add(*stripes).is_some()
             }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Lock, Losses, Pending, Run, Slice,
-    Space,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Lock, Losses, Pending,
+    Run, Slice, Space,
 };
 use crc_fast::crc32_iscsi;
 
@@ -92,12 +92,19 @@ impl Summed {
     /// # Errors
     /// [`DeviceError::OutOfRange`] if the area is too small; [`DeviceError::Unsupported`] if its block size
     /// is different.
-    pub fn new(data: Arc<dyn BlockDevice>, area: Arc<dyn BlockDevice>) -> Result<Summed, DeviceError> {
+    pub fn new(
+        data: Arc<dyn BlockDevice>,
+        area: Arc<dyn BlockDevice>,
+    ) -> Result<Summed, DeviceError> {
         let geometry = data.geometry();
         check_area(geometry, &*area)?;
         let block_bytes = geometry.block_size.bytes() as usize;
         Ok(Summed {
-            places: Lock::new(Places { data, area, copy: None }),
+            places: Lock::new(Places {
+                data,
+                area,
+                copy: None,
+            }),
             block_bytes,
             chunk_bytes: block_bytes.max(CHUNK_BYTES),
             zero: crc32_iscsi(&vec![0; block_bytes]),
@@ -154,7 +161,10 @@ impl Summed {
         let _turn = self.turn().await;
         let (area, copy) = {
             let places = self.places.lock();
-            (Arc::clone(&places.area), places.copy.clone().ok_or(DeviceError::Unsupported)?)
+            (
+                Arc::clone(&places.area),
+                places.copy.clone().ok_or(DeviceError::Unsupported)?,
+            )
         };
         let end = (from + CHUNKS_AT_ONCE).min(self.chunks());
         debug_assert!(from < end);
@@ -165,7 +175,10 @@ impl Summed {
         };
         let (extent, together) = read(from..end);
         match together.await {
-            Ok(bytes) => copy.write(extent, bytes.share(), Durability::Cached).await?,
+            Ok(bytes) => {
+                copy.write(extent, bytes.share(), Durability::Cached)
+                    .await?
+            }
             Err(DeviceError::Unreadable(_)) => {
                 for chunk in from..end {
                     let (extent, one) = read(chunk..chunk + 1);
@@ -179,7 +192,8 @@ impl Summed {
                         }
                         Err(error) => return Err(error),
                     };
-                    copy.write(extent, bytes.share(), Durability::Cached).await?;
+                    copy.write(extent, bytes.share(), Durability::Cached)
+                        .await?;
                 }
             }
             Err(error) => return Err(error),
@@ -235,8 +249,16 @@ impl Summed {
     }
 
     /// Returns for each block whether it matches its checksum.
-    fn each_fits<'a>(&'a self, sums: &'a [u32], blocks: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
-        debug_assert_eq!(sums.len() * self.block_bytes, blocks.len(), "a checksum for each block");
+    fn each_fits<'a>(
+        &'a self,
+        sums: &'a [u32],
+        blocks: &'a [u8],
+    ) -> impl Iterator<Item = bool> + 'a {
+        debug_assert_eq!(
+            sums.len() * self.block_bytes,
+            blocks.len(),
+            "a checksum for each block"
+        );
         let each = sums.iter().zip(blocks.chunks_exact(self.block_bytes));
         each.map(|(sum, block)| *sum == UNKNOWN || *sum == self.sum(block))
     }
@@ -253,7 +275,11 @@ impl Summed {
     fn chunks_of(&self, extent: Extent) -> impl Iterator<Item = (u64, PartOfChunk)> + use<> {
         let each = self.chunk_sums();
         let (start, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
-        let chunks = if extent.is_empty() { 0..0 } else { start / each..end.div_ceil(each) };
+        let chunks = if extent.is_empty() {
+            0..0
+        } else {
+            start / each..end.div_ceil(each)
+        };
         chunks.map(move |chunk| {
             let first = chunk * each;
             let blocks = start.max(first)..end.min(first + each);
@@ -271,13 +297,20 @@ impl Summed {
     /// Copies checksums of a chunk, if the chunk is in memory. Returns whether it is.
     fn copy_known(&self, chunk: u64, part: &PartOfChunk, to: &mut Vec<u32>) -> bool {
         let mut state = self.state.lock();
-        let Some(chunk) = state.chunks.get_mut(&chunk) else { return false };
+        let Some(chunk) = state.chunks.get_mut(&chunk) else {
+            return false;
+        };
         chunk.is_used = true;
         to.extend_from_slice(&chunk.sums[part.sums.clone()]);
         true
     }
 
-    async fn copy_sums(&self, chunk: u64, part: PartOfChunk, to: &mut Vec<u32>) -> Result<(), DeviceError> {
+    async fn copy_sums(
+        &self,
+        chunk: u64,
+        part: PartOfChunk,
+        to: &mut Vec<u32>,
+    ) -> Result<(), DeviceError> {
         while !self.copy_known(chunk, &part, to) {
             self.load(chunk).await?;
         }
@@ -297,7 +330,10 @@ impl Summed {
                 if let Some(found) = state.chunks.get_mut(&chunk) {
                     debug_assert!(sums.end <= found.sums.len());
                     found.is_used = true;
-                    found.sums[sums].iter_mut().zip(new).for_each(|(sum, new)| *sum = new);
+                    found.sums[sums]
+                        .iter_mut()
+                        .zip(new)
+                        .for_each(|(sum, new)| *sum = new);
                     state.dirty.insert(chunk);
                     return Ok(());
                 }
@@ -313,10 +349,21 @@ impl Summed {
             return Ok(());
         }
         let extent = self.area_of(chunk..chunk + 1);
-        debug_assert!(self.area().geometry().contains(extent), "the area has all checksums");
-        let sums = match self.area().read(extent, Buffer::recycled(self.chunk_bytes)).await {
+        debug_assert!(
+            self.area().geometry().contains(extent),
+            "the area has all checksums"
+        );
+        let sums = match self
+            .area()
+            .read(extent, Buffer::recycled(self.chunk_bytes))
+            .await
+        {
             Ok(bytes) => {
-                let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
+                let sum = |bytes: &[u8]| {
+                    bytes
+                        .first_chunk()
+                        .map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum))
+                };
                 bytes.chunks_exact(SUM_BYTES).map(sum).collect()
             }
             // The checksums become known again when their blocks are written.
@@ -325,7 +372,14 @@ impl Summed {
         };
         let mut state = self.state.lock();
         state.make_room();
-        state.chunks.insert(chunk, Chunk { sums, is_used: true, is_being_written: false });
+        state.chunks.insert(
+            chunk,
+            Chunk {
+                sums,
+                is_used: true,
+                is_being_written: false,
+            },
+        );
         Ok(())
     }
 
@@ -342,11 +396,17 @@ impl Summed {
     }
 
     /// Writes the dirty chunks within a range. The caller must hold the lock for writing chunks.
-    async fn write_chunks(&self, within: Range<u64>, durability: Durability) -> Result<(), DeviceError> {
+    async fn write_chunks(
+        &self,
+        within: Range<u64>,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         while let Some((chunks, bytes)) = self.next_dirty(&within) {
             let mut result = Ok(());
             for area in self.areas() {
-                let written = area.write(self.area_of(chunks.clone()), bytes.clone(), durability).await;
+                let written = area
+                    .write(self.area_of(chunks.clone()), bytes.clone(), durability)
+                    .await;
                 result = result.and(written);
             }
             let mut state = self.state.lock();
@@ -393,7 +453,11 @@ impl Summed {
 
     /// Writes dirty chunks if there are too many.
     async fn keep_few_dirty(&self) -> Result<(), DeviceError> {
-        if self.state.lock().dirty.len() < DIRTY_MAX { Ok(()) } else { self.write_dirty().await }
+        if self.state.lock().dirty.len() < DIRTY_MAX {
+            Ok(())
+        } else {
+            self.write_dirty().await
+        }
     }
 
     /// Runs `request`, which zeroes the blocks of `extent`, and sets their checksums to 0.
@@ -405,7 +469,8 @@ impl Summed {
             // not changed any.
             if error != DeviceError::Unsupported {
                 for (chunk, part) in self.chunks_of(extent) {
-                    self.change(chunk, part.sums, std::iter::repeat(UNKNOWN)).await?;
+                    self.change(chunk, part.sums, std::iter::repeat(UNKNOWN))
+                        .await?;
                 }
             }
             return Err(error);
@@ -414,17 +479,28 @@ impl Summed {
         let mut whole = 0..0;
         for (chunk, part) in self.chunks_of(extent) {
             if part.sums.len() as u64 == each {
-                whole = if whole.is_empty() { chunk..chunk + 1 } else { whole.start..chunk + 1 };
+                whole = if whole.is_empty() {
+                    chunk..chunk + 1
+                } else {
+                    whole.start..chunk + 1
+                };
             } else {
                 self.change(chunk, part.sums, std::iter::repeat(0)).await?;
             }
         }
-        if whole.is_empty() { Ok(()) } else { self.zero_chunks(whole).await }
+        if whole.is_empty() {
+            Ok(())
+        } else {
+            self.zero_chunks(whole).await
+        }
     }
 
     async fn zero_chunks(&self, chunks: Range<u64>) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
-        let _loading = self.loading.exclude(Extent::new(chunks.start, chunks.end - chunks.start)).await;
+        let _loading = self
+            .loading
+            .exclude(Extent::new(chunks.start, chunks.end - chunks.start))
+            .await;
         {
             let mut state = self.state.lock();
             state.chunks.retain(|number, _| !chunks.contains(number));
@@ -459,12 +535,25 @@ impl Summed {
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
         let result = device.write(extent, data.clone(), durability).await;
-        let turn = if durability == Durability::Stable { Some(self.turn().await) } else { None };
+        let turn = if durability == Durability::Stable {
+            Some(self.turn().await)
+        } else {
+            None
+        };
         for (chunk, part) in self.chunks_of(extent) {
-            let blocks = self.bytes_of(extent, &part, &data).chunks_exact(self.block_bytes);
+            let blocks = self
+                .bytes_of(extent, &part, &data)
+                .chunks_exact(self.block_bytes);
             // It is unknown which blocks a failed write has changed.
-            let sum = |block: &[u8]| if result.is_ok() { self.sum(block) } else { UNKNOWN };
-            self.change(chunk, part.sums.clone(), blocks.map(sum)).await?;
+            let sum = |block: &[u8]| {
+                if result.is_ok() {
+                    self.sum(block)
+                } else {
+                    UNKNOWN
+                }
+            };
+            self.change(chunk, part.sums.clone(), blocks.map(sum))
+                .await?;
         }
         result?;
         if turn.is_some() {
@@ -502,7 +591,11 @@ impl State {
         if self.chunks.len() < CHUNKS_MAX {
             return;
         }
-        let State { chunks, dirty, hand } = self;
+        let State {
+            chunks,
+            dirty,
+            hand,
+        } = self;
         let mut is_free = |(number, chunk): (&u64, &mut Chunk)| {
             let was_used = std::mem::replace(&mut chunk.is_used, false);
             (!was_used && !chunk.is_being_written && !dirty.contains(number)).then_some(*number)
@@ -545,7 +638,9 @@ impl BlockDevice for Summed {
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         let mut sums = Vec::with_capacity(extent.blocks.0 as usize);
         self.geometry().contains(extent)
-            && self.chunks_of(extent).all(|(chunk, part)| self.copy_known(chunk, &part, &mut sums))
+            && self
+                .chunks_of(extent)
+                .all(|(chunk, part)| self.copy_known(chunk, &part, &mut sums))
             && self.data().read_nowait(extent, buffer)
             && self.each_fits(&sums, buffer).all(|fits| fits)
     }
@@ -553,7 +648,9 @@ impl BlockDevice for Summed {
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
             let (buffer, fits) = self.read_and_judge(extent, buffer).await?;
-            let Some(first) = fits.iter().position(|fits| !fits) else { return Ok(buffer) };
+            let Some(first) = fits.iter().position(|fits| !fits) else {
+                return Ok(buffer);
+            };
             let wrong = fits.iter().filter(|fits| !**fits).count() as u64;
             self.wrong.fetch_add(wrong, Ordering::Relaxed);
             Err(DeviceError::Unreadable(Lba(extent.lba.0 + first as u64)))
@@ -579,6 +676,9 @@ impl BlockDevice for Summed {
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         let data = self.data();
-        Box::pin(self.zeroed(extent, Box::pin(async move { data.write_zeroes(extent, may_unmap).await })))
+        Box::pin(self.zeroed(
+            extent,
+            Box::pin(async move { data.write_zeroes(extent, may_unmap).await }),
+        ))
     }
 }

@@ -29,7 +29,8 @@ impl Set {
             let writes = self.stripe_writes(extent, &data);
             let runs = writes.into_iter().map(|write| {
                 let set = Arc::clone(self);
-                self.operations.run(async move { set.write_stripe(write, durability).await })
+                self.operations
+                    .run(async move { set.write_stripe(write, durability).await })
             });
             return windows(runs, AT_ONCE).await;
         }
@@ -37,7 +38,10 @@ impl Set {
             let start = self.bytes(piece.offset);
             let data = data.part(start..start + self.bytes(piece.blocks))?;
             let set = Arc::clone(self);
-            Some(self.operations.run(async move { set.write_copies(piece, data, durability).await }))
+            Some(
+                self.operations
+                    .run(async move { set.write_copies(piece, data, durability).await }),
+            )
         });
         windows(runs, AT_ONCE).await
     }
@@ -50,7 +54,11 @@ impl Set {
             let start = stripe * stripe_blocks;
             let (from, to) = (extent.lba.0.max(start), end.min(start + stripe_blocks));
             let data = data.part(self.bytes(from - extent.lba.0)..self.bytes(to - extent.lba.0))?;
-            Some(StripeWrite { stripe, blocks: from - start..to - start, data })
+            Some(StripeWrite {
+                stripe,
+                blocks: from - start..to - start,
+                data,
+            })
         };
         stripes.filter_map(write).collect()
     }
@@ -62,19 +70,38 @@ impl Set {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         let start = self.layout.stripe_extent(piece.stripe).lba.0;
-        let _locked = self.locks.exclude(Extent::new(start + piece.column, piece.blocks)).await;
+        let _locked = self
+            .locks
+            .exclude(Extent::new(start + piece.column, piece.blocks))
+            .await;
         let copies = 0..self.layout.strips();
         let parts: Vec<Part> = copies
             .filter(|copy| self.is_held(piece.stripe, *copy))
-            .map(|strip| Part { strip, column: piece.column, data: data.clone() })
+            .map(|strip| Part {
+                strip,
+                column: piece.column,
+                data: data.clone(),
+            })
             .collect();
         if parts.is_empty() {
             return Err(DeviceError::NotReady);
         }
-        self.carry_out(Change::Update { stripe: piece.stripe, parts, derived: 0 }, durability).await
+        self.carry_out(
+            Change::Update {
+                stripe: piece.stripe,
+                parts,
+                derived: 0,
+            },
+            durability,
+        )
+        .await
     }
 
-    async fn write_stripe(&self, write: StripeWrite, durability: Durability) -> Result<(), DeviceError> {
+    async fn write_stripe(
+        &self,
+        write: StripeWrite,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         let stripe = write.stripe;
         let waiting = self.waiting_writes.add(write, durability);
         let _permit = self.permits.take().await;
@@ -90,27 +117,60 @@ impl Set {
 
     async fn write_batch(&self, stripe: u64, batch: &Batch) -> Result<(), DeviceError> {
         let are_apart = |pair: &[StripeWrite]| pair[0].blocks.end < pair[1].blocks.start;
-        debug_assert!(batch.writes.windows(2).all(are_apart), "no block is written twice");
+        debug_assert!(
+            batch.writes.windows(2).all(are_apart),
+            "no block is written twice"
+        );
         debug_assert!(batch.writes.iter().all(|write| write.stripe == stripe));
-        let mut parts: Vec<Part> = batch.writes.iter().flat_map(|write| self.data_parts(write)).collect();
-        let blocks: Vec<Range<u64>> = batch.writes.iter().map(|write| write.blocks.clone()).collect();
-        for segment in segments(&blocks, self.layout.strip_blocks(), self.layout.data_strips()) {
+        let mut parts: Vec<Part> = batch
+            .writes
+            .iter()
+            .flat_map(|write| self.data_parts(write))
+            .collect();
+        let blocks: Vec<Range<u64>> = batch
+            .writes
+            .iter()
+            .map(|write| write.blocks.clone())
+            .collect();
+        for segment in segments(
+            &blocks,
+            self.layout.strip_blocks(),
+            self.layout.data_strips(),
+        ) {
             match self.parity_parts(stripe, &batch.writes, &segment).await {
                 Ok(parity) => parts.extend(parity),
                 Err(DeviceError::Unreadable(_)) => {
-                    parts.extend(self.parity_beside_lost(stripe, &batch.writes, segment).await?);
+                    parts.extend(
+                        self.parity_beside_lost(stripe, &batch.writes, segment)
+                            .await?,
+                    );
                 }
                 Err(error) => return Err(error),
             }
         }
         parts.retain(|part| self.is_held(stripe, part.strip));
         let derived = self.derived(&parts);
-        self.carry_out(Change::Update { stripe, parts, derived }, batch.durability).await
+        self.carry_out(
+            Change::Update {
+                stripe,
+                parts,
+                derived,
+            },
+            batch.durability,
+        )
+        .await
     }
 
     /// Protects a change, and applies it to the members. The caller must have locked its blocks.
-    pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
-        debug_assert!(*change.stripes().end() < self.members.layout().stripes(), "a change of the set");
+    pub(crate) async fn carry_out(
+        &self,
+        change: Change,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        debug_assert!(
+            *change.stripes().end() < self.members.layout().stripes(),
+            "a change of the set"
+        );
         // Wait until failures are recorded: if the change omits a strip because its member has failed, the
         // member must not count as in sync when the change is replayed.
         self.members.recorded().await?;
@@ -126,7 +186,11 @@ impl Set {
         protected.finish();
         self.members.settle_healed().await?;
         // Blocks that stay on the list because it is full must be readable from the other members.
-        if !self.members.has_lost() || self.can_be_read(&change) { Ok(()) } else { Err(DeviceError::NoSpace) }
+        if !self.members.has_lost() || self.can_be_read(&change) {
+            Ok(())
+        } else {
+            Err(DeviceError::NoSpace)
+        }
     }
 
     /// Whether the blocks of a change are readable, directly or by reconstruction. If the list of lost blocks
@@ -140,7 +204,8 @@ impl Set {
         let is_told = |stripe: u64, mut columns: Range<u64>| {
             columns.all(|column| {
                 let column = column..column + 1;
-                let lacks = |strip: &usize| !self.is_held(stripe, *strip) || lost(stripe, *strip, &column);
+                let lacks =
+                    |strip: &usize| !self.is_held(stripe, *strip) || lost(stripe, *strip, &column);
                 let lacking = (0..self.layout.strips()).filter(lacks).count();
                 lacking <= self.layout.strips() - self.layout.data_strips()
             })
@@ -153,19 +218,28 @@ impl Set {
                     || !lost(*stripe, part.strip, &columns)
                     || is_told(*stripe, columns)
             }),
-            Change::Clear { stripe, stripes, members, .. } => {
+            Change::Clear {
+                stripe,
+                stripes,
+                members,
+                ..
+            } => {
                 let whole = 0..self.layout.strip_blocks();
                 let is_lost = |index: &usize| {
                     let mut strips = (*stripe..stripe + stripes)
                         .filter_map(|stripe| Some((stripe, self.layout.strip_of(stripe, *index)?)))
                         .map(|(stripe, strip)| self.place(stripe, strip, &whole).1);
-                    let Some(first) = strips.next() else { return false };
+                    let Some(first) = strips.next() else {
+                        return false;
+                    };
                     let last = strips.next_back().unwrap_or(first);
-                    let between = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
+                    let between =
+                        Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
                     self.members.lost_of(*index, between).is_some()
                 };
                 let is_right = |stripe: u64| {
-                    let mut held = (0..self.layout.strips()).filter(|strip| self.is_held(stripe, *strip));
+                    let mut held =
+                        (0..self.layout.strips()).filter(|strip| self.is_held(stripe, *strip));
                     !held.any(|strip| lost(stripe, strip, &whole)) || is_told(stripe, whole.clone())
                 };
                 !members.iter().any(is_lost) || (*stripe..stripe + stripes).all(is_right)
@@ -173,11 +247,23 @@ impl Set {
         }
     }
 
-    pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {
+    pub(crate) async fn apply(
+        &self,
+        change: &Change,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         match change {
-            Change::Update { stripe, parts, .. } => self.write_parts(*stripe, parts, durability).await,
-            Change::Clear { stripe, stripes, members, may_unmap } => {
-                self.clear_stripes(*stripe..stripe + stripes, members, *may_unmap).await
+            Change::Update { stripe, parts, .. } => {
+                self.write_parts(*stripe, parts, durability).await
+            }
+            Change::Clear {
+                stripe,
+                stripes,
+                members,
+                may_unmap,
+            } => {
+                self.clear_stripes(*stripe..stripe + stripes, members, *may_unmap)
+                    .await
             }
         }
     }
@@ -189,7 +275,11 @@ impl Set {
         let part = |piece: Piece| {
             let start = self.bytes(piece.offset);
             let data = write.data.part(start..start + self.bytes(piece.blocks))?;
-            Some(Part { strip: piece.strip, column: piece.column, data })
+            Some(Part {
+                strip: piece.strip,
+                column: piece.column,
+                data,
+            })
         };
         pieces.filter_map(part).collect()
     }
@@ -204,7 +294,10 @@ impl Set {
         segment: Segment,
     ) -> Result<Vec<Part>, DeviceError> {
         // Data of a missing member exists only in parity, so parity must not become lost.
-        let has_places = segment.written.iter().all(|strip| self.is_held(stripe, *strip));
+        let has_places = segment
+            .written
+            .iter()
+            .all(|strip| self.is_held(stripe, *strip));
         let (mut parts, mut lost) = (Vec::new(), Vec::new());
         let mut segments = vec![segment];
         while let Some(segment) = segments.pop() {
@@ -212,7 +305,10 @@ impl Set {
                 Ok(parity) => parts.extend(parity),
                 Err(error @ DeviceError::Unreadable(_)) => match halves(&segment.columns) {
                     Some(halves) => {
-                        segments.extend(halves.map(|columns| Segment { columns, ..segment.clone() }));
+                        segments.extend(halves.map(|columns| Segment {
+                            columns,
+                            ..segment.clone()
+                        }));
                     }
                     None if has_places => lost.push(segment.columns),
                     None => return Err(error),
@@ -225,7 +321,11 @@ impl Set {
     }
 
     /// Records the parity of these columns as lost, and resolves once the record is on stable storage.
-    pub(crate) async fn lose_parity(&self, stripe: u64, columns: &[Range<u64>]) -> Result<(), DeviceError> {
+    pub(crate) async fn lose_parity(
+        &self,
+        stripe: u64,
+        columns: &[Range<u64>],
+    ) -> Result<(), DeviceError> {
         debug_assert!(self.layout.has_parity());
         let parity = self.layout.data_strips()..self.layout.strips();
         let mut lost: Vec<(usize, Extent)> = Vec::new();
@@ -286,7 +386,9 @@ impl Set {
             }
             Method::Reconstruct => {
                 let is_kept = |strip: &usize| !written.contains(strip);
-                let lacks = (0..data_strips).filter(is_kept).any(|strip| strips[strip].is_none());
+                let lacks = (0..data_strips)
+                    .filter(is_kept)
+                    .any(|strip| strips[strip].is_none());
                 if lacks && !recover(&mut strips, data_strips, length) {
                     return Err(DeviceError::NotReady);
                 }
@@ -297,11 +399,18 @@ impl Set {
                     })
                     .collect();
                 let parity = self.layout.level().parity_strips();
-                parity_of(&data, parity, length).into_iter().map(Some).collect()
+                parity_of(&data, parity, length)
+                    .into_iter()
+                    .map(Some)
+                    .collect()
             }
         };
         let parts = parity.into_iter().enumerate().filter_map(|(at, parity)| {
-            Some(Part { strip: data_strips + at, column: columns.start, data: parity?.share() })
+            Some(Part {
+                strip: data_strips + at,
+                column: columns.start,
+                data: parity?.share(),
+            })
         });
         Ok(parts.collect())
     }
@@ -314,7 +423,11 @@ const ZEROS_BYTES: u64 = 256 << 10;
 
 impl Set {
     /// Makes blocks read as zeros. With `may_unmap`, deallocates them where possible.
-    pub(crate) async fn clear(self: &Arc<Self>, extent: Extent, may_unmap: bool) -> Result<(), DeviceError> {
+    pub(crate) async fn clear(
+        self: &Arc<Self>,
+        extent: Extent,
+        may_unmap: bool,
+    ) -> Result<(), DeviceError> {
         self.check_write(extent, None)?;
         let stripe_blocks = self.layout.stripe_blocks();
         let end = extent.lba.0 + extent.blocks.0;
@@ -346,8 +459,16 @@ impl Set {
         }
     }
 
-    async fn clear_whole(&self, stripe: u64, stripes: u64, may_unmap: bool) -> Result<(), DeviceError> {
-        let (first, blocks) = (self.layout.stripe_extent(stripe).lba, stripes * self.layout.stripe_blocks());
+    async fn clear_whole(
+        &self,
+        stripe: u64,
+        stripes: u64,
+        may_unmap: bool,
+    ) -> Result<(), DeviceError> {
+        let (first, blocks) = (
+            self.layout.stripe_extent(stripe).lba,
+            stripes * self.layout.stripe_blocks(),
+        );
         let _locked = self.locks.exclude(Extent::new(first.0, blocks)).await;
         let (mut stripe, end) = (stripe, stripe + stripes);
         while stripe < end {
@@ -361,7 +482,12 @@ impl Set {
             debug_assert!(stripes > 0 && stripe + stripes <= end);
             let holds = |member: &usize| states.members[*member].holds(stripe);
             let members = (0..self.layout.members()).filter(holds).collect();
-            let change = Change::Clear { stripe, stripes, members, may_unmap };
+            let change = Change::Clear {
+                stripe,
+                stripes,
+                members,
+                may_unmap,
+            };
             self.carry_out(change, Durability::Cached).await?;
             stripe += stripes;
         }
@@ -376,15 +502,24 @@ impl Set {
         members: &[usize],
         may_unmap: bool,
     ) -> Result<(), DeviceError> {
-        let members = members.iter().map(|index| self.clear_of(*index, stripes.clone(), may_unmap));
+        let members = members
+            .iter()
+            .map(|index| self.clear_of(*index, stripes.clone(), may_unmap));
         try_all(members).await.map(drop)
     }
 
     /// Clears one member's strips in some stripes.
-    async fn clear_of(&self, index: usize, stripes: Range<u64>, may_unmap: bool) -> Result<(), DeviceError> {
+    async fn clear_of(
+        &self,
+        index: usize,
+        stripes: Range<u64>,
+        may_unmap: bool,
+    ) -> Result<(), DeviceError> {
         let mut run: Option<Extent> = None;
         for stripe in stripes {
-            let Some(strip) = self.layout.strip_of(stripe, index) else { continue };
+            let Some(strip) = self.layout.strip_of(stripe, index) else {
+                continue;
+            };
             if self.members.holder(index, stripe).is_none() {
                 continue;
             }
@@ -414,7 +549,9 @@ impl Set {
         extent: Extent,
         may_unmap: bool,
     ) -> Result<(), DeviceError> {
-        let Some(member) = self.members.present(index) else { return Ok(()) };
+        let Some(member) = self.members.present(index) else {
+            return Ok(());
+        };
         self.members.check_ownership()?;
         let result = self.members.land(zero(&member, extent, may_unmap)).await;
         match result {

@@ -134,7 +134,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Returns the identity that the specification requests for a volume without a saved one.
     fn which_identity(&self) -> Option<WhichIdentity> {
-        self.members().iter().find_map(|member| member.which_identity())
+        self.members()
+            .iter()
+            .find_map(|member| member.which_identity())
     }
 
     /// Returns whether the data survives this process.
@@ -145,7 +147,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Returns whether unflushed acknowledged writes certainly survive this process, because the kernel or a
     /// disk of this machine has the data.
     fn cache_outlives_process(&self) -> bool {
-        !self.members().is_empty() && self.members().iter().all(|member| member.cache_outlives_process())
+        !self.members().is_empty()
+            && self
+                .members()
+                .iter()
+                .all(|member| member.cache_outlives_process())
     }
 
     /// Returns whether there is a layer that injects faults through [`Opening::faults`].
@@ -224,7 +230,10 @@ impl Layers {
     pub fn put<T: Any + Send + Sync>(&self, place: usize, layer: &Arc<T>) {
         let layer: Arc<dyn Any + Send + Sync> = Arc::clone(layer) as _;
         let mut layers = self.lock();
-        debug_assert!(place < layers.len(), "a layer has its place before it is open");
+        debug_assert!(
+            place < layers.len(),
+            "a layer has its place before it is open"
+        );
         if let Some(known) = layers.get_mut(place) {
             *known = Some(Arc::downgrade(&layer));
         }
@@ -232,8 +241,15 @@ impl Layers {
 
     /// Returns the open layers of this type.
     pub fn of<T: Any + Send + Sync>(&self) -> Vec<Arc<T>> {
-        let open = self.lock().iter().flatten().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        open.into_iter().filter_map(|layer| layer.downcast().ok()).collect()
+        let open = self
+            .lock()
+            .iter()
+            .flatten()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
+        open.into_iter()
+            .filter_map(|layer| layer.downcast().ok())
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Layer>>> {
@@ -261,13 +277,19 @@ type Step = Box<dyn FnOnce() + Send>;
 impl Undo {
     /// Adds a step that undoes a creation.
     pub fn add(&self, step: impl FnOnce() + Send + 'static) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Box::new(step));
     }
 
     /// Discards the steps of all clones, so that nothing will be undone. If a step holds a lock, the lock is
     /// released.
     pub fn keep(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     /// Executes the steps in reverse order.

@@ -9,15 +9,25 @@ use std::time::Duration;
 use std::{fmt, slice};
 
 use block::{
-    BlockDevice, BlockSize, Buffered, Delay, DiskCache, DiskModel, Emulated512, Fault, Limit, Null, Rate,
-    RotatingDisk, ServiceTime, Stalls, Tail, Window,
+    BlockDevice, BlockSize, Buffered, Delay, DiskCache, DiskModel, Emulated512, Fault, Limit, Null,
+    Rate, RotatingDisk, ServiceTime, Stalls, Tail, Window,
 };
 
 use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Options};
-use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written, hint};
+use crate::spec::{
+    AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written, hint,
+};
 
 /// All kinds of this module, in the order of the documentation.
-pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_512, &FAULT];
+pub const ALL: &[&Kind] = &[
+    &NULL,
+    &DELAY,
+    &LIMIT,
+    &DISK,
+    &BUFFERED,
+    &EMULATED_512,
+    &FAULT,
+];
 
 /// A null device: stores no data and completes immediately.
 static NULL: Kind = Kind {
@@ -28,7 +38,10 @@ static NULL: Kind = Kind {
     options: Options::Known(&["block", "physical"]),
     read: |written| {
         let blocks = BlockShape::read(written)?;
-        Ok(Arc::new(NullBackend { size: blocks.capacity(written.argument())?, blocks }))
+        Ok(Arc::new(NullBackend {
+            size: blocks.capacity(written.argument())?,
+            blocks,
+        }))
     },
 };
 
@@ -101,7 +114,10 @@ struct Layered<L> {
 impl<L: Layer> Layered<L> {
     fn read(written: &Written<'_>, layer: L) -> Result<Arc<dyn Backend>, Problem> {
         debug_assert!(layer.kind().blocks == BlockPlaces::Below);
-        Ok(Arc::new(Layered { layer, inner: written.member()? }))
+        Ok(Arc::new(Layered {
+            layer,
+            inner: written.member()?,
+        }))
     }
 }
 
@@ -139,7 +155,11 @@ impl<L: Layer> Backend for Layered<L> {
             let inner = self.inner.open(opening).await?;
             let bytes = inner.geometry().bytes();
             let device = self.layer.over(&self.inner, inner, opening)?;
-            debug_assert_eq!(device.geometry().bytes(), bytes, "a layer is as long as its volume");
+            debug_assert_eq!(
+                device.geometry().bytes(),
+                bytes,
+                "a layer is as long as its volume"
+            );
             Ok(device)
         })
     }
@@ -151,7 +171,14 @@ static DELAY: Kind = Kind {
     usage: "delay:TIME:[VOLUME]",
     about: "another volume, with each request delayed by this time; requests overlap",
     blocks: BlockPlaces::Below,
-    options: Options::Known(&["tail", "tail-share", "flush", "stall", "stall-every", "seed"]),
+    options: Options::Known(&[
+        "tail",
+        "tail-share",
+        "flush",
+        "stall",
+        "stall-every",
+        "seed",
+    ]),
     read: read_delay,
 };
 
@@ -160,7 +187,10 @@ fn read_delay(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let tail = match written.both("tail", "tail-share")? {
         Some((time, share)) => {
             let (time, share): (Time, PerMillion) = (time.parsed()?, share.parsed()?);
-            Some(Tail { time: time.0, per_million: share.0 })
+            Some(Tail {
+                time: time.0,
+                per_million: share.0,
+            })
         }
         None => None,
     };
@@ -180,7 +210,16 @@ fn read_delay(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
         let wrong = |_| Problem::new(word.at.clone(), "a seed is a whole number below 2^64");
         word.text.parse().map_err(wrong)
     })?;
-    Layered::read(written, ServiceTime { usual: usual.0, tail, flush, stalls, seed })
+    Layered::read(
+        written,
+        ServiceTime {
+            usual: usual.0,
+            tail,
+            flush,
+            stalls,
+            seed,
+        },
+    )
 }
 
 impl Layer for ServiceTime {
@@ -193,17 +232,37 @@ impl Layer for ServiceTime {
     }
 
     fn options(&self) -> Vec<String> {
-        let tail =
-            |tail: Tail| format!("tail={}&tail-share={}", Time(tail.time), PerMillion(tail.per_million));
-        let stalls =
-            |stalls: Stalls| format!("stall={}&stall-every={}", Time(stalls.length()), Time(stalls.every()));
+        let tail = |tail: Tail| {
+            format!(
+                "tail={}&tail-share={}",
+                Time(tail.time),
+                PerMillion(tail.per_million)
+            )
+        };
+        let stalls = |stalls: Stalls| {
+            format!(
+                "stall={}&stall-every={}",
+                Time(stalls.length()),
+                Time(stalls.every())
+            )
+        };
         let flush = self.flush.map(|time| format!("flush={}", Time(time)));
         let seed = (self.seed != 0).then(|| format!("seed={}", self.seed));
-        self.tail.map(tail).into_iter().chain(flush).chain(self.stalls.map(stalls)).chain(seed).collect()
+        self.tail
+            .map(tail)
+            .into_iter()
+            .chain(flush)
+            .chain(self.stalls.map(stalls))
+            .chain(seed)
+            .collect()
     }
 
     fn over(&self, _: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer {
-        Ok(Arc::new(Delay::new(inner, *self, Arc::clone(&opening.sleeper))))
+        Ok(Arc::new(Delay::new(
+            inner,
+            *self,
+            Arc::clone(&opening.sleeper),
+        )))
     }
 }
 
@@ -215,7 +274,8 @@ static LIMIT: Kind = Kind {
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
-        let rate: AtMost = written.before_brackets("a limit needs a rate", "limit:1000iops:[ram:1GiB]")?;
+        let rate: AtMost =
+            written.before_brackets("a limit needs a rate", "limit:1000iops:[ram:1GiB]")?;
         Layered::read(written, rate)
     },
 };
@@ -230,7 +290,11 @@ impl Layer for AtMost {
     }
 
     fn over(&self, _: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer {
-        Ok(Arc::new(Limit::new(inner, self.0, Arc::clone(&opening.sleeper))))
+        Ok(Arc::new(Limit::new(
+            inner,
+            self.0,
+            Arc::clone(&opening.sleeper),
+        )))
     }
 }
 
@@ -268,7 +332,15 @@ const fn model(
     cache_bytes: u64,
 ) -> Model {
     let seek = Duration::from_micros(seek_us);
-    Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
+    Model {
+        name,
+        sheet: Sheet {
+            seek,
+            turns_per_minute,
+            bytes_per_s: rate * 1_000_000,
+            cache_bytes,
+        },
+    }
 }
 
 /// The disk models. The first two are also in `measure/model`: six drives in the servers of document 004
@@ -285,7 +357,12 @@ struct Unknown(String);
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown disk model `{}`{}", self.0, hint(&self.0, &MODELS.map(|model| model.name)))
+        write!(
+            f,
+            "unknown disk model `{}`{}",
+            self.0,
+            hint(&self.0, &MODELS.map(|model| model.name))
+        )
     }
 }
 
@@ -293,7 +370,10 @@ impl FromStr for Model {
     type Err = Unknown;
 
     fn from_str(text: &str) -> Result<Model, Unknown> {
-        MODELS.into_iter().find(|model| model.name == text).ok_or_else(|| Unknown(text.to_owned()))
+        MODELS
+            .into_iter()
+            .find(|model| model.name == text)
+            .ok_or_else(|| Unknown(text.to_owned()))
     }
 }
 
@@ -306,16 +386,28 @@ struct DiskLayer {
 }
 
 fn read_disk(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let model: Model = written.before_brackets("a disk needs a model", "disk:sata2009:[ram:1GiB]")?;
+    let model: Model =
+        written.before_brackets("a disk needs a model", "disk:sata2009:[ram:1GiB]")?;
     let usual = model.sheet;
     let sheet = Sheet {
         seek: written.value("seek")?.map_or(Ok(usual.seek), seek)?,
-        turns_per_minute: written.value("rpm")?.map_or(Ok(usual.turns_per_minute), turns)?,
+        turns_per_minute: written
+            .value("rpm")?
+            .map_or(Ok(usual.turns_per_minute), turns)?,
         bytes_per_s: written.value("rate")?.map_or(Ok(usual.bytes_per_s), rate)?,
-        cache_bytes: written.parsed::<Bytes>("cache")?.map_or(usual.cache_bytes, |bytes| bytes.0),
+        cache_bytes: written
+            .parsed::<Bytes>("cache")?
+            .map_or(usual.cache_bytes, |bytes| bytes.0),
     };
     let write_through = written.flag("write-through")?;
-    Layered::read(written, DiskLayer { model, sheet, write_through })
+    Layered::read(
+        written,
+        DiskLayer {
+            model,
+            sheet,
+            write_through,
+        },
+    )
 }
 
 fn seek(word: &Token) -> Result<Duration, Problem> {
@@ -323,19 +415,32 @@ fn seek(word: &Token) -> Result<Duration, Problem> {
     if time <= Duration::from_secs(10) {
         return Ok(time);
     }
-    Err(Problem::new(word.at.clone(), "the average seek time is at most 10s; current disks take 3 to 12ms"))
+    Err(Problem::new(
+        word.at.clone(),
+        "the average seek time is at most 10s; current disks take 3 to 12ms",
+    ))
 }
 
 fn turns(word: &Token) -> Result<u32, Problem> {
-    let turns = word.text.parse().ok().filter(|turns| (1..=1_000_000).contains(turns));
+    let turns = word
+        .text
+        .parse()
+        .ok()
+        .filter(|turns| (1..=1_000_000).contains(turns));
     let sentence = "`rpm` is a whole number from 1 to 1000000, such as 7200";
     turns.ok_or_else(|| Problem::new(word.at.clone(), sentence))
 }
 
 fn rate(word: &Token) -> Result<u64, Problem> {
     match word.parsed()? {
-        AtMost(Rate { requests_per_s: None, bytes_per_s: Some(rate) }) => Ok(rate.get()),
-        AtMost(_) => Err(Problem::new(word.at.clone(), "the medium's rate is in bytes, such as 100MB/s")),
+        AtMost(Rate {
+            requests_per_s: None,
+            bytes_per_s: Some(rate),
+        }) => Ok(rate.get()),
+        AtMost(_) => Err(Problem::new(
+            word.at.clone(),
+            "the medium's rate is in bytes, such as 100MB/s",
+        )),
     }
 }
 
@@ -353,23 +458,41 @@ impl Layer for DiskLayer {
         let seek = (sheet.seek != usual.seek).then(|| format!("seek={}", Time(sheet.seek)));
         let turns = (sheet.turns_per_minute != usual.turns_per_minute)
             .then(|| format!("rpm={}", sheet.turns_per_minute));
-        let rate =
-            (sheet.bytes_per_s != usual.bytes_per_s).then(|| format!("rate={}/s", Bytes(sheet.bytes_per_s)));
-        let cache =
-            (sheet.cache_bytes != usual.cache_bytes).then(|| format!("cache={}", Bytes(sheet.cache_bytes)));
+        let rate = (sheet.bytes_per_s != usual.bytes_per_s)
+            .then(|| format!("rate={}/s", Bytes(sheet.bytes_per_s)));
+        let cache = (sheet.cache_bytes != usual.cache_bytes)
+            .then(|| format!("cache={}", Bytes(sheet.cache_bytes)));
         let through = self.write_through.then(|| "write-through".to_owned());
-        seek.into_iter().chain(turns).chain(rate).chain(cache).chain(through).collect()
+        seek.into_iter()
+            .chain(turns)
+            .chain(rate)
+            .chain(cache)
+            .chain(through)
+            .collect()
     }
 
     fn over(&self, _: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer {
-        let Sheet { seek, turns_per_minute, bytes_per_s, cache_bytes } = self.sheet;
+        let Sheet {
+            seek,
+            turns_per_minute,
+            bytes_per_s,
+            cache_bytes,
+        } = self.sheet;
         let model = DiskModel {
             seek_s: seek.as_secs_f64(),
             turns_per_s: f64::from(turns_per_minute) / 60.0,
             bytes_per_s: bytes_per_s as f64,
         };
-        let cache = DiskCache { bytes: cache_bytes, write_through: self.write_through };
-        Ok(Arc::new(RotatingDisk::new(inner, model, cache, Arc::clone(&opening.sleeper))))
+        let cache = DiskCache {
+            bytes: cache_bytes,
+            write_through: self.write_through,
+        };
+        Ok(Arc::new(RotatingDisk::new(
+            inner,
+            model,
+            cache,
+            Arc::clone(&opening.sleeper),
+        )))
     }
 }
 
@@ -385,7 +508,8 @@ static BUFFERED: Kind = Kind {
         let size = "a buffered volume needs a window size";
         let window: Bytes = written.before_brackets(size, "buffered:1MiB:[ram:1GiB]")?;
         if !WINDOW_BYTES.contains(&window.0) {
-            let sentence = "the window size is 4KiB to 64MiB: a larger read-ahead mostly reads unused data";
+            let sentence =
+                "the window size is 4KiB to 64MiB: a larger read-ahead mostly reads unused data";
             return Err(Problem::new(written.argument().at.clone(), sentence));
         }
         Layered::read(written, BufferedLayer { window })
@@ -416,7 +540,11 @@ impl Layer for BufferedLayer {
 
     fn over(&self, _: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer {
         let window = Window::new(self.window.0);
-        Ok(Arc::new(Buffered::new(inner, window, Arc::clone(&opening.spawner))))
+        Ok(Arc::new(Buffered::new(
+            inner,
+            window,
+            Arc::clone(&opening.spawner),
+        )))
     }
 }
 
@@ -430,7 +558,9 @@ static EMULATED_512: Kind = Kind {
     read: |written| {
         written.nothing_before_brackets("512e", "512e:[ram:1GiB?block=4096]")?;
         match written.member()?.logical_block() {
-            Some(BlockSize::B512) => Err(Problem::new(written.place_of_members(), HAS_SHORT_BLOCKS)),
+            Some(BlockSize::B512) => {
+                Err(Problem::new(written.place_of_members(), HAS_SHORT_BLOCKS))
+            }
             _ => Layered::read(written, EmulatedLayer),
         }
     },
@@ -455,7 +585,10 @@ impl Layer for EmulatedLayer {
         if inner.geometry().block_size == BlockSize::B512 {
             return Err(format!("{spec}: {HAS_SHORT_BLOCKS}").into());
         }
-        Ok(Arc::new(Emulated512::new(inner, Arc::clone(&opening.spawner))))
+        Ok(Arc::new(Emulated512::new(
+            inner,
+            Arc::clone(&opening.spawner),
+        )))
     }
 }
 
@@ -485,6 +618,10 @@ impl Layer for FaultLayer {
     }
 
     fn over(&self, _: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer {
-        Ok(Arc::new(Fault::new(inner, Arc::clone(&opening.sleeper), opening.faults.clone())))
+        Ok(Arc::new(Fault::new(
+            inner,
+            Arc::clone(&opening.sleeper),
+            opening.faults.clone(),
+        )))
     }
 }

@@ -30,7 +30,10 @@ const DEPARTED_MAX: usize = 4096;
 
 impl<K, R> Default for Departed<K, R> {
     fn default() -> Departed<K, R> {
-        Departed { users: VecDeque::new(), forgotten: None }
+        Departed {
+            users: VecDeque::new(),
+            forgotten: None,
+        }
     }
 }
 
@@ -49,7 +52,11 @@ impl<K, R: Reported> Departed<K, R> {
 
     /// Removes the entry with the lowest count among these users.
     pub fn take(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<R> {
-        let meant = self.users.iter().enumerate().filter(|(_, (user, _))| is_meant(user));
+        let meant = self
+            .users
+            .iter()
+            .enumerate()
+            .filter(|(_, (user, _))| is_meant(user));
         let (place, _) = meant.min_by_key(|(_, (_, reported))| reported.count())?;
         self.users.remove(place).map(|(_, reported)| reported)
     }
@@ -74,11 +81,16 @@ mod tests {
     #[test]
     fn the_lowest_count_of_a_name_is_taken_first() {
         let mut departed = Departed::default();
-        [("a", 4), ("b", 1), ("a", 3)].into_iter().for_each(|(user, count)| departed.note(user, count));
+        [("a", 4), ("b", 1), ("a", 3)]
+            .into_iter()
+            .for_each(|(user, count)| departed.note(user, count));
         assert_eq!(departed.lowest(|_| true), Some(1));
         let is_a = |user: &&str| *user == "a";
         assert_eq!(departed.lowest(is_a), Some(3));
-        assert_eq!([(); 3].map(|()| departed.take(is_a)), [Some(3), Some(4), None]);
+        assert_eq!(
+            [(); 3].map(|()| departed.take(is_a)),
+            [Some(3), Some(4), None]
+        );
         assert_eq!(departed.forgotten(), None);
     }
 
@@ -87,6 +99,9 @@ mod tests {
         let mut departed = Departed::default();
         (0..DEPARTED_MAX as u64 + 2).for_each(|user| departed.note(user, 10 - user.min(5)));
         assert_eq!(departed.users.len(), DEPARTED_MAX);
-        assert_eq!((departed.lowest(|user| *user < 2), departed.forgotten()), (None, Some(9)));
+        assert_eq!(
+            (departed.lowest(|user| *user < 2), departed.forgotten()),
+            (None, Some(9))
+        );
     }
 }

@@ -78,7 +78,12 @@ impl Health {
             }
             None => {}
             Some(error) => {
-                self.change(|details| details.latest = Some(StorageError { error, os_error: os_error() }));
+                self.change(|details| {
+                    details.latest = Some(StorageError {
+                        error,
+                        os_error: os_error(),
+                    })
+                });
                 self.failing.fetch_or(kind as u8, Ordering::Relaxed);
                 self.failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -100,7 +105,9 @@ impl Health {
                 details.silent.is_none_or(|(waiting, _)| waiting > 0),
                 "a silence waits for something"
             );
-            details.silent = details.silent.and_then(|(waiting, time)| Some((waiting.checked_sub(1)?, time)));
+            details.silent = details
+                .silent
+                .and_then(|(waiting, time)| Some((waiting.checked_sub(1)?, time)));
             details.silent = details.silent.filter(|(waiting, _)| *waiting > 0);
         });
     }
@@ -167,23 +174,40 @@ mod tests {
         ended(&health, RequestKind::Read, None);
         ended(&health, RequestKind::Change, None);
         let condition = health.condition();
-        assert!(condition.is_failing && condition.failed == 2, "{condition:?}");
+        assert!(
+            condition.is_failing && condition.failed == 2,
+            "{condition:?}"
+        );
         ended(&health, RequestKind::Flush, None);
         assert!(!health.condition().is_failing);
-        let latest = StorageError { error: DeviceError::WritesLost, os_error: Some(5) };
+        let latest = StorageError {
+            error: DeviceError::WritesLost,
+            os_error: Some(5),
+        };
         assert_eq!(health.condition().latest, Some(latest));
     }
 
     #[test]
     fn what_was_asked_wrongly_is_no_failure_of_the_storage() {
         let health = Health::default();
-        for error in [DeviceError::OutOfRange, DeviceError::ReadOnly, DeviceError::Unsupported] {
+        for error in [
+            DeviceError::OutOfRange,
+            DeviceError::ReadOnly,
+            DeviceError::Unsupported,
+        ] {
             ended(&health, RequestKind::Change, Some(error));
         }
         assert_eq!(health.condition(), StorageCondition::default());
-        ended(&health, RequestKind::Change, Some(DeviceError::Unwritable(Lba(7))));
+        ended(
+            &health,
+            RequestKind::Change,
+            Some(DeviceError::Unwritable(Lba(7))),
+        );
         ended(&health, RequestKind::Change, Some(DeviceError::OutOfRange));
-        assert!(health.condition().is_failing, "neither is it a sign that it works");
+        assert!(
+            health.condition().is_failing,
+            "neither is it a sign that it works"
+        );
     }
 
     #[test]

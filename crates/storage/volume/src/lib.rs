@@ -74,7 +74,9 @@ use reservations::Registrations;
 pub use departed::{Departed, Reported};
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use permission::{Denied, Fence, WriteProtection};
-pub use persistent_state::{CacheGeneration, Damaged, LossMark, PersistentState, SaveLock, Unsaved};
+pub use persistent_state::{
+    CacheGeneration, Damaged, LossMark, PersistentState, SaveLock, Unsaved,
+};
 pub use reservations::{Access, AttachmentId, HostPath, HostPort, Requester, ServicePort};
 
 /// Options of a volume.
@@ -123,12 +125,22 @@ impl Volume {
     ///
     /// # Errors
     /// The saved state is damaged. The volume must not be served without its reservations.
-    pub fn new(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Volume>, Damaged> {
-        let VolumeOptions { persistent_state, read_only, cache_generation } = options;
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        options: VolumeOptions,
+    ) -> Result<Arc<Volume>, Damaged> {
+        let VolumeOptions {
+            persistent_state,
+            read_only,
+            cache_generation,
+        } = options;
         let saved = persistent_state.as_ref().and_then(|state| state.load());
-        let saved = saved.map_or_else(|| Ok(Saved::default()), |bytes| Saved::from_bytes(&bytes))?;
+        let saved =
+            saved.map_or_else(|| Ok(Saved::default()), |bytes| Saved::from_bytes(&bytes))?;
         let reservations = Registrations::from_bytes(&saved.reservations)?;
-        let lost_writes = persistent_state.as_ref().map(|state| LostWrites::since(state.loss_mark()));
+        let lost_writes = persistent_state
+            .as_ref()
+            .map(|state| LostWrites::since(state.loss_mark()));
         let lost_writes = lost_writes.unwrap_or_default();
         Ok(Arc::new(Volume {
             device,
@@ -175,7 +187,8 @@ impl Volume {
     #[inline]
     pub fn record_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
         let error = result.as_ref().err().copied();
-        self.health.ended(kind, error, || self.device.take_os_error());
+        self.health
+            .ended(kind, error, || self.device.take_os_error());
         if error == Some(DeviceError::Fenced) {
             self.fence_for_good();
         }
@@ -229,8 +242,13 @@ pub type NamedVolumes = Vec<(String, Arc<Volume>)>;
 impl Registry {
     /// Starts with these volumes, as version 1.
     pub fn new(volumes: NamedVolumes) -> Registry {
-        let snapshot = Snapshot { version: 1, volumes: volumes.into_iter().collect() };
-        Registry { current: Lock::new(Arc::new(snapshot)) }
+        let snapshot = Snapshot {
+            version: 1,
+            volumes: volumes.into_iter().collect(),
+        };
+        Registry {
+            current: Lock::new(Arc::new(snapshot)),
+        }
     }
 
     /// Returns the current snapshot.
@@ -242,7 +260,10 @@ impl Registry {
     pub fn replace(&self, volumes: NamedVolumes) {
         let mut current = self.current.lock();
         let version = current.version + 1;
-        let next = Arc::new(Snapshot { version, volumes: volumes.into_iter().collect() });
+        let next = Arc::new(Snapshot {
+            version,
+            volumes: volumes.into_iter().collect(),
+        });
         let before = std::mem::replace(&mut *current, next);
         debug_assert!(before.version < current.version, "versions only grow");
         drop(current);
@@ -263,12 +284,16 @@ impl Snapshot {
 
     /// Returns the first name of this volume.
     pub fn name_of(&self, volume: &Arc<Volume>) -> Option<&str> {
-        self.iter().find(|(_, other)| Arc::ptr_eq(other, volume)).map(|(name, _)| name)
+        self.iter()
+            .find(|(_, other)| Arc::ptr_eq(other, volume))
+            .map(|(name, _)| name)
     }
 
     /// Returns all volumes, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Volume>)> {
-        self.volumes.iter().map(|(name, volume)| (name.as_str(), volume))
+        self.volumes
+            .iter()
+            .map(|(name, volume)| (name.as_str(), volume))
     }
 
     /// Returns whether the snapshot contains this volume, under any name.
@@ -286,7 +311,11 @@ mod tests {
     fn volume() -> Arc<Volume> {
         let block_size = BlockSize::B512;
         let blocks = block_size.exact(1 << 20).expect("whole blocks");
-        let device = Null::new(Geometry { block_size, blocks, physical_exponent: 0 });
+        let device = Null::new(Geometry {
+            block_size,
+            blocks,
+            physical_exponent: 0,
+        });
         Volume::new(Arc::new(device), Default::default()).expect("nothing was saved")
     }
 
@@ -300,7 +329,10 @@ mod tests {
         assert_eq!((before.version(), after.version()), (1, 2));
         assert!(before.get("one").is_some() && before.contains(&one) && !before.contains(&two));
         assert!(after.get("one").is_none() && after.contains(&two));
-        assert_eq!(after.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["two"]);
+        assert_eq!(
+            after.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["two"]
+        );
     }
 
     #[test]

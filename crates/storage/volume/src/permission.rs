@@ -49,13 +49,17 @@ pub enum WriteProtection {
 
 impl Permissions {
     pub(crate) fn new(reservations: Registrations) -> Permissions {
-        Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
+        Permissions {
+            reservations: Arc::new(reservations),
+            ..Permissions::default()
+        }
     }
 
     /// Returns whether reservations permit this access. Persistent reservations and an attachment's
     /// reservation exclude each other (SPC-2 5.5.1), so each can be checked separately.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
-        self.reserved_by.is_none_or(|holder| holder == requester.attachment)
+        self.reserved_by
+            .is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
     }
 
@@ -181,7 +185,11 @@ impl Volume {
                 "the two kinds exclude each other"
             );
             let reserved_by = *permissions.reserved_by.get_or_insert(requester.attachment);
-            if reserved_by == requester.attachment { Ok(()) } else { Err(Refusal::Conflict) }
+            if reserved_by == requester.attachment {
+                Ok(())
+            } else {
+                Err(Refusal::Conflict)
+            }
         })
     }
 
@@ -193,8 +201,9 @@ impl Volume {
     pub fn release(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
         self.change_permissions(|permissions| {
             if !permissions.shared_by_registrants(requester)? {
-                permissions.reserved_by =
-                    permissions.reserved_by.filter(|holder| *holder != requester.attachment);
+                permissions.reserved_by = permissions
+                    .reserved_by
+                    .filter(|holder| *holder != requester.attachment);
             }
             Ok(())
         })
@@ -204,8 +213,9 @@ impl Volume {
     /// attachment.
     pub fn end_reservation(&self, of: Option<AttachmentId>) {
         self.change_permissions(|permissions| {
-            permissions.reserved_by =
-                permissions.reserved_by.filter(|holder| of.is_some_and(|of| of != *holder));
+            permissions.reserved_by = permissions
+                .reserved_by
+                .filter(|holder| of.is_some_and(|of| of != *holder));
         });
     }
 
@@ -214,7 +224,10 @@ impl Volume {
         if self.is_read_only || self.device().profile().read_only {
             Some(WriteProtection::Permanent)
         } else {
-            self.permissions.lock().is_write_protected.then_some(WriteProtection::Software)
+            self.permissions
+                .lock()
+                .is_write_protected
+                .then_some(WriteProtection::Software)
         }
     }
 
@@ -280,7 +293,9 @@ impl Volume {
         self.gate.fences.fetch_add(1, Ordering::Release);
         self.gate.fenced.fetch_add(1, Ordering::Relaxed);
         self.advance_generation();
-        Fence { volume: Arc::clone(self) }
+        Fence {
+            volume: Arc::clone(self),
+        }
     }
 
     /// Returns the number of fences since the volume was opened.
@@ -321,13 +336,23 @@ mod tests {
 
     fn volume(read_only: bool) -> Arc<Volume> {
         let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
-        let device = Null::new(Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 });
-        let options = VolumeOptions { read_only, ..VolumeOptions::default() };
+        let device = Null::new(Geometry {
+            block_size: BlockSize::B512,
+            blocks,
+            physical_exponent: 0,
+        });
+        let options = VolumeOptions {
+            read_only,
+            ..VolumeOptions::default()
+        };
         Volume::new(Arc::new(device), options).expect("nothing was saved")
     }
 
     fn attached(path: &HostPath) -> Requester<'_> {
-        Requester { attachment: AttachmentId::next(), path }
+        Requester {
+            attachment: AttachmentId::next(),
+            path,
+        }
     }
 
     /// If a host has two attachments, the reservation of one does not belong to the other.
@@ -354,9 +379,15 @@ mod tests {
         let requester = attached(&path);
         volume.set_write_protected(true);
         assert_eq!(volume.permits(&requester, Access::Read), Ok(()));
-        assert_eq!(volume.permits(&requester, Access::Write), Err(Denied::WriteProtected));
+        assert_eq!(
+            volume.permits(&requester, Access::Write),
+            Err(Denied::WriteProtected)
+        );
         let fence = volume.fence();
-        assert_eq!(volume.permits(&requester, Access::Read), Err(Denied::Fenced));
+        assert_eq!(
+            volume.permits(&requester, Access::Read),
+            Err(Denied::Fenced)
+        );
         drop(fence);
         volume.set_write_protected(false);
         assert_eq!(volume.permits(&requester, Access::Write), Ok(()));
@@ -367,6 +398,9 @@ mod tests {
         let (volume, path) = (volume(true), scene::path(1));
         volume.set_write_protected(false);
         assert_eq!(volume.write_protection(), Some(WriteProtection::Permanent));
-        assert_eq!(volume.permits(&attached(&path), Access::Write), Err(Denied::WriteProtected));
+        assert_eq!(
+            volume.permits(&attached(&path), Access::Write),
+            Err(Denied::WriteProtected)
+        );
     }
 }

@@ -11,8 +11,8 @@ use block::{BlockDevice, DeviceError, Exclusive, Extent, Lock, Pending};
 
 use crate::Volume;
 use crate::reservations::{
-    HostPath, HostPort, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, ReservationType,
-    ServicePort,
+    HostPath, HostPort, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation,
+    ReservationType, ServicePort,
 };
 
 /// A value that is different after each loss of acknowledged writes. It is a part of the cache generation
@@ -59,22 +59,44 @@ impl Volume {
     ///
     /// # Errors
     /// The state could not be saved. Nothing has changed.
-    pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
+    pub async fn save_reservations(
+        &self,
+        next: &Registrations,
+        lock: &SaveLock,
+    ) -> Result<(), Unsaved> {
         let reservations = next.to_bytes();
         if reservations == self.reservations().to_bytes() {
             return Ok(());
         }
         let front_end = self.front_end_state();
-        self.save(Saved { reservations, front_end }, lock).await
+        self.save(
+            Saved {
+                reservations,
+                front_end,
+            },
+            lock,
+        )
+        .await
     }
 
     /// Replaces the front end's saved bytes.
     ///
     /// # Errors
     /// The state could not be saved. Nothing has changed.
-    pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
+    pub async fn save_front_end_state(
+        &self,
+        bytes: Vec<u8>,
+        lock: &SaveLock,
+    ) -> Result<(), Unsaved> {
         let reservations = self.reservations().to_bytes();
-        self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;
+        self.save(
+            Saved {
+                reservations,
+                front_end: bytes.clone(),
+            },
+            lock,
+        )
+        .await?;
         self.set_front_end_state(bytes);
         Ok(())
     }
@@ -126,7 +148,10 @@ pub struct Damaged;
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the saved reservations and mode pages are damaged or of a later version")
+        write!(
+            f,
+            "the saved reservations and mode pages are damaged or of a later version"
+        )
     }
 }
 
@@ -158,7 +183,10 @@ impl Saved {
         if reader.array()? != *MAGIC || reader.u16()? != VERSION {
             return Err(Damaged);
         }
-        let kept = Saved { reservations: reader.part()?, front_end: reader.part()? };
+        let kept = Saved {
+            reservations: reader.part()?,
+            front_end: reader.part()?,
+        };
         reader.end()?;
         Ok(kept)
     }
@@ -210,14 +238,26 @@ impl<'a> Reader<'a> {
 
     /// Checks that all bytes have been decoded.
     pub(crate) fn end(&self) -> Result<(), Damaged> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Damaged) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Damaged)
+        }
     }
 }
 
 /// Returns the CRC-32C, computed bit by bit: occasional checksums over a few kilobytes need no table.
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, _: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+    let step = |crc: u32, _: u32| {
+        if crc & 1 != 0 {
+            crc >> 1 ^ 0x82f6_3b78
+        } else {
+            crc >> 1
+        }
+    };
+    !bytes
+        .iter()
+        .fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
 /// Identifies a period without a loss of acknowledged writes from a volatile cache. A host that finds a
@@ -274,7 +314,10 @@ impl Registrations {
         if count > REGISTRATIONS_MAX {
             return Err(Damaged);
         }
-        let mut state = Registrations { persist_through_power_loss: true, ..Registrations::default() };
+        let mut state = Registrations {
+            persist_through_power_loss: true,
+            ..Registrations::default()
+        };
         for _ in 0..count {
             state.registered.push(registration(&mut reader)?);
         }
@@ -298,7 +341,10 @@ fn reservation(reader: &mut Reader<'_>) -> Result<Option<Reservation>, Damaged> 
         return Ok(None);
     }
     let kind = ReservationType::from_code(code).ok_or(Damaged)?;
-    let holder = HostPath { host: host(reader)?, service: port(reader)? };
+    let holder = HostPath {
+        host: host(reader)?,
+        service: port(reader)?,
+    };
     Ok(Some(Reservation { kind, holder }))
 }
 
@@ -308,7 +354,10 @@ fn put_host(bytes: &mut Vec<u8>, host: &HostPort) {
 }
 
 fn host(reader: &mut Reader<'_>) -> Result<HostPort, Damaged> {
-    Ok(HostPort { name: name(reader)?, qualifier: reader.array()? })
+    Ok(HostPort {
+        name: name(reader)?,
+        qualifier: reader.array()?,
+    })
 }
 
 fn put_ports(bytes: &mut Vec<u8>, ports: &Ports) {
@@ -331,7 +380,9 @@ fn ports(reader: &mut Reader<'_>) -> Result<Ports, Damaged> {
         0 => Ok(Ports::One(port(reader)?)),
         1 => {
             let count = reader.u16()?;
-            Ok(Ports::AllBut((0..count).map(|_| port(reader)).collect::<Result<_, _>>()?))
+            Ok(Ports::AllBut(
+                (0..count).map(|_| port(reader)).collect::<Result<_, _>>()?,
+            ))
         }
         _ => Err(Damaged),
     }
@@ -344,7 +395,11 @@ fn put_port(bytes: &mut Vec<u8>, port: &ServicePort) {
 }
 
 fn port(reader: &mut Reader<'_>) -> Result<ServicePort, Damaged> {
-    Ok(ServicePort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
+    Ok(ServicePort {
+        name: name(reader)?,
+        group: reader.u16()?,
+        relative_port: reader.u16()?,
+    })
 }
 
 /// Encodes a name. iSCSI names have at most 223 bytes (RFC 7143 4.2.7.1), so their length always fits.
@@ -389,7 +444,10 @@ const RETURN_TIME: Duration = Duration::from_secs(300);
 impl LostWrites {
     /// Starts without losses. `mark` is the mark of earlier losses.
     pub(crate) fn since(mark: LossMark) -> LostWrites {
-        LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
+        LostWrites {
+            marked: Lock::new((0, mark)),
+            ..LostWrites::default()
+        }
     }
 }
 
@@ -419,7 +477,11 @@ impl Volume {
     /// counted since the change started, which may include this change.
     pub async fn settle(&self, before: u64) -> Result<(), DeviceError> {
         self.flush().await?;
-        if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
+        if self.lost_writes() == before {
+            Ok(())
+        } else {
+            Err(DeviceError::WritesLost)
+        }
     }
 
     /// Call this when the volume is closed without a successful flush. Counts the writes acknowledged since
@@ -434,14 +496,20 @@ impl Volume {
     /// is reported nevertheless.
     pub async fn record_lost_writes(&self) {
         let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
-        let Some(state) = self.persistent_state.as_ref().filter(|_| !is_recorded(self.lost_writes())) else {
+        let Some(state) = self
+            .persistent_state
+            .as_ref()
+            .filter(|_| !is_recorded(self.lost_writes()))
+        else {
             return;
         };
         // This lock ensures that marks are stored in order.
         let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
         let losses = self.lost_writes();
         if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
-            self.lost_writes.recorded.fetch_max(losses, Ordering::AcqRel);
+            self.lost_writes
+                .recorded
+                .fetch_max(losses, Ordering::AcqRel);
         }
     }
 
@@ -453,7 +521,10 @@ impl Volume {
         debug_assert!(losses >= marked.0, "losses only grow");
         if losses > marked.0 {
             let unsaved = || u128::from(losses).to_be_bytes();
-            let mark = self.persistent_state.as_ref().map_or_else(unsaved, |state| state.new_loss_mark());
+            let mark = self
+                .persistent_state
+                .as_ref()
+                .map_or_else(unsaved, |state| state.new_loss_mark());
             *marked = (losses, mark);
         }
         marked.1
@@ -464,7 +535,10 @@ impl Volume {
     /// their reports from this value, so that no host mistakes a restart for a loss.
     pub fn cache_generation(&self) -> Option<CacheGeneration> {
         let mut generation = self.cache_generation?;
-        generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
+        generation
+            .iter_mut()
+            .zip(self.loss_mark())
+            .for_each(|(byte, mark)| *byte ^= mark);
         Some(generation)
     }
 
@@ -522,7 +596,11 @@ mod tests {
         let block_size = BlockSize::B512;
         let blocks = block_size.exact(1 << 20).expect("whole blocks");
         let losses = LossCounter::default();
-        let inner = Null::new(Geometry { block_size, blocks, physical_exponent: 0 });
+        let inner = Null::new(Geometry {
+            block_size,
+            blocks,
+            physical_exponent: 0,
+        });
         let device = Arc::new(SingleUser::new(Forgetful(inner, losses.clone())));
         let volume = Volume::new(device, Default::default()).expect("nothing was saved");
         for flush in ["before a change is durable", "of a host"] {
@@ -540,8 +618,11 @@ mod tests {
     #[test]
     fn a_user_that_arrives_soon_after_the_first_may_be_one_that_returns() {
         let losses = LossCounter::default();
-        let geometry =
-            Geometry { block_size: BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: block::Blocks(8),
+            physical_exponent: 0,
+        };
         let device = Arc::new(Forgetful(Null::new(geometry), losses.clone()));
         let volume = Volume::new(device, Default::default()).expect("nothing was saved");
         let first = Instant::now();
@@ -552,7 +633,10 @@ mod tests {
     }
 
     fn kept() -> Saved {
-        Saved { reservations: vec![1, 2, 3], front_end: vec![4; 70] }
+        Saved {
+            reservations: vec![1, 2, 3],
+            front_end: vec![4; 70],
+        }
     }
 
     #[test]
@@ -570,7 +654,11 @@ mod tests {
     fn bytes_cut_anywhere_are_damaged() {
         let bytes = kept().to_bytes();
         for length in 0..bytes.len() {
-            assert_eq!(Saved::from_bytes(&bytes[..length]), Err(Damaged), "{length}");
+            assert_eq!(
+                Saved::from_bytes(&bytes[..length]),
+                Err(Damaged),
+                "{length}"
+            );
         }
     }
 
@@ -596,11 +684,30 @@ mod tests {
 
     fn persistent() -> Registrations {
         let mut state = Registrations::default();
-        let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
+        let lasting = Register {
+            persist_through_power_loss: true,
+            ..Register::new(key(0xabcd))
+        };
         state.register(&path(1), &lasting.clone()).unwrap();
-        state.register(&path(2), &Register { all_ports: true, ..lasting.clone() }).unwrap();
-        state.register(&through(2, 2), &Register { key: 0, ..lasting }).unwrap();
-        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        state
+            .register(
+                &path(2),
+                &Register {
+                    all_ports: true,
+                    ..lasting.clone()
+                },
+            )
+            .unwrap();
+        state
+            .register(&through(2, 2), &Register { key: 0, ..lasting })
+            .unwrap();
+        state
+            .reserve(
+                &path(1),
+                0xabcd,
+                ReservationType::WriteExclusiveRegistrantsOnly,
+            )
+            .unwrap();
         state
     }
 
@@ -608,34 +715,66 @@ mod tests {
     fn all_but_the_generation_comes_back() {
         let before = persistent();
         let after = Registrations::from_bytes(&before.to_bytes()).unwrap();
-        assert_eq!(after, Registrations { generation: 0, ..before });
+        assert_eq!(
+            after,
+            Registrations {
+                generation: 0,
+                ..before
+            }
+        );
     }
 
     /// Files of earlier versions must remain readable.
     #[test]
     fn the_bytes_are_those_of_the_first_version() {
         let mut state = Registrations::default();
-        let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
+        let lasting = Register {
+            persist_through_power_loss: true,
+            ..Register::new(key(0xabcd))
+        };
         state.register(&path(1), &lasting).unwrap();
-        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        state
+            .reserve(
+                &path(1),
+                0xabcd,
+                ReservationType::WriteExclusiveRegistrantsOnly,
+            )
+            .unwrap();
         let host = b"\0\x16iqn.2026-11.test:host1\x40\0\0\0\0\x01";
         let port = b"\0\x17iqn.2026-11.test:target\0\x01\0\x01";
-        let registered = [&[0, 0, 0, 1], &host[..], &[0, 0, 0, 0, 0, 0, 0xab, 0xcd], &[0], port].concat();
+        let registered = [
+            &[0, 0, 0, 1],
+            &host[..],
+            &[0, 0, 0, 0, 0, 0, 0xab, 0xcd],
+            &[0],
+            port,
+        ]
+        .concat();
         let reserved = [&[5], &host[..], port].concat();
         assert_eq!(state.to_bytes(), [registered, reserved].concat());
     }
 
     #[test]
     fn without_aptpl_nothing_is_kept() {
-        let state = Registrations { persist_through_power_loss: false, ..persistent() };
-        assert_eq!(Registrations::from_bytes(&state.to_bytes()), Ok(Registrations::default()));
+        let state = Registrations {
+            persist_through_power_loss: false,
+            ..persistent()
+        };
+        assert_eq!(
+            Registrations::from_bytes(&state.to_bytes()),
+            Ok(Registrations::default())
+        );
     }
 
     #[test]
     fn bytes_cut_anywhere_are_refused() {
         let bytes = persistent().to_bytes();
         for length in 1..bytes.len() {
-            assert_eq!(Registrations::from_bytes(&bytes[..length]), Err(Damaged), "{length}");
+            assert_eq!(
+                Registrations::from_bytes(&bytes[..length]),
+                Err(Damaged),
+                "{length}"
+            );
         }
         let longer = [&bytes[..], &[0]].concat();
         assert_eq!(Registrations::from_bytes(&longer), Err(Damaged));

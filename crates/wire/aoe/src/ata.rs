@@ -110,25 +110,48 @@ pub enum AtaError {
 impl Ata {
     /// A command that reads these sectors. `vblade` supports READ SECTORS EXT, but not DMA.
     pub fn read(lba: u64, sectors: u8) -> Ata {
-        Ata { flags: EXTENDED, count: sectors, command_or_status: READ_SECTORS_EXT, lba, ..Ata::default() }
+        Ata {
+            flags: EXTENDED,
+            count: sectors,
+            command_or_status: READ_SECTORS_EXT,
+            lba,
+            ..Ata::default()
+        }
     }
 
     /// A command that writes these sectors.
     pub fn write_sectors(lba: u64, sectors: u8) -> Ata {
         let command_or_status = WRITE_SECTORS_EXT;
-        Ata { flags: EXTENDED | WRITE, count: sectors, command_or_status, lba, ..Ata::default() }
+        Ata {
+            flags: EXTENDED | WRITE,
+            count: sectors,
+            command_or_status,
+            lba,
+            ..Ata::default()
+        }
     }
 
     /// IDENTIFY DEVICE.
     pub fn identify() -> Ata {
-        Ata { count: 1, command_or_status: IDENTIFY_DEVICE, ..Ata::default() }
+        Ata {
+            count: 1,
+            command_or_status: IDENTIFY_DEVICE,
+            ..Ata::default()
+        }
     }
 
     /// FLUSH CACHE, or FLUSH CACHE EXT.
     pub fn flush(is_extended: bool) -> Ata {
         match is_extended {
-            true => Ata { flags: EXTENDED, command_or_status: FLUSH_CACHE_EXT, ..Ata::default() },
-            false => Ata { command_or_status: FLUSH_CACHE, ..Ata::default() },
+            true => Ata {
+                flags: EXTENDED,
+                command_or_status: FLUSH_CACHE_EXT,
+                ..Ata::default()
+            },
+            false => Ata {
+                command_or_status: FLUSH_CACHE,
+                ..Ata::default()
+            },
         }
     }
 
@@ -149,7 +172,11 @@ impl Ata {
             self.command_or_status,
             READ_SECTORS_EXT | READ_DMA_EXT | WRITE_SECTORS_EXT | WRITE_DMA_EXT | WRITE_DMA_FUA_EXT
         );
-        let lba = if is_extended { self.lba } else { self.lba & 0x0fff_ffff };
+        let lba = if is_extended {
+            self.lba
+        } else {
+            self.lba & 0x0fff_ffff
+        };
         let sectors = match (self.count, is_extended) {
             (0, false) => 1 << 8,
             (0, true) => 1 << 16,
@@ -157,14 +184,24 @@ impl Ata {
         };
         match self.command_or_status {
             IDENTIFY_DEVICE => AtaOperation::Identify,
-            READ_SECTORS | READ_DMA | READ_SECTORS_EXT | READ_DMA_EXT => AtaOperation::Read { lba, sectors },
-            WRITE_SECTORS | WRITE_DMA | WRITE_SECTORS_EXT | WRITE_DMA_EXT => {
-                AtaOperation::Write { lba, sectors, is_durable: false }
+            READ_SECTORS | READ_DMA | READ_SECTORS_EXT | READ_DMA_EXT => {
+                AtaOperation::Read { lba, sectors }
             }
-            WRITE_DMA_FUA_EXT => AtaOperation::Write { lba, sectors, is_durable: true },
+            WRITE_SECTORS | WRITE_DMA | WRITE_SECTORS_EXT | WRITE_DMA_EXT => AtaOperation::Write {
+                lba,
+                sectors,
+                is_durable: false,
+            },
+            WRITE_DMA_FUA_EXT => AtaOperation::Write {
+                lba,
+                sectors,
+                is_durable: true,
+            },
             FLUSH_CACHE | FLUSH_CACHE_EXT => AtaOperation::Flush,
             CHECK_POWER_MODE => AtaOperation::CheckPower,
-            DATA_SET_MANAGEMENT if self.feature_or_error & TRIM != 0 => AtaOperation::Trim { sectors },
+            DATA_SET_MANAGEMENT if self.feature_or_error & TRIM != 0 => {
+                AtaOperation::Trim { sectors }
+            }
             _ => AtaOperation::Unsupported,
         }
     }
@@ -172,19 +209,32 @@ impl Ata {
     /// The response to a successful command. As with `vblade`, the count is the number of remaining sectors:
     /// 0.
     pub fn done(&self) -> Ata {
-        Ata { feature_or_error: 0, count: 0, command_or_status: Status::READY, ..*self }
+        Ata {
+            feature_or_error: 0,
+            count: 0,
+            command_or_status: Status::READY,
+            ..*self
+        }
     }
 
     /// The response to a failed command.
     pub fn failed(&self, error: AtaError) -> Ata {
         let command_or_status = Status::READY | Status::ERROR;
-        Ata { feature_or_error: error as u8, command_or_status, ..*self }
+        Ata {
+            feature_or_error: error as u8,
+            command_or_status,
+            ..*self
+        }
     }
 
     /// The response to a command whose device has failed.
     pub fn faulted(&self) -> Ata {
         let command_or_status = Status::READY | Status::FAULT | Status::ERROR;
-        Ata { feature_or_error: AtaError::Aborted as u8, command_or_status, ..*self }
+        Ata {
+            feature_or_error: AtaError::Aborted as u8,
+            command_or_status,
+            ..*self
+        }
     }
 
     /// In a response: whether the command has failed.
@@ -194,14 +244,46 @@ impl Ata {
 
     pub(crate) fn parse(body: &[u8]) -> Option<(Ata, &[u8])> {
         let (head, data) = body.split_first_chunk::<BODY_BYTES>()?;
-        let [flags, feature_or_error, count, command_or_status, a, b, c, d, e, f, ..] = *head;
+        let [
+            flags,
+            feature_or_error,
+            count,
+            command_or_status,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            ..,
+        ] = *head;
         let lba = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-        Some((Ata { flags, feature_or_error, count, command_or_status, lba }, data))
+        Some((
+            Ata {
+                flags,
+                feature_or_error,
+                count,
+                command_or_status,
+                lba,
+            },
+            data,
+        ))
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let Ata { flags, feature_or_error, count, command_or_status, lba } = *self;
-        out.extend_from_slice(&[flags & !ASYNCHRONOUS, feature_or_error, count, command_or_status]);
+        let Ata {
+            flags,
+            feature_or_error,
+            count,
+            command_or_status,
+            lba,
+        } = *self;
+        out.extend_from_slice(&[
+            flags & !ASYNCHRONOUS,
+            feature_or_error,
+            count,
+            command_or_status,
+        ]);
         debug_assert!(lba < 1 << 48, "an LBA of 48 bits");
         out.extend_from_slice(&lba.to_le_bytes()[..6]);
         out.extend_from_slice(&[0; 2]);
@@ -245,7 +327,11 @@ pub fn write_trim_ranges(lba: u64, sectors: u64, out: &mut [u8; crate::SECTOR_BY
     let mut written = 0;
     for entry in out.chunks_exact_mut(8) {
         let length = (sectors - written).min(TRIM_RANGE_SECTORS_MAX);
-        let value = if length == 0 { 0 } else { (lba + written) & 0xffff_ffff_ffff | length << 48 };
+        let value = if length == 0 {
+            0
+        } else {
+            (lba + written) & 0xffff_ffff_ffff | length << 48
+        };
         entry.copy_from_slice(&value.to_le_bytes());
         written += length;
     }
@@ -259,17 +345,41 @@ mod tests {
 
     #[test]
     fn a_count_of_none_is_the_most() {
-        let none =
-            |command_or_status| Ata { command_or_status, lba: 1 << 40 | 5, ..Ata::default() }.operation();
-        assert_eq!(none(READ_SECTORS), AtaOperation::Read { lba: 5, sectors: 256 });
-        assert_eq!(none(READ_SECTORS_EXT), AtaOperation::Read { lba: 1 << 40 | 5, sectors: 65_536 });
+        let none = |command_or_status| {
+            Ata {
+                command_or_status,
+                lba: 1 << 40 | 5,
+                ..Ata::default()
+            }
+            .operation()
+        };
+        assert_eq!(
+            none(READ_SECTORS),
+            AtaOperation::Read {
+                lba: 5,
+                sectors: 256
+            }
+        );
+        assert_eq!(
+            none(READ_SECTORS_EXT),
+            AtaOperation::Read {
+                lba: 1 << 40 | 5,
+                sectors: 65_536
+            }
+        );
     }
 
     #[test]
     fn ranges_come_back() {
         let mut sector = [0xff; crate::SECTOR_BYTES];
         assert_eq!(write_trim_ranges(10, 100_000, &mut sector), 100_000);
-        assert_eq!(TrimRanges::new(&sector).collect::<Vec<_>>(), [(10, 65_535), (65_545, 34_465)]);
-        assert_eq!(write_trim_ranges(0, u64::MAX >> 16, &mut sector), 64 * TRIM_RANGE_SECTORS_MAX);
+        assert_eq!(
+            TrimRanges::new(&sector).collect::<Vec<_>>(),
+            [(10, 65_535), (65_545, 34_465)]
+        );
+        assert_eq!(
+            write_trim_ranges(0, u64::MAX >> 16, &mut sector),
+            64 * TRIM_RANGE_SECTORS_MAX
+        );
     }
 }

@@ -73,7 +73,13 @@ impl ConfigCommand {
 impl<'a> Config<'a> {
     /// A query with this string.
     pub fn query(command: ConfigCommand, string: &'a [u8]) -> Config<'a> {
-        Config { buffer_count: 0, firmware: 0, sectors_max: 0, command, string }
+        Config {
+            buffer_count: 0,
+            firmware: 0,
+            sectors_max: 0,
+            command,
+            string,
+        }
     }
 
     pub(crate) fn parse(body: &'a [u8]) -> Option<Config<'a>> {
@@ -94,7 +100,10 @@ impl<'a> Config<'a> {
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let string = &self.string[..self.string.len().min(CONFIG_BYTES_MAX)];
-        debug_assert!(string.len() <= usize::from(u16::MAX), "a string beyond its length");
+        debug_assert!(
+            string.len() <= usize::from(u16::MAX),
+            "a string beyond its length"
+        );
         out.extend_from_slice(&self.buffer_count.to_be_bytes());
         out.extend_from_slice(&self.firmware.to_be_bytes());
         out.extend_from_slice(&[self.sectors_max, VERSION << 4 | self.command.code()]);
@@ -141,15 +150,21 @@ impl Mask {
     pub(crate) fn parse(body: &[u8]) -> Option<Mask> {
         let ([_, command, error, count], rest) = body.split_first_chunk::<4>()?;
         let directives = rest.get(..usize::from(*count) * 8)?.as_chunks::<8>().0;
-        let directive =
-            |[_, command, station @ ..]: &[u8; 8]| MaskDirective { command: *command, station: *station };
+        let directive = |[_, command, station @ ..]: &[u8; 8]| MaskDirective {
+            command: *command,
+            station: *station,
+        };
         let error = match error {
             0 => None,
             2 => Some(MaskError::BadDirective),
             3 => Some(MaskError::Full),
             _ => Some(MaskError::Unspecified),
         };
-        Some(Mask { command: *command, error, directives: directives.iter().map(directive).collect() })
+        Some(Mask {
+            command: *command,
+            error,
+            directives: directives.iter().map(directive).collect(),
+        })
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -199,7 +214,14 @@ impl Reserve {
             2 => ReserveCommand::ForceSet,
             code => ReserveCommand::Other(*code),
         };
-        Some(Reserve { command, stations: rest.get(..usize::from(*count) * 6)?.as_chunks::<6>().0.to_vec() })
+        Some(Reserve {
+            command,
+            stations: rest
+                .get(..usize::from(*count) * 6)?
+                .as_chunks::<6>()
+                .0
+                .to_vec(),
+        })
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -212,7 +234,9 @@ impl Reserve {
         let stations = &self.stations[..self.stations.len().min(usize::from(u8::MAX))];
         out.extend_from_slice(&[command, stations.len() as u8]);
         let begin = out.len();
-        stations.iter().for_each(|station| out.extend_from_slice(station));
+        stations
+            .iter()
+            .for_each(|station| out.extend_from_slice(station));
         debug_assert_eq!(out.len() - begin, 6 * stations.len(), "six bytes a station");
     }
 }

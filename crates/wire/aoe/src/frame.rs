@@ -153,11 +153,17 @@ impl Malformed {
     pub fn answer(&self) -> Option<Vec<u8>> {
         let (header, command, error) = match *self {
             Malformed::NoHeader => return None,
-            Malformed::Version { header, command, .. } => (header, command, ErrorCode::BadVersion),
+            Malformed::Version {
+                header, command, ..
+            } => (header, command, ErrorCode::BadVersion),
             Malformed::Command { header, command } => (header, command, ErrorCode::BadCommand),
             Malformed::Body { header, command } => (header, command, ErrorCode::BadArgument),
         };
-        let answer = Header { is_response: true, error: Some(error), ..header };
+        let answer = Header {
+            is_response: true,
+            error: Some(error),
+            ..header
+        };
         (!header.is_response).then(|| answer.bytes(command).to_vec())
     }
 }
@@ -165,16 +171,32 @@ impl Malformed {
 impl Header {
     /// The header of a response from one of the addressed devices.
     pub fn answer(&self, device: Address, error: Option<ErrorCode>) -> Header {
-        Header { is_response: true, error, address: device, tag: self.tag }
+        Header {
+            is_response: true,
+            error,
+            address: device,
+            tag: self.tag,
+        }
     }
 
     pub(crate) fn bytes(&self, command: u8) -> [u8; HEADER_BYTES] {
         let [major, minor_of_major] = self.address.major.to_be_bytes();
         let [a, b, c, d] = self.tag.to_be_bytes();
-        let flags =
-            (if self.is_response { RESPONSE } else { 0 }) | if self.error.is_some() { ERROR } else { 0 };
+        let flags = (if self.is_response { RESPONSE } else { 0 })
+            | if self.error.is_some() { ERROR } else { 0 };
         let error = self.error.map_or(0, ErrorCode::code);
-        [VERSION << 4 | flags, error, major, minor_of_major, self.address.minor, command, a, b, c, d]
+        [
+            VERSION << 4 | flags,
+            error,
+            major,
+            minor_of_major,
+            self.address.minor,
+            command,
+            a,
+            b,
+            c,
+            d,
+        ]
     }
 }
 
@@ -185,9 +207,14 @@ impl<'a> Frame<'a> {
     /// The payload is not a frame of AoE version 1, its command is unknown, or its body is truncated or
     /// contradictory.
     pub fn parse(payload: &'a [u8]) -> Result<Frame<'a>, Malformed> {
-        let (head, rest) = payload.split_first_chunk::<HEADER_BYTES>().ok_or(Malformed::NoHeader)?;
+        let (head, rest) = payload
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or(Malformed::NoHeader)?;
         let [flags, error, major, major_low, minor, command, a, b, c, d] = *head;
-        let address = Address { major: u16::from_be_bytes([major, major_low]), minor };
+        let address = Address {
+            major: u16::from_be_bytes([major, major_low]),
+            minor,
+        };
         let header = Header {
             is_response: flags & RESPONSE != 0,
             error: (flags & ERROR != 0).then(|| ErrorCode::from_code(error)),
@@ -195,7 +222,11 @@ impl<'a> Frame<'a> {
             tag: u32::from_be_bytes([a, b, c, d]),
         };
         if flags >> 4 != VERSION {
-            return Err(Malformed::Version { header, command, version: flags >> 4 });
+            return Err(Malformed::Version {
+                header,
+                command,
+                version: flags >> 4,
+            });
         }
         let body = match command {
             0 => Ata::parse(rest).map(|(ata, data)| Body::Ata(ata, data)),
@@ -204,7 +235,10 @@ impl<'a> Frame<'a> {
             3 => Reserve::parse(rest).map(Body::Reserve),
             _ => return Err(Malformed::Command { header, command }),
         };
-        Ok(Frame { header, body: body.ok_or(Malformed::Body { header, command })? })
+        Ok(Frame {
+            header,
+            body: body.ok_or(Malformed::Body { header, command })?,
+        })
     }
 
     /// Encodes the payload of an Ethernet frame.
@@ -240,7 +274,10 @@ pub struct Address {
 
 impl Address {
     /// All devices.
-    pub const ALL: Address = Address { major: u16::MAX, minor: u8::MAX };
+    pub const ALL: Address = Address {
+        major: u16::MAX,
+        minor: u8::MAX,
+    };
 
     /// Whether a frame with this address is addressed to `device`.
     pub fn is_for(self, device: Address) -> bool {
@@ -286,7 +323,9 @@ mod tests {
         let address = Address { major: 7, minor: 1 };
         assert_eq!("7.1".parse(), Ok(address));
         assert_eq!(address.to_string(), "7.1");
-        for wrong in ["7", "7.", ".1", "65535.1", "7.255", "70000.1", "+7.1", "7.1.2"] {
+        for wrong in [
+            "7", "7.", ".1", "65535.1", "7.255", "70000.1", "+7.1", "7.1.2",
+        ] {
             assert_eq!(wrong.parse::<Address>(), Err(NotAnAddress), "{wrong}");
         }
     }
@@ -294,7 +333,20 @@ mod tests {
     #[test]
     fn all_is_for_each() {
         let device = Address { major: 7, minor: 1 };
-        assert!(Address::ALL.is_for(device) && Address { major: u16::MAX, minor: 1 }.is_for(device));
-        assert!(!Address { major: u16::MAX, minor: 2 }.is_for(device));
+        assert!(
+            Address::ALL.is_for(device)
+                && Address {
+                    major: u16::MAX,
+                    minor: 1
+                }
+                .is_for(device)
+        );
+        assert!(
+            !Address {
+                major: u16::MAX,
+                minor: 2
+            }
+            .is_for(device)
+        );
     }
 }

@@ -69,15 +69,29 @@ impl Identity {
     pub fn parse(sector: &[u8; IDENTITY_BYTES]) -> Identity {
         let word = |at: usize| u16::from_le_bytes([sector[2 * at], sector[2 * at + 1]]);
         let number = |at: usize, words: usize| {
-            (0..words).rev().fold(0, |number, step| number << 16 | u64::from(word(at + step)))
+            (0..words)
+                .rev()
+                .fold(0, |number, step| number << 16 | u64::from(word(at + step)))
         };
         let text = |at: usize, words: usize| {
-            let bytes: Vec<u8> = (at..at + words).flat_map(|at| word(at).to_be_bytes()).collect();
+            let bytes: Vec<u8> = (at..at + words)
+                .flat_map(|at| word(at).to_be_bytes())
+                .collect();
             let is_printed = |byte: &&u8| (0x20..0x7f).contains(*byte);
-            let text: String = bytes.iter().filter(is_printed).map(|byte| char::from(*byte)).collect();
+            let text: String = bytes
+                .iter()
+                .filter(is_printed)
+                .map(|byte| char::from(*byte))
+                .collect();
             text.trim().to_owned()
         };
-        let valid = |at: usize| if word(at) & 0xc000 == VALID { word(at) } else { 0 };
+        let valid = |at: usize| {
+            if word(at) & 0xc000 == VALID {
+                word(at)
+            } else {
+                0
+            }
+        };
         let has = |flags: u16, flag: u16| flags & flag != 0;
         let is_extended = has(valid(83), EXTENDED);
         let physical = valid(106);
@@ -85,7 +99,11 @@ impl Identity {
             model: text(27, 20),
             serial: text(10, 10),
             firmware: text(23, 4),
-            sectors: if is_extended { number(100, 4) } else { number(60, 2) },
+            sectors: if is_extended {
+                number(100, 4)
+            } else {
+                number(60, 2)
+            },
             is_extended,
             has_flush: has(valid(83), FLUSH),
             has_flush_ext: has(valid(83), FLUSH_EXT),
@@ -94,9 +112,15 @@ impl Identity {
                 (true, false) => WriteCache::Off,
                 (false, false) => WriteCache::Unknown,
             },
-            trims: has(word(169), 1) && has(word(69), TRIM_READS_THE_SAME) && has(word(69), TRIM_READS_ZEROS),
+            trims: has(word(169), 1)
+                && has(word(69), TRIM_READS_THE_SAME)
+                && has(word(69), TRIM_READS_ZEROS),
             trim_sectors_max: word(105),
-            physical_exponent: if has(physical, SEVERAL_PER_PHYSICAL) { (physical & 0x0f) as u8 } else { 0 },
+            physical_exponent: if has(physical, SEVERAL_PER_PHYSICAL) {
+                (physical & 0x0f) as u8
+            } else {
+                0
+            },
             is_solid_state: word(217) == SOLID_STATE,
         }
     }
@@ -105,7 +129,13 @@ impl Identity {
     pub fn bytes(&self) -> [u8; IDENTITY_BYTES] {
         let mut words = [0u16; IDENTITY_BYTES / 2];
         let mut text = |at: usize, count: usize, text: &str| {
-            let mut bytes = text.bytes().map(|byte| if (0x20..0x7f).contains(&byte) { byte } else { b'?' });
+            let mut bytes = text.bytes().map(|byte| {
+                if (0x20..0x7f).contains(&byte) {
+                    byte
+                } else {
+                    b'?'
+                }
+            });
             for word in &mut words[at..at + count] {
                 let [first, second] = [bytes.next().unwrap_or(b' '), bytes.next().unwrap_or(b' ')];
                 *word = u16::from_be_bytes([first, second]);
@@ -179,23 +209,40 @@ mod tests {
             0,
             "the checksum of word 255"
         );
-        assert_eq!(&sector[54..62], b"ILENARET", "characters are swapped in each word");
-        assert_eq!(Identity::parse(&[0xff; IDENTITY_BYTES]).sectors, u64::from(u32::MAX), "nothing is valid");
+        assert_eq!(
+            &sector[54..62],
+            b"ILENARET",
+            "characters are swapped in each word"
+        );
+        assert_eq!(
+            Identity::parse(&[0xff; IDENTITY_BYTES]).sectors,
+            u64::from(u32::MAX),
+            "nothing is valid"
+        );
     }
 
     #[test]
     fn a_cache_that_is_off_is_told_from_one_that_nothing_is_said_of() {
         for write_cache in [WriteCache::Unknown, WriteCache::Off, WriteCache::On] {
-            let identity = Identity { write_cache, ..Identity::default() };
+            let identity = Identity {
+                write_cache,
+                ..Identity::default()
+            };
             assert_eq!(Identity::parse(&identity.bytes()), identity);
         }
     }
 
     #[test]
     fn a_device_of_28_bits_says_no_more_than_it_has() {
-        let identity = Identity { sectors: 5, ..Identity::default() };
+        let identity = Identity {
+            sectors: 5,
+            ..Identity::default()
+        };
         assert_eq!(Identity::parse(&identity.bytes()), identity);
-        let longer = Identity { sectors: 1 << 40, ..Identity::default() };
+        let longer = Identity {
+            sectors: 1 << 40,
+            ..Identity::default()
+        };
         assert_eq!(Identity::parse(&longer.bytes()).sectors, LBA28_SECTORS_MAX);
     }
 }

@@ -22,9 +22,12 @@ mod config;
 mod frame;
 mod identity;
 
-pub use ata::{Ata, AtaError, AtaOperation, Status, TRIM_RANGE_SECTORS_MAX, TrimRanges, write_trim_ranges};
+pub use ata::{
+    Ata, AtaError, AtaOperation, Status, TRIM_RANGE_SECTORS_MAX, TrimRanges, write_trim_ranges,
+};
 pub use config::{
-    CONFIG_BYTES_MAX, Config, ConfigCommand, MacList, Mask, MaskDirective, MaskError, Reserve, ReserveCommand,
+    CONFIG_BYTES_MAX, Config, ConfigCommand, MacList, Mask, MaskDirective, MaskError, Reserve,
+    ReserveCommand,
 };
 pub use frame::{Address, Body, ErrorCode, Frame, Header, Malformed, NotAnAddress};
 pub use identity::{IDENTITY_BYTES, Identity, WriteCache};
@@ -45,5 +48,9 @@ pub const PAYLOAD_BYTES_MIN: usize = 46;
 /// The number of sectors in a frame on a path with this MTU.
 pub const fn sectors_of(mtu: usize) -> usize {
     let sectors = mtu.saturating_sub(ATA_BYTES) / SECTOR_BYTES;
-    if sectors > u8::MAX as usize { u8::MAX as usize } else { sectors }
+    if sectors > u8::MAX as usize {
+        u8::MAX as usize
+    } else {
+        sectors
+    }
 }

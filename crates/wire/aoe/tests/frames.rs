@@ -1,15 +1,20 @@
 //! Frames of other implementations, malformed frames, and round trips.
 
 use aoe::{
-    Address, Ata, AtaOperation, Body, Config, ConfigCommand, ErrorCode, Frame, Header, Malformed, Mask,
-    Reserve,
+    Address, Ata, AtaOperation, Body, Config, ConfigCommand, ErrorCode, Frame, Header, Malformed,
+    Mask, Reserve,
 };
 use proptest::prelude::*;
 
 const DEVICE: Address = Address { major: 7, minor: 1 };
 
 fn header() -> Header {
-    Header { is_response: false, error: None, address: DEVICE, tag: 0x8000_0001 }
+    Header {
+        is_response: false,
+        error: None,
+        address: DEVICE,
+        tag: 0x8000_0001,
+    }
 }
 
 /// `aoeping -i 7 1 eth0` of Debian's aoetools 36: a query of the configuration and IDENTIFY DEVICE, padded.
@@ -20,12 +25,26 @@ fn a_query_is_read_with_its_padding() {
     let frame = Frame::parse(&query).expect("a frame");
     assert_eq!(
         frame,
-        Frame { header: header(), body: Body::Config(Config::query(ConfigCommand::Read, b"")) }
+        Frame {
+            header: header(),
+            body: Body::Config(Config::query(ConfigCommand::Read, b""))
+        }
     );
-    let mut identify = vec![0x10, 0, 0, 7, 1, 0, 0x80, 0, 0, 1, 0, 0, 1, 0xec, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut identify = vec![
+        0x10, 0, 0, 7, 1, 0, 0x80, 0, 0, 1, 0, 0, 1, 0xec, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
     identify.resize(46, 0);
-    let Ok(Frame { body: Body::Ata(ata, _), .. }) = Frame::parse(&identify) else { panic!("a frame") };
-    assert_eq!((ata.operation(), ata), (AtaOperation::Identify, Ata::identify()));
+    let Ok(Frame {
+        body: Body::Ata(ata, _),
+        ..
+    }) = Frame::parse(&identify)
+    else {
+        panic!("a frame")
+    };
+    assert_eq!(
+        (ata.operation(), ata),
+        (AtaOperation::Identify, Ata::identify())
+    );
 }
 
 #[test]
@@ -33,13 +52,33 @@ fn what_cannot_be_read_is_answered_with_its_error() {
     let parse = |bytes: &[u8]| Frame::parse(bytes).expect_err("no frame");
     assert_eq!(parse(&[0x10; 9]), Malformed::NoHeader);
     assert_eq!(parse(&[0x10; 9]).answer(), None);
-    let code = |bytes: &[u8]| parse(bytes).answer().map(|answer| (answer[0], answer[1], answer.len()));
+    let code = |bytes: &[u8]| {
+        parse(bytes)
+            .answer()
+            .map(|answer| (answer[0], answer[1], answer.len()))
+    };
     let short = |first: u8, command: u8| [first, 0, 0, 7, 1, command, 0, 0, 0, 1];
-    assert_eq!(code(&short(0x20, 1)), Some((0x1c, 5, 10)), "another version");
-    assert_eq!(code(&short(0x10, 9)), Some((0x1c, 1, 10)), "another command");
+    assert_eq!(
+        code(&short(0x20, 1)),
+        Some((0x1c, 5, 10)),
+        "another version"
+    );
+    assert_eq!(
+        code(&short(0x10, 9)),
+        Some((0x1c, 1, 10)),
+        "another command"
+    );
     for command in 0..4 {
-        assert_eq!(code(&short(0x10, command)), Some((0x1c, 2, 10)), "command {command} without its body");
-        assert_eq!(code(&short(0x18, command)), None, "an answer is not answered");
+        assert_eq!(
+            code(&short(0x10, command)),
+            Some((0x1c, 2, 10)),
+            "command {command} without its body"
+        );
+        assert_eq!(
+            code(&short(0x18, command)),
+            None,
+            "an answer is not answered"
+        );
     }
     let mut long = short(0x10, 1).to_vec();
     long.extend([0, 0, 0, 0, 0, 0, 0x04, 0x01]);
@@ -50,7 +89,13 @@ fn what_cannot_be_read_is_answered_with_its_error() {
 }
 
 fn body() -> impl Strategy<Value = (Header, Vec<u8>, u8)> {
-    let header = (any::<bool>(), proptest::option::of(1u8..=9), any::<u16>(), any::<u8>(), any::<u32>())
+    let header = (
+        any::<bool>(),
+        proptest::option::of(1u8..=9),
+        any::<u16>(),
+        any::<u8>(),
+        any::<u32>(),
+    )
         .prop_map(|(is_response, error, major, minor, tag)| {
             let code = |code| match code {
                 1 => ErrorCode::BadCommand,
@@ -61,9 +106,18 @@ fn body() -> impl Strategy<Value = (Header, Vec<u8>, u8)> {
                 6 => ErrorCode::Reserved,
                 code => ErrorCode::Other(code),
             };
-            Header { is_response, error: error.map(code), address: Address { major, minor }, tag }
+            Header {
+                is_response,
+                error: error.map(code),
+                address: Address { major, minor },
+                tag,
+            }
         });
-    (header, proptest::collection::vec(any::<u8>(), 0..1100), 0u8..4)
+    (
+        header,
+        proptest::collection::vec(any::<u8>(), 0..1100),
+        0u8..4,
+    )
 }
 
 proptest! {

@@ -57,11 +57,17 @@ impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = String::new();
         let mut letters = self.0.chars();
-        letters.by_ref().take(SHOWN_MAX).for_each(|letter| push(&mut shown, letter));
+        letters
+            .by_ref()
+            .take(SHOWN_MAX)
+            .for_each(|letter| push(&mut shown, letter));
         if letters.next().is_some() {
             shown.push('…');
         }
-        debug_assert!(shown.chars().all(is_printable), "a terminal does what a peer says");
+        debug_assert!(
+            shown.chars().all(is_printable),
+            "a terminal does what a peer says"
+        );
         f.pad(&shown)
     }
 }
@@ -76,7 +82,10 @@ impl fmt::Debug for Text {
 pub fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     line.chars().for_each(|letter| push(&mut shown, letter));
-    debug_assert!(shown.len() >= line.len(), "an escape is longer than what it stands for");
+    debug_assert!(
+        shown.len() >= line.len(),
+        "an escape is longer than what it stands for"
+    );
     shown
 }
 
@@ -104,8 +113,7 @@ mod tests {
         let text = Text::from(
             "no such export\nlinerate: data verified, 0 errors\r\u{202e}txt\u{1b}[2J\u{2028}\u{200b}\0",
         );
-        let shown =
-            r"no such export\nlinerate: data verified, 0 errors\r\u{202e}txt\u{1b}[2J\u{2028}\u{200b}\0";
+        let shown = r"no such export\nlinerate: data verified, 0 errors\r\u{202e}txt\u{1b}[2J\u{2028}\u{200b}\0";
         assert_eq!(text.to_string(), shown);
         assert_eq!(format!("{text:?}"), format!("\"{shown}\""));
         assert_eq!(printable(text.as_written()), shown);
@@ -113,7 +121,14 @@ mod tests {
 
     #[test]
     fn letters_of_any_script_are_shown_as_they_are() {
-        for text in ["disk 1", "Übung \"é\" 'x' C:\\disk", "磁盘", "диск", "قرص", ""] {
+        for text in [
+            "disk 1",
+            "Übung \"é\" 'x' C:\\disk",
+            "磁盘",
+            "диск",
+            "قرص",
+            "",
+        ] {
             assert_eq!(Text::from(text).to_string(), text);
         }
     }
@@ -123,7 +138,10 @@ mod tests {
         let long = Text::new("é".repeat(SHOWN_MAX + 1));
         assert_eq!(long.to_string(), "é".repeat(SHOWN_MAX) + "…");
         assert_eq!(long.as_written().chars().count(), SHOWN_MAX + 1);
-        assert_eq!(Text::new("é".repeat(SHOWN_MAX)).to_string().chars().count(), SHOWN_MAX);
+        assert_eq!(
+            Text::new("é".repeat(SHOWN_MAX)).to_string().chars().count(),
+            SHOWN_MAX
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub fn question(nonce: u64) -> Vec<u8> {
 
 /// The names of targets in an answer to the question with this nonce.
 pub fn answered(nonce: u64, bytes: &mut [u8]) -> Option<Vec<String>> {
-    let header = Header::parse(bytes).ok().filter(|header| header.opcode == Opcode::Discovery)?;
+    let header = Header::parse(bytes)
+        .ok()
+        .filter(|header| header.opcode == Opcode::Discovery)?;
     let mut fields = Fields(crate::login::body(&header, bytes)?);
     if fields.u8()? != ANSWER || fields.u64()? != nonce {
         return None;
@@ -62,9 +64,20 @@ mod tests {
         let names: Vec<String> = (0..300).map(|index| format!("target-{index}")).collect();
         let question = question(7);
         let mut answer = answer(7, &names, question.len());
-        assert!(answer.len() <= question.len(), "an answer is never longer than its question");
-        assert_eq!(answered(8, &mut answer.clone()), None, "of another question");
+        assert!(
+            answer.len() <= question.len(),
+            "an answer is never longer than its question"
+        );
+        assert_eq!(
+            answered(8, &mut answer.clone()),
+            None,
+            "of another question"
+        );
         let told = answered(7, &mut answer).expect("an answer");
-        assert!(told.len() > 80 && names.starts_with(&told), "{}", told.len());
+        assert!(
+            told.len() > 80 && names.starts_with(&told),
+            "{}",
+            told.len()
+        );
     }
 }

@@ -89,7 +89,10 @@ impl Opcode {
 
     /// Whether a frame belongs to no session.
     pub fn is_outside_sessions(self) -> bool {
-        matches!(self, Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply)
+        matches!(
+            self,
+            Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply
+        )
     }
 }
 
@@ -190,7 +193,8 @@ impl Header {
     /// [`Malformed`].
     pub fn parse(frame: &[u8]) -> Result<Header, Malformed> {
         let head: &[u8; HEADER_BYTES] = frame.first_chunk().ok_or(Malformed::Truncated)?;
-        let u32_at = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let u32_at =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let u16_at = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         if head[3] != VERSION {
             return Err(Malformed::Version(head[3]));
@@ -230,7 +234,8 @@ impl Header {
 
     /// Checks the fields against the opcode.
     fn check(&self) -> Result<(), Malformed> {
-        let is_whole = self.last && self.fragment == 0 && self.message == 0 && self.message_bytes == 0;
+        let is_whole =
+            self.last && self.fragment == 0 && self.message == 0 && self.message_bytes == 0;
         let is_right = match self.opcode {
             Opcode::Request | Opcode::Reply => {
                 !self.bundle || self.last && self.fragment == 0 && !self.control
@@ -238,20 +243,31 @@ impl Header {
             Opcode::Disconnect => !self.bundle,
             Opcode::AckRequest | Opcode::Ack => is_whole && !(self.control || self.bundle),
             Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply => {
-                let is_bare = !(self.control || self.has_ack || self.ask || self.bundle || self.sealed);
+                let is_bare =
+                    !(self.control || self.has_ack || self.ask || self.bundle || self.sealed);
                 is_whole && is_bare && self.session == 0 && self.epoch == 0 && self.number == 0
             }
         };
-        if is_right { Ok(()) } else { Err(Malformed::Fields) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(Malformed::Fields)
+        }
     }
 
     /// The bytes of the header.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
-        debug_assert!(usize::from(self.fragment) < FRAGMENTS_MAX && usize::from(self.path) < PATHS_MAX);
-        debug_assert!(self.number < NUMBER_END, "the numbers of an epoch are used up");
+        debug_assert!(
+            usize::from(self.fragment) < FRAGMENTS_MAX && usize::from(self.path) < PATHS_MAX
+        );
+        debug_assert!(
+            self.number < NUMBER_END,
+            "the numbers of an epoch are used up"
+        );
         let mut bytes = [0; HEADER_BYTES];
-        let word =
-            u32::from(self.tag()) << 11 | u32::from(self.last) << 10 | u32::from(self.fragment & 0x3ff);
+        let word = u32::from(self.tag()) << 11
+            | u32::from(self.last) << 10
+            | u32::from(self.fragment & 0x3ff);
         bytes[..3].copy_from_slice(&word.to_be_bytes()[1..]);
         bytes[3] = VERSION;
         bytes[4] = self.opcode as u8 | if self.sealed { 0x80 } else { 0 };
@@ -293,7 +309,10 @@ impl Frame {
 
     /// An empty frame that reuses this memory.
     pub(crate) fn over(bytes: Vec<u8>) -> Frame {
-        let mut frame = Frame { bytes, ..Frame::default() };
+        let mut frame = Frame {
+            bytes,
+            ..Frame::default()
+        };
         frame.clear();
         frame
     }
@@ -311,16 +330,29 @@ impl Frame {
 
     /// Its bytes in order, in up to [`Frame::PIECES_MAX`] pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let ends = self.data.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
+        let ends = self
+            .data
+            .iter()
+            .map(|(end, _)| *end)
+            .chain([self.bytes.len()]);
         let starts = iter::once(0).chain(self.data.iter().map(|(end, _)| *end));
         let own = starts.zip(ends).map(|(start, end)| &self.bytes[start..end]);
-        let data = self.data.iter().map(|(_, data)| Some(&**data)).chain([None]);
-        own.zip(data).flat_map(|(own, data)| iter::once(own).chain(data))
+        let data = self
+            .data
+            .iter()
+            .map(|(_, data)| Some(&**data))
+            .chain([None]);
+        own.zip(data)
+            .flat_map(|(own, data)| iter::once(own).chain(data))
     }
 
     /// Its bytes in one piece.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
-        if self.data.is_empty() { self.bytes } else { self.pieces().collect::<Vec<&[u8]>>().concat() }
+        if self.data.is_empty() {
+            self.bytes
+        } else {
+            self.pieces().collect::<Vec<&[u8]>>().concat()
+        }
     }
 
     /// The number of its bytes.
@@ -371,14 +403,24 @@ impl Payload {
     /// All bytes of a buffer. They must not change while the payload exists.
     pub fn new(buffer: impl AsRef<[u8]> + Send + Sync + 'static) -> Payload {
         let range = 0..buffer.as_ref().len();
-        if range.is_empty() { Payload::default() } else { Payload { buffer: Some(Arc::new(buffer)), range } }
+        if range.is_empty() {
+            Payload::default()
+        } else {
+            Payload {
+                buffer: Some(Arc::new(buffer)),
+                range,
+            }
+        }
     }
 
     /// A part of the payload. A range beyond its end is truncated.
     pub fn part(&self, part: Range<usize>) -> Payload {
         let end = (self.range.start + part.end).min(self.range.end);
         let start = (self.range.start + part.start).min(end);
-        Payload { buffer: self.buffer.clone(), range: start..end }
+        Payload {
+            buffer: self.buffer.clone(),
+            range: start..end,
+        }
     }
 
     /// Truncates the payload to this many bytes.
@@ -391,7 +433,10 @@ impl Deref for Payload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| (**buffer).as_ref());
+        let bytes = self
+            .buffer
+            .as_ref()
+            .map_or(&[][..], |buffer| (**buffer).as_ref());
         bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
@@ -436,7 +481,10 @@ pub(crate) enum Protection {
     /// Detects damage, but not forgery.
     Crc,
     /// Detects damage and forgery. The keys are this side's and the peer's.
-    Aead { ours: Box<LessSafeKey>, theirs: Box<LessSafeKey> },
+    Aead {
+        ours: Box<LessSafeKey>,
+        theirs: Box<LessSafeKey>,
+    },
 }
 
 impl fmt::Debug for Protection {
@@ -453,9 +501,14 @@ impl Protection {
         };
         let key = |bytes| {
             let key = UnboundKey::new(algorithm, bytes);
-            Box::new(LessSafeKey::new(key.expect("both ciphers have keys of 32 bytes")))
+            Box::new(LessSafeKey::new(
+                key.expect("both ciphers have keys of 32 bytes"),
+            ))
         };
-        Protection::Aead { ours: key(ours), theirs: key(theirs) }
+        Protection::Aead {
+            ours: key(ours),
+            theirs: key(theirs),
+        }
     }
 
     pub(crate) fn is_aead(&self) -> bool {
@@ -469,14 +522,21 @@ impl Protection {
 
     /// Completes a frame that consists of this header and the following body.
     pub(crate) fn seal(&self, header: &Header, frame: &mut Frame) {
-        debug_assert_eq!(frame.len() - HEADER_BYTES, usize::from(header.length), "the length of the body");
+        debug_assert_eq!(
+            frame.len() - HEADER_BYTES,
+            usize::from(header.length),
+            "the length of the body"
+        );
         match self {
             Protection::Crc => frame.put(&frame.crc().to_be_bytes()),
             Protection::Aead { ours, .. } => {
                 debug_assert!(frame.data.is_empty(), "what is sealed is in one piece");
                 let (head, body) = frame.bytes.split_at_mut(HEADER_BYTES);
                 let tag = ours.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
-                frame.put(tag.expect("a frame is shorter than a cipher's limit").as_ref());
+                frame.put(
+                    tag.expect("a frame is shorter than a cipher's limit")
+                        .as_ref(),
+                );
             }
         }
     }
@@ -526,10 +586,22 @@ mod tests {
         frame.put_data(&data, 1990, 2000);
         frame.put_data(&data, 2000, 4000);
         frame.put(b"tail");
-        let wanted = [b"head", &data[..2000], b"x", &data[1990..2000], &data[2000..4000], b"tail"].concat();
+        let wanted = [
+            b"head",
+            &data[..2000],
+            b"x",
+            &data[1990..2000],
+            &data[2000..4000],
+            b"tail",
+        ]
+        .concat();
         assert_eq!(pieces(&frame).concat(), wanted);
         assert_eq!((pieces(&frame).len(), frame.len()), (5, wanted.len()));
-        assert!(frame.pieces().any(|piece| piece.as_ptr() == data[2000..].as_ptr()));
+        assert!(
+            frame
+                .pieces()
+                .any(|piece| piece.as_ptr() == data[2000..].as_ptr())
+        );
         assert_eq!(frame.crc(), crc_fast::crc32_iscsi(&wanted));
         frame.pad(wanted.len() + 2);
         assert_eq!(pieces(&frame).concat(), [&wanted[..], &[0, 0]].concat());
@@ -546,7 +618,10 @@ mod tests {
             frame.put(b"head");
             frame.put_data(&data, 0, 2000);
         }
-        assert_eq!((pieces(&frame).len(), frame.len()), (Frame::PIECES_MAX, 9 * 2004));
+        assert_eq!(
+            (pieces(&frame).len(), frame.len()),
+            (Frame::PIECES_MAX, 9 * 2004)
+        );
     }
 
     #[test]

@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 use derive_more::{Display, Error};
 
 use crate::frame::{Cipher, Frame, Header, Opcode, PATHS_MAX, Payload, Protection};
-use crate::login::{self, Answer, Handshake, LoginReply, LoginRequest, Outcome, Psk, Refusal, SeededRandom};
+use crate::login::{
+    self, Answer, Handshake, LoginReply, LoginRequest, Outcome, Psk, Refusal, SeededRandom,
+};
 use crate::pdu::{
-    CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, MESSAGE_BYTES_MAX, Reply, Request,
-    Response,
+    CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, MESSAGE_BYTES_MAX, Reply,
+    Request, Response,
 };
 use crate::reassembly::Delivered;
 use crate::transport::{Agreed, Counters, Message, Transport};
@@ -95,7 +97,9 @@ impl Initiator {
 
     /// Number of requests that may be submitted now.
     pub fn room(&self) -> usize {
-        let Some(session) = self.session.as_ref().filter(|_| self.closing.is_none()) else { return 0 };
+        let Some(session) = self.session.as_ref().filter(|_| self.closing.is_none()) else {
+            return 0;
+        };
         let functions = FUNCTIONS.min(session.queue_depth / 2);
         ((session.queue_depth - functions) as usize).saturating_sub(self.requests.len())
     }
@@ -124,7 +128,9 @@ impl Initiator {
         if self.session.is_some() && self.room() == 0 {
             return Err(SubmitError::Full);
         }
-        let outstanding = Outstanding::Command { data_in_bytes: command.data_in_bytes };
+        let outstanding = Outstanding::Command {
+            data_in_bytes: command.data_in_bytes,
+        };
         self.request(outstanding, |number| Request::Command { number, command })
     }
 
@@ -139,7 +145,10 @@ impl Initiator {
         lun: [u8; 8],
         task: Option<RequestId>,
     ) -> Result<RequestId, SubmitError> {
-        let depth = self.session.as_ref().map_or(0, |session| session.queue_depth as usize);
+        let depth = self
+            .session
+            .as_ref()
+            .map_or(0, |session| session.queue_depth as usize);
         if self.session.is_some() && self.requests.len() >= depth {
             return Err(SubmitError::Full);
         }
@@ -169,7 +178,10 @@ impl Initiator {
             "more requests than the target takes"
         );
         session.transport.send(request(number).message());
-        Ok(RequestId { session: self.sessions, number })
+        Ok(RequestId {
+            session: self.sessions,
+            number,
+        })
     }
 
     /// Ends the session. Outstanding requests are lost.
@@ -188,7 +200,9 @@ impl Initiator {
 
     /// Handles a received frame, from its header on, with any padding. The frame is decrypted in place.
     pub fn handle_frame(&mut self, now: Instant, frame: &mut [u8]) {
-        let Ok(header) = Header::parse(frame) else { return };
+        let Ok(header) = Header::parse(frame) else {
+            return;
+        };
         if self.ended {
             return;
         }
@@ -198,13 +212,19 @@ impl Initiator {
             }
             return;
         }
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.session else {
+            return;
+        };
         if session.id != header.session || session.transport.epoch() != header.epoch {
             return;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
-        session.transport.handle_frame(now, &header, frame, &mut arrived);
-        arrived.iter().for_each(|delivered| session.transport.release(delivered.charge));
+        session
+            .transport
+            .handle_frame(now, &header, frame, &mut arrived);
+        arrived
+            .iter()
+            .for_each(|delivered| session.transport.release(delivered.charge));
         for delivered in arrived.drain(..) {
             if !self.ended {
                 self.handle_message(delivered);
@@ -217,14 +237,27 @@ impl Initiator {
     fn handle_message(&mut self, delivered: Delivered) {
         if delivered.opcode == Opcode::Disconnect {
             let is_ours = self.closing.is_some();
-            return self.end(if is_ours { EndReason::Disconnected } else { EndReason::ByTarget });
+            return self.end(if is_ours {
+                EndReason::Disconnected
+            } else {
+                EndReason::ByTarget
+            });
         }
-        let reply = if delivered.opcode == Opcode::Reply { Reply::parse(delivered.bytes) } else { None };
-        let Some(reply) = reply else { return self.end(EndReason::TargetMisbehaved) };
+        let reply = if delivered.opcode == Opcode::Reply {
+            Reply::parse(delivered.bytes)
+        } else {
+            None
+        };
+        let Some(reply) = reply else {
+            return self.end(EndReason::TargetMisbehaved);
+        };
         let number = match &reply {
             Reply::Response { number, .. } | Reply::Done { number, .. } => *number,
         };
-        let id = RequestId { session: self.sessions, number };
+        let id = RequestId {
+            session: self.sessions,
+            number,
+        };
         match (self.requests.remove(&number), reply) {
             // The request was answered in an earlier epoch, and the acknowledgement was lost.
             (None, _) if number < self.next_number => self.counters.messages_repeated += 1,
@@ -251,8 +284,15 @@ impl Initiator {
             return;
         }
         let give_up = self.config.times.give_up;
-        if let Some(login) = self.login.as_mut().filter(|login| login.began + give_up <= now) {
-            let suspect = self.session.as_ref().map(|session| suspect_at(&self.config, session));
+        if let Some(login) = self
+            .login
+            .as_mut()
+            .filter(|login| login.began + give_up <= now)
+        {
+            let suspect = self
+                .session
+                .as_ref()
+                .map(|session| suspect_at(&self.config, session));
             if suspect.is_none_or(|at| at.is_some_and(|at| at <= now)) {
                 return self.end(EndReason::Unreachable);
             }
@@ -273,7 +313,9 @@ impl Initiator {
 
     /// Reacts to the state of the transport.
     fn after(&mut self, now: Instant) {
-        let Some(session) = self.session.as_ref().filter(|_| !self.ended) else { return };
+        let Some(session) = self.session.as_ref().filter(|_| !self.ended) else {
+            return;
+        };
         let is_suspect = suspect_at(&self.config, session).is_some_and(|at| at <= now);
         let is_old = session.transport.age() >= self.config.times.rekey_frames;
         if self.closing.is_some() {
@@ -296,13 +338,20 @@ impl Initiator {
             return None;
         }
         let times = &self.config.times;
-        let login = self.login.as_ref().map(|login| login.next_at.min(login.began + times.give_up));
+        let login = self
+            .login
+            .as_ref()
+            .map(|login| login.next_at.min(login.began + times.give_up));
         // A closing session is not kept alive.
         let is_open = self.closing.is_none();
         let session = self.session.as_ref().and_then(|session| {
             let keepalive = session.transport.last_asked() + times.keepalive;
-            let suspect = suspect_at(&self.config, session).filter(|_| is_open && self.login.is_none());
-            [Some(keepalive), suspect, session.transport.deadline()].into_iter().flatten().min()
+            let suspect =
+                suspect_at(&self.config, session).filter(|_| is_open && self.login.is_none());
+            [Some(keepalive), suspect, session.transport.deadline()]
+                .into_iter()
+                .flatten()
+                .min()
         });
         [login, session, self.closing].into_iter().flatten().min()
     }
@@ -343,23 +392,31 @@ impl Initiator {
 
     /// The state of each path: whether it carries fragments, its round-trip time, and its window in frames.
     pub fn paths(&self) -> Vec<(bool, Option<Duration>, u32)> {
-        self.session.as_ref().map_or(Vec::new(), |session| session.transport.paths().collect())
+        self.session
+            .as_ref()
+            .map_or(Vec::new(), |session| session.transport.paths().collect())
     }
 
     /// Bytes of memory used by partial messages.
     pub fn held_bytes(&self) -> usize {
-        self.session.as_ref().map_or(0, |session| session.transport.held_bytes())
+        self.session
+            .as_ref()
+            .map_or(0, |session| session.transport.held_bytes())
     }
 
     /// Number of unacknowledged messages.
     pub fn unacknowledged(&self) -> usize {
-        self.session.as_ref().map_or(0, |session| session.transport.unacknowledged())
+        self.session
+            .as_ref()
+            .map_or(0, |session| session.transport.unacknowledged())
     }
 
     fn lose_requests(&mut self) {
         let session = self.sessions;
         let lost = std::mem::take(&mut self.requests).into_keys();
-        self.events.extend(lost.map(|number| Event::Lost { id: RequestId { session, number } }));
+        self.events.extend(lost.map(|number| Event::Lost {
+            id: RequestId { session, number },
+        }));
     }
 
     fn drop_session(&mut self) {
@@ -380,7 +437,10 @@ impl Initiator {
 }
 
 fn suspect_at(config: &Config, session: &Session) -> Option<Instant> {
-    session.transport.stalled().map(|since| since + config.times.suspect)
+    session
+        .transport
+        .stalled()
+        .map(|since| since + config.times.suspect)
 }
 
 /// The message that ends a session.
@@ -466,7 +526,9 @@ impl Config {
     /// Limits all values to their valid ranges.
     fn checked(mut self) -> Config {
         let (shortest, longest) = (crate::FRAME_BYTES_MIN as u16, crate::FRAME_BYTES_MAX as u16);
-        self.frame_bytes.iter_mut().for_each(|bytes| *bytes = (*bytes).clamp(shortest, longest));
+        self.frame_bytes
+            .iter_mut()
+            .for_each(|bytes| *bytes = (*bytes).clamp(shortest, longest));
         if self.frame_bytes.is_empty() {
             self.frame_bytes.push(shortest);
         }
@@ -601,12 +663,23 @@ impl Initiator {
             code: Vec::new(),
         };
         let handshake = self.config.key.as_ref().map(|(psk, cipher)| {
-            let mut handshake = Handshake::new(psk, *cipher, &request.clear(), self.random.bytes(), true);
+            let mut handshake =
+                Handshake::new(psk, *cipher, &request.clear(), self.random.bytes(), true);
             request.noise = handshake.write(&[]);
             handshake
         });
         let frame = request.body(self.config.key.as_ref().map(|(psk, _)| psk));
-        Attempt { began, next_at: now, resume, size, sent: 0, nonce, frame_bytes, frame, handshake }
+        Attempt {
+            began,
+            next_at: now,
+            resume,
+            size,
+            sent: 0,
+            nonce,
+            frame_bytes,
+            frame,
+            handshake,
+        }
     }
 
     /// The login's next frame, if it is due.
@@ -623,13 +696,26 @@ impl Initiator {
         self.login_frames = self.login_frames.wrapping_add(1);
         login.next_at = now + self.config.times.retry * (1 << login.sent.min(3));
         login.sent += 1;
-        into.bytes = login::frame(Opcode::LoginRequest, path, &login.frame, usize::from(login.frame_bytes));
+        into.bytes = login::frame(
+            Opcode::LoginRequest,
+            path,
+            &login.frame,
+            usize::from(login.frame_bytes),
+        );
         Some(path)
     }
 
     fn handle_login_reply(&mut self, now: Instant, header: &Header, frame: &mut [u8]) {
-        let Some(reply) = login::body(header, frame).and_then(LoginReply::parse) else { return };
-        let Some(login) = self.login.as_mut().filter(|login| login.nonce == reply.nonce) else { return };
+        let Some(reply) = login::body(header, frame).and_then(LoginReply::parse) else {
+            return;
+        };
+        let Some(login) = self
+            .login
+            .as_mut()
+            .filter(|login| login.nonce == reply.nonce)
+        else {
+            return;
+        };
         let sealed = match reply.content {
             Ok(sealed) => sealed,
             // The refusal is not authenticated: an attacker who cannot end the session could send it.
@@ -640,10 +726,14 @@ impl Initiator {
             None => Some(sealed),
             Some(handshake) => handshake.read(&sealed),
         };
-        let Some(answer) = content.and_then(|content| Answer::parse(&content)) else { return };
+        let Some(answer) = content.and_then(|content| Answer::parse(&content)) else {
+            return;
+        };
         match (login.resume, answer.outcome) {
             (true, Outcome::Unknown) => self.lose_nexus(now),
-            (true, Outcome::Resumed) | (false, Outcome::New) if answer.frame_bytes <= login.frame_bytes => {
+            (true, Outcome::Resumed) | (false, Outcome::New)
+                if answer.frame_bytes <= login.frame_bytes =>
+            {
                 self.begin_epoch(now, header.path, &answer);
             }
             _ => {}
@@ -659,11 +749,15 @@ impl Initiator {
     }
 
     fn begin_epoch(&mut self, now: Instant, path: u8, answer: &Answer) {
-        let Some(login) = self.login.take() else { return };
+        let Some(login) = self.login.take() else {
+            return;
+        };
         let agreed = Agreed {
             session: answer.session,
             epoch: answer.epoch,
-            protection: login.handshake.map_or(Protection::Crc, Handshake::protection),
+            protection: login
+                .handshake
+                .map_or(Protection::Crc, Handshake::protection),
             frame_bytes: usize::from(answer.frame_bytes),
             paths: usize::from(answer.paths.min(self.config.paths)),
             our_credit: u64::from(self.config.credit),
@@ -678,7 +772,10 @@ impl Initiator {
         match self.session.take() {
             Some(before) => {
                 self.counters += before.transport.counters;
-                before.transport.into_messages().for_each(|message| transport.send(message));
+                before
+                    .transport
+                    .into_messages()
+                    .for_each(|message| transport.send(message));
                 self.events.push_back(Event::Resumed);
             }
             None => {
@@ -692,6 +789,10 @@ impl Initiator {
             }
         }
         let queue_depth = u32::from(answer.queue_depth);
-        self.session = Some(Session { id: answer.session, queue_depth, transport });
+        self.session = Some(Session {
+            id: answer.session,
+            queue_depth,
+            transport,
+        });
     }
 }

@@ -31,9 +31,9 @@ pub mod target;
 mod transport;
 
 pub use frame::{
-    CRC_BYTES, Cipher, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, HEADER_BYTES,
-    Header, MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, Payload, SESSION_AT, TAG_BYTES,
-    UDP_PORT, VERSION,
+    CRC_BYTES, Cipher, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame,
+    HEADER_BYTES, Header, MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, Payload,
+    SESSION_AT, TAG_BYTES, UDP_PORT, VERSION,
 };
 pub use initiator::Initiator;
 pub use login::{NAME_BYTES_MAX, PATTERN, Psk, Refusal, is_name};

@@ -31,7 +31,9 @@ use snow::types::{Cipher as NoiseCipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
-use crate::frame::{Cipher, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, Opcode, PATHS_MAX, Protection};
+use crate::frame::{
+    Cipher, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, Opcode, PATHS_MAX, Protection,
+};
 
 /// The Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -62,17 +64,32 @@ impl Psk {
     /// login can test guesses offline.
     pub fn from_secret(secret: &[u8]) -> Psk {
         let derived = |label: &[u8]| -> Zeroizing<[u8; 32]> {
-            Zeroizing::new(Sha256::new().chain_update(label).chain_update(secret).finalize().into())
+            Zeroizing::new(
+                Sha256::new()
+                    .chain_update(label)
+                    .chain_update(secret)
+                    .finalize()
+                    .into(),
+            )
         };
-        let code = hmac::Key::new(hmac::HMAC_SHA256, &*derived(b"linerate hyperscsi login code: "));
-        Psk { noise: derived(b"linerate hyperscsi secret: "), code: Arc::new(code) }
+        let code = hmac::Key::new(
+            hmac::HMAC_SHA256,
+            &*derived(b"linerate hyperscsi login code: "),
+        );
+        Psk {
+            noise: derived(b"linerate hyperscsi secret: "),
+            code: Arc::new(code),
+        }
     }
 }
 
 /// Compares in constant time.
 impl PartialEq for Psk {
     fn eq(&self, other: &Psk) -> bool {
-        self.noise.iter().zip(other.noise.iter()).fold(0, |differs, (one, other)| differs | (one ^ other))
+        self.noise
+            .iter()
+            .zip(other.noise.iter())
+            .fold(0, |differs, (one, other)| differs | (one ^ other))
             == 0
     }
 }
@@ -210,7 +227,11 @@ pub fn is_name(name: &str) -> bool {
 
 /// Appends bytes preceded by their length.
 pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
-    debug_assert!(bytes.len() <= usize::from(u8::MAX), "{} bytes behind a length of eight bits", bytes.len());
+    debug_assert!(
+        bytes.len() <= usize::from(u8::MAX),
+        "{} bytes behind a length of eight bits",
+        bytes.len()
+    );
     into.push(bytes.len() as u8);
     into.extend_from_slice(bytes);
 }
@@ -266,7 +287,10 @@ impl LoginRequest {
             Some(Cipher::ChaCha20Poly1305) => 2,
         };
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let mut body = vec![flag(self.resume, RESUME) | flag(self.bundles, BUNDLES), protection];
+        let mut body = vec![
+            flag(self.resume, RESUME) | flag(self.bundles, BUNDLES),
+            protection,
+        ];
         body.extend_from_slice(&self.frame_bytes.to_be_bytes());
         body.extend_from_slice(&self.credit.to_be_bytes());
         body.extend_from_slice(&self.nonce.to_be_bytes());
@@ -290,7 +314,10 @@ impl LoginRequest {
     /// Whether its code, at the end of its body, matches this key. A request with a valid code can be
     /// replayed by anyone.
     pub(crate) fn is_proven(&self, psk: &Psk, body: &[u8]) -> bool {
-        let before = body.len().checked_sub(CODE_FIELD_BYTES).and_then(|end| body.get(..end));
+        let before = body
+            .len()
+            .checked_sub(CODE_FIELD_BYTES)
+            .and_then(|end| body.get(..end));
         before.is_some_and(|before| hmac::verify(&psk.code, before, &self.code).is_ok())
     }
 }
@@ -344,7 +371,11 @@ impl LoginReply {
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
-        let refusal = self.content.as_ref().err().map_or(0, |refusal| *refusal as u8);
+        let refusal = self
+            .content
+            .as_ref()
+            .err()
+            .map_or(0, |refusal| *refusal as u8);
         let mut body = vec![refusal];
         body.extend_from_slice(&self.nonce.to_be_bytes());
         put_counted(self.content.as_deref().unwrap_or_default(), &mut body);
@@ -355,7 +386,11 @@ impl LoginReply {
 /// A frame outside sessions, padded to `frame_bytes` bytes.
 pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -> Vec<u8> {
     debug_assert!(opcode.is_outside_sessions() && body.len() < FRAME_BYTES_MIN);
-    let header = Header { length: body.len() as u16, path, ..Header::plain(opcode) };
+    let header = Header {
+        length: body.len() as u16,
+        path,
+        ..Header::plain(opcode)
+    };
     let mut frame = Frame::default();
     frame.put(&header.bytes());
     frame.put(body);
@@ -420,19 +455,27 @@ impl Handshake {
         let params: NoiseParams = PATTERN.parse().expect("a pattern that snow has");
         let prologue = [PROLOGUE, clear].concat();
         let builder = Builder::with_resolver(params, Box::new(Drawn(drawn)));
-        let builder = builder.psk(0, &psk.noise).and_then(|builder| builder.prologue(&prologue));
+        let builder = builder
+            .psk(0, &psk.noise)
+            .and_then(|builder| builder.prologue(&prologue));
         let built = builder.and_then(|builder| match is_initiator {
             true => builder.build_initiator(),
             false => builder.build_responder(),
         });
-        Handshake { noise: built.expect("the pattern needs this one key"), cipher, is_initiator }
+        Handshake {
+            noise: built.expect("the pattern needs this one key"),
+            cipher,
+            is_initiator,
+        }
     }
 
     /// This side's next message.
     pub(crate) fn write(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut message = vec![0; NOISE_BYTES_MAX];
-        let bytes =
-            self.noise.write_message(payload, &mut message).expect("it is our turn, and there is room");
+        let bytes = self
+            .noise
+            .write_message(payload, &mut message)
+            .expect("it is our turn, and there is room");
         message.truncate(bytes);
         message
     }
@@ -470,23 +513,32 @@ pub(crate) struct SeededRandom {
 
 impl SeededRandom {
     pub(crate) fn new(seed: [u8; 32]) -> SeededRandom {
-        SeededRandom { seed: Zeroizing::new(seed), drawn: 0 }
+        SeededRandom {
+            seed: Zeroizing::new(seed),
+            drawn: 0,
+        }
     }
 
     pub(crate) fn bytes(&mut self) -> Zeroizing<[u8; 32]> {
         self.drawn += 1;
-        let hash = Sha256::new().chain_update(*self.seed).chain_update(self.drawn.to_be_bytes());
+        let hash = Sha256::new()
+            .chain_update(*self.seed)
+            .chain_update(self.drawn.to_be_bytes());
         Zeroizing::new(hash.finalize().into())
     }
 
     pub(crate) fn u64(&mut self) -> u64 {
         let bytes = self.bytes();
-        bytes.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk))
+        bytes
+            .first_chunk()
+            .map_or(0, |chunk| u64::from_be_bytes(*chunk))
     }
 }
 
 impl std::fmt::Debug for SeededRandom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SeededRandom").field("drawn", &self.drawn).finish_non_exhaustive()
+        f.debug_struct("SeededRandom")
+            .field("drawn", &self.drawn)
+            .finish_non_exhaustive()
     }
 }

@@ -36,7 +36,10 @@ pub(crate) struct Load {
 impl Load {
     fn pieces(self) -> impl Iterator<Item = Piece> {
         let behind = (1..=u32::from(self.more)).map(move |distance| self.first.message + distance);
-        iter::once(self.first).chain(behind.map(|message| Piece { message, fragment: 0 }))
+        iter::once(self.first).chain(behind.map(|message| Piece {
+            message,
+            fragment: 0,
+        }))
     }
 }
 
@@ -156,7 +159,11 @@ impl Path {
 
     /// Load of the path, for comparison: roughly the time that a frame would wait.
     pub(crate) fn load(&self) -> u128 {
-        let trip = self.trips.smoothed().unwrap_or(Duration::from_millis(1)).as_nanos();
+        let trip = self
+            .trips
+            .smoothed()
+            .unwrap_or(Duration::from_millis(1))
+            .as_nanos();
         trip * u128::from(self.in_flight + 1) / u128::from(self.congestion.window())
     }
 
@@ -178,8 +185,16 @@ impl Path {
         self.in_flight += 1;
         self.last_sent = Some(now);
         self.probe_at = None;
-        self.sent.push_back(Sent { number, at: now, load, fate: Fate::UnderWay });
-        debug_assert!(self.in_flight as usize <= self.sent.len(), "each frame under way is kept");
+        self.sent.push_back(Sent {
+            number,
+            at: now,
+            load,
+            fate: Fate::UnderWay,
+        });
+        debug_assert!(
+            self.in_flight as usize <= self.sent.len(),
+            "each frame under way is kept"
+        );
         number
     }
 
@@ -190,7 +205,11 @@ impl Path {
         }
         let in_flight = self.in_flight;
         let mut is_late = None;
-        for sent in self.sent.iter_mut().filter(|sent| sent.fate != Fate::Acknowledged) {
+        for sent in self
+            .sent
+            .iter_mut()
+            .filter(|sent| sent.fate != Fate::Acknowledged)
+        {
             if !ack.covers(sent.number) {
                 continue;
             }
@@ -200,11 +219,14 @@ impl Path {
                 self.in_flight -= 1;
             }
             if sent.number == ack.largest {
-                self.trips.sample(now.saturating_duration_since(sent.at), ack.delay);
+                self.trips
+                    .sample(now.saturating_duration_since(sent.at), ack.delay);
             }
             sent.fate = Fate::Acknowledged;
             settled.frames += 1;
-            settled.acknowledged.extend(sent.load.into_iter().flat_map(Load::pieces));
+            settled
+                .acknowledged
+                .extend(sent.load.into_iter().flat_map(Load::pieces));
         }
         self.largest_acknowledged = self.largest_acknowledged.max(Some(ack.largest));
         if let Some(distance) = is_late {
@@ -221,17 +243,23 @@ impl Path {
 
     /// Finds frames overtaken by more than the threshold.
     fn find_losses(&mut self, now: Instant, settled: &mut Settled) {
-        let Some(largest) = self.largest_acknowledged else { return };
+        let Some(largest) = self.largest_acknowledged else {
+            return;
+        };
         let patience = self.trips.reordering();
         self.loss_at = None;
-        let overtaken =
-            self.sent.iter_mut().filter(|sent| sent.fate == Fate::UnderWay && sent.number < largest);
+        let overtaken = self
+            .sent
+            .iter_mut()
+            .filter(|sent| sent.fate == Fate::UnderWay && sent.number < largest);
         for sent in overtaken {
             let due = sent.at + patience;
             if largest - sent.number >= self.reordering || due <= now {
                 sent.fate = Fate::Lost;
                 self.in_flight -= 1;
-                settled.lost.extend(sent.load.into_iter().flat_map(Load::pieces));
+                settled
+                    .lost
+                    .extend(sent.load.into_iter().flat_map(Load::pieces));
                 self.congestion.on_loss(sent.number, self.next_number);
             } else {
                 self.loss_at = Some(self.loss_at.map_or(due, |before: Instant| before.min(due)));
@@ -242,7 +270,10 @@ impl Path {
     /// Drops settled frames for which no acknowledgement can follow.
     fn forget(&mut self) {
         let is_under_way = |sent: &&Sent| sent.fate == Fate::UnderWay;
-        debug_assert_eq!(self.sent.iter().filter(is_under_way).count(), self.in_flight as usize);
+        debug_assert_eq!(
+            self.sent.iter().filter(is_under_way).count(),
+            self.in_flight as usize
+        );
         while let Some(first) = self.sent.front() {
             let is_old = self.next_number - first.number > ACK_SPAN;
             match first.fate {
@@ -261,8 +292,15 @@ impl Path {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let due = if self.is_proven { self.received.due() } else { None };
-        [self.loss_at, self.timeout_at(), self.probe_at, due].into_iter().flatten().min()
+        let due = if self.is_proven {
+            self.received.due()
+        } else {
+            None
+        };
+        [self.loss_at, self.timeout_at(), self.probe_at, due]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Handles expired deadlines.
@@ -282,10 +320,17 @@ impl Path {
     /// timeout on, all outstanding frames are retransmitted.
     fn time_out(&mut self, now: Instant, settled: &mut Settled) {
         let all = if self.timeouts == 1 { 1 } else { usize::MAX };
-        for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::UnderWay).take(all) {
+        for sent in self
+            .sent
+            .iter_mut()
+            .filter(|sent| sent.fate == Fate::UnderWay)
+            .take(all)
+        {
             sent.fate = Fate::Lost;
             self.in_flight -= 1;
-            settled.lost.extend(sent.load.into_iter().flat_map(Load::pieces));
+            settled
+                .lost
+                .extend(sent.load.into_iter().flat_map(Load::pieces));
             if all == 1 {
                 self.congestion.on_loss(sent.number, self.next_number);
             }
@@ -297,7 +342,11 @@ impl Path {
         if self.timeouts >= TIMEOUTS_UNTIL_DOWN {
             self.is_down = true;
         }
-        let again = if self.is_down { now + self.trips.backed_off(self.timeouts).min(RETRY) } else { now };
+        let again = if self.is_down {
+            now + self.trips.backed_off(self.timeouts).min(RETRY)
+        } else {
+            now
+        };
         self.probe_at = Some(again);
     }
 }
@@ -333,11 +382,22 @@ pub(crate) struct Ack {
 impl Ack {
     pub(crate) fn parse(body: &[u8]) -> Option<Ack> {
         let bytes: &[u8; ACK_BYTES] = body.first_chunk()?;
-        let u48 = |at: usize| bytes[at..at + 6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let delay = bytes[6..10].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let u48 = |at: usize| {
+            bytes[at..at + 6]
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        let delay = bytes[6..10]
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let mut bitmap = [0; 32];
         bitmap.copy_from_slice(&bytes[16..]);
-        Some(Ack { largest: u48(0), delay: Duration::from_micros(delay), granted: u48(10), bitmap })
+        Some(Ack {
+            largest: u48(0),
+            delay: Duration::from_micros(delay),
+            granted: u48(10),
+            bitmap,
+        })
     }
 
     pub(crate) fn bytes(&self) -> [u8; ACK_BYTES] {
@@ -393,15 +453,20 @@ impl Received {
     fn down_from(&self, number: u64) -> u64 {
         let words = self.bits.len() as u64;
         let (word, shift) = (number / 64, number % 64);
-        let below =
-            if shift == 63 { 0 } else { self.bits[((word + words - 1) % words) as usize] >> (shift + 1) };
+        let below = if shift == 63 {
+            0
+        } else {
+            self.bits[((word + words - 1) % words) as usize] >> (shift + 1)
+        };
         self.bits[(word % words) as usize] << (63 - shift) | below
     }
 
     /// Whether a frame with this number may be accepted: it is neither a duplicate nor too old to decide.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         match self.largest {
-            Some(largest) if number <= largest => largest - number < REPLAY_SPAN && !self.bit(number),
+            Some(largest) if number <= largest => {
+                largest - number < REPLAY_SPAN && !self.bit(number)
+            }
             _ => true,
         }
     }
@@ -445,7 +510,12 @@ impl Received {
                 eight.copy_from_slice(&self.down_from(number).to_be_bytes());
             }
         }
-        Some(Ack { largest, delay: now.saturating_duration_since(at), granted, bitmap })
+        Some(Ack {
+            largest,
+            delay: now.saturating_duration_since(at),
+            granted,
+            bitmap,
+        })
     }
 }
 
@@ -476,7 +546,9 @@ pub(crate) struct RoundTrips {
 impl RoundTrips {
     /// Adds a measurement. Every transmission has a unique number, so measurements are unambiguous.
     pub(crate) fn sample(&mut self, trip: Duration, ack_delay: Duration) {
-        let trip = trip.saturating_sub(ack_delay.min(ACK_DELAY)).max(Duration::from_micros(1));
+        let trip = trip
+            .saturating_sub(ack_delay.min(ACK_DELAY))
+            .max(Duration::from_micros(1));
         self.latest = trip;
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(trip), trip / 2),
@@ -536,7 +608,11 @@ impl Congestion {
     }
 
     pub(crate) fn window(&self) -> u32 {
-        debug_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&self.window), "a window of {} frames", self.window);
+        debug_assert!(
+            (WINDOW_MIN..=WINDOW_MAX).contains(&self.window),
+            "a window of {} frames",
+            self.window
+        );
         self.window
     }
 
@@ -572,13 +648,19 @@ impl Congestion {
     /// Reduces the window to its minimum after a timeout.
     pub(crate) fn collapse(&mut self, next: u64) {
         self.threshold = (self.window / 2).max(WINDOW_MIN);
-        (self.window, self.acknowledged, self.answered_below, self.before) = (WINDOW_MIN, 0, next, None);
+        (
+            self.window,
+            self.acknowledged,
+            self.answered_below,
+            self.before,
+        ) = (WINDOW_MIN, 0, next, None);
     }
 
     /// Undoes the last decrease, because frames counted as lost were only late.
     pub(crate) fn undo(&mut self) {
         if let Some((window, threshold)) = self.before.take() {
-            (self.window, self.threshold) = (self.window.max(window), self.threshold.max(threshold));
+            (self.window, self.threshold) =
+                (self.window.max(window), self.threshold.max(threshold));
         }
     }
 }
@@ -621,7 +703,11 @@ mod tests {
         assert_eq!(congestion.window(), 20, "slow start doubles");
         congestion.on_loss(3, 30);
         congestion.on_loss(29, 30);
-        assert_eq!(congestion.window(), 10, "the second loss is of the same round trip");
+        assert_eq!(
+            congestion.window(),
+            10,
+            "the second loss is of the same round trip"
+        );
         congestion.on_ack(10, 10);
         assert_eq!(congestion.window(), 11);
         congestion.on_ack(11, 2);
@@ -637,10 +723,17 @@ mod tests {
         let mut trips = RoundTrips::default();
         assert_eq!(trips.timeout(), RTO_INITIAL);
         (0..100).for_each(|_| trips.sample(Duration::from_millis(40), Duration::ZERO));
-        assert!(trips.timeout() < Duration::from_millis(50), "{:?}", trips.timeout());
+        assert!(
+            trips.timeout() < Duration::from_millis(50),
+            "{:?}",
+            trips.timeout()
+        );
         assert!(trips.backed_off(3) > Duration::from_millis(300));
         assert_eq!(trips.backed_off(60), RTO_MAX);
         trips.sample(Duration::from_micros(50), Duration::from_secs(9));
-        assert!(trips.timeout() >= RTO_MIN, "an impossible delay of the peer changes little");
+        assert!(
+            trips.timeout() >= RTO_MIN,
+            "an impossible delay of the peer changes little"
+        );
     }
 }

@@ -93,7 +93,10 @@ impl Function {
                 Some(Everywhere(false))
             }
             Function::TargetReset | Function::ITNexusReset => Some(Everywhere(true)),
-            Function::AbortTask | Function::QueryTask | Function::QueryTaskSet | Function::Other(_) => None,
+            Function::AbortTask
+            | Function::QueryTask
+            | Function::QueryTaskSet
+            | Function::Other(_) => None,
         }
     }
 }
@@ -148,15 +151,26 @@ pub struct Response {
 impl Response {
     /// TASK ABORTED: a task management function ended the command.
     pub fn task_aborted() -> Response {
-        Response { status: 0x40, ..Response::default() }
+        Response {
+            status: 0x40,
+            ..Response::default()
+        }
     }
 }
 
 /// A message of an initiator. `referenced` is the number of the task, for a function that concerns one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    Command { number: u64, command: Command },
-    TaskManagement { number: u64, function: Function, lun: [u8; 8], referenced: u64 },
+    Command {
+        number: u64,
+        command: Command,
+    },
+    TaskManagement {
+        number: u64,
+        function: Function,
+        lun: [u8; 8],
+        referenced: u64,
+    },
 }
 
 /// A message of a target. `Done` is the reply to a function.
@@ -170,11 +184,18 @@ pub(crate) enum Reply {
 fn behind(bytes: Vec<u8>, head: usize) -> Payload {
     let end = bytes.len();
     debug_assert!(head <= end, "a head beyond the message");
-    if head == end { Payload::default() } else { Payload::from(bytes).part(head..end) }
+    if head == end {
+        Payload::default()
+    } else {
+        Payload::from(bytes).part(head..end)
+    }
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_be_bytes(*chunk))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|chunk| u64::from_be_bytes(*chunk))
 }
 
 impl Request {
@@ -186,7 +207,10 @@ impl Request {
         let lun = *bytes.get(12..)?.first_chunk()?;
         match kind {
             COMMAND => {
-                let room = bytes.get(20..)?.first_chunk().map(|chunk| u32::from_be_bytes(*chunk))?;
+                let room = bytes
+                    .get(20..)?
+                    .first_chunk()
+                    .map(|chunk| u32::from_be_bytes(*chunk))?;
                 let data = COMMAND_HEAD + usize::from(length);
                 let is_right = flags & !ATTRIBUTE == 0
                     && usize::from(length) <= CDB_BYTES_MAX
@@ -197,12 +221,23 @@ impl Request {
                 let attribute = TaskAttribute::try_from(flags).ok().filter(|_| is_right)?;
                 let cdb = bytes[COMMAND_HEAD..data].to_vec();
                 let data_out = behind(bytes, data);
-                let command = Command { lun, attribute, cdb, data_in_bytes: room, data_out };
+                let command = Command {
+                    lun,
+                    attribute,
+                    cdb,
+                    data_in_bytes: room,
+                    data_out,
+                };
                 Some(Request::Command { number, command })
             }
             TASK_MANAGEMENT if bytes.len() == FUNCTION_BYTES && length == 0 => {
                 let referenced = u64_at(&bytes, 20)?;
-                Some(Request::TaskManagement { number, function: Function::from(flags), lun, referenced })
+                Some(Request::TaskManagement {
+                    number,
+                    function: Function::from(flags),
+                    lun,
+                    referenced,
+                })
             }
             _ => None,
         }
@@ -211,7 +246,10 @@ impl Request {
     pub(crate) fn message(self) -> Message {
         let (head, data, control) = match self {
             Request::Command { number, command } => {
-                debug_assert!((1..=CDB_BYTES_MAX).contains(&command.cdb.len()), "a CDB of no valid length");
+                debug_assert!(
+                    (1..=CDB_BYTES_MAX).contains(&command.cdb.len()),
+                    "a CDB of no valid length"
+                );
                 debug_assert!(command.data_out.len() <= DATA_BYTES_MAX, "too many data");
                 let mut head = Vec::with_capacity(COMMAND_HEAD + command.cdb.len());
                 head.extend([COMMAND, command.attribute.into()]);
@@ -222,7 +260,12 @@ impl Request {
                 head.extend_from_slice(&command.cdb);
                 (head, command.data_out, false)
             }
-            Request::TaskManagement { number, function, lun, referenced } => {
+            Request::TaskManagement {
+                number,
+                function,
+                lun,
+                referenced,
+            } => {
                 let mut head = Vec::with_capacity(FUNCTION_BYTES);
                 head.extend([TASK_MANAGEMENT, function.into(), 0, 0]);
                 head.extend_from_slice(&number.to_be_bytes());
@@ -231,7 +274,13 @@ impl Request {
                 (head, Payload::default(), true)
             }
         };
-        Message { opcode: Opcode::Request, control, head, data, receipt: None }
+        Message {
+            opcode: Opcode::Request,
+            control,
+            head,
+            data,
+            receipt: None,
+        }
     }
 }
 
@@ -249,11 +298,20 @@ impl Reply {
                 }
                 let sense = bytes[REPLY_HEAD..data].to_vec();
                 let data = behind(bytes, data);
-                Some(Reply::Response { number, response: Response { status, residual, sense, data } })
+                Some(Reply::Response {
+                    number,
+                    response: Response {
+                        status,
+                        residual,
+                        sense,
+                        data,
+                    },
+                })
             }
-            TASK_MANAGEMENT if bytes.len() == DONE_BYTES && length == 0 => {
-                Some(Reply::Done { number, result: FunctionResult::try_from(status).ok()? })
-            }
+            TASK_MANAGEMENT if bytes.len() == DONE_BYTES && length == 0 => Some(Reply::Done {
+                number,
+                result: FunctionResult::try_from(status).ok()?,
+            }),
             _ => None,
         }
     }
@@ -261,7 +319,10 @@ impl Reply {
     pub(crate) fn message(self) -> Message {
         let (head, data, control) = match self {
             Reply::Response { number, response } => {
-                debug_assert!(response.sense.len() <= SENSE_BYTES_MAX, "too many sense data");
+                debug_assert!(
+                    response.sense.len() <= SENSE_BYTES_MAX,
+                    "too many sense data"
+                );
                 let mut head = Vec::with_capacity(REPLY_HEAD + response.sense.len());
                 head.extend([COMMAND, response.status]);
                 head.extend_from_slice(&(response.sense.len() as u16).to_be_bytes());
@@ -277,7 +338,13 @@ impl Reply {
                 (head, Payload::default(), true)
             }
         };
-        Message { opcode: Opcode::Reply, control, head, data, receipt: None }
+        Message {
+            opcode: Opcode::Reply,
+            control,
+            head,
+            data,
+            receipt: None,
+        }
     }
 }
 
@@ -302,7 +369,9 @@ mod tests {
             data_out: vec![0xaa, 0xbb].into(),
         };
         let bytes = [
-            &[1, 2, 0, 10, 0, 0, 0, 0, 0, 0, 0, 7, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2][..],
+            &[
+                1, 2, 0, 10, 0, 0, 0, 0, 0, 0, 0, 7, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2,
+            ][..],
             &[0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0, 0xaa, 0xbb],
         ];
         let request = Request::Command { number: 7, command };
@@ -310,34 +379,65 @@ mod tests {
         assert_eq!(written(&request.message()), bytes.concat());
 
         let lun = [0, 1, 0, 0, 0, 0, 0, 0];
-        let abort = Request::TaskManagement { number: 8, function: Function::AbortTask, lun, referenced: 7 };
-        let bytes =
-            [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7].to_vec();
+        let abort = Request::TaskManagement {
+            number: 8,
+            function: Function::AbortTask,
+            lun,
+            referenced: 7,
+        };
+        let bytes = [
+            2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7,
+        ]
+        .to_vec();
         assert_eq!(Request::parse(bytes.clone()).as_ref(), Some(&abort));
         assert_eq!(written(&abort.message()), bytes);
 
-        let response = Response { status: 2, residual: -3, sense: vec![0x70], data: vec![5].into() };
+        let response = Response {
+            status: 2,
+            residual: -3,
+            sense: vec![0x70],
+            data: vec![5].into(),
+        };
         let bytes = [
             &[1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7][..],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd, 0x70, 5],
         ];
-        let reply = Reply::Response { number: 7, response };
+        let reply = Reply::Response {
+            number: 7,
+            response,
+        };
         assert_eq!(Reply::parse(bytes.concat()).as_ref(), Some(&reply));
         assert_eq!(written(&reply.message()), bytes.concat());
 
-        let done = Reply::Done { number: 8, result: FunctionResult::Complete };
-        assert_eq!(written(&done.message()), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+        let done = Reply::Done {
+            number: 8,
+            result: FunctionResult::Complete,
+        };
+        assert_eq!(
+            written(&done.message()),
+            [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]
+        );
     }
 
     #[test]
     fn what_breaks_a_rule_is_no_request() {
         let good = written(
-            &Request::Command { number: 1, command: Command { cdb: vec![0; 6], ..Command::default() } }
-                .message(),
+            &Request::Command {
+                number: 1,
+                command: Command {
+                    cdb: vec![0; 6],
+                    ..Command::default()
+                },
+            }
+            .message(),
         );
         assert!(Request::parse(good.clone()).is_some());
         for length in 0..good.len() {
-            assert_eq!(Request::parse(good[..length].to_vec()), None, "{length} bytes");
+            assert_eq!(
+                Request::parse(good[..length].to_vec()),
+                None,
+                "{length} bytes"
+            );
         }
         for (at, value, what) in [
             (0, 3, "an unknown function"),

@@ -90,7 +90,9 @@ impl Reassembly {
         let total = header.message_bytes as usize;
         let count = total.div_ceil(self.fragment_bytes).max(1);
         let index = usize::from(header.fragment);
-        let expected = self.fragment_bytes.min(total.saturating_sub(index * self.fragment_bytes));
+        let expected = self
+            .fragment_bytes
+            .min(total.saturating_sub(index * self.fragment_bytes));
         let is_right = total <= self.message_bytes_max
             && index < count
             && header.last == (index + 1 == count)
@@ -107,10 +109,18 @@ impl Reassembly {
                 return Fragment::Refused;
             }
             let bytes = Vec::with_capacity(total);
-            let partial = Partial { opcode: header.opcode, total, bytes, arrived: [0; _], missing: count };
+            let partial = Partial {
+                opcode: header.opcode,
+                total,
+                bytes,
+                arrived: [0; _],
+                missing: count,
+            };
             self.partial.insert(header.message, partial);
         }
-        let Some(partial) = self.partial.get_mut(&header.message) else { return Fragment::Refused };
+        let Some(partial) = self.partial.get_mut(&header.message) else {
+            return Fragment::Refused;
+        };
         if partial.opcode != header.opcode || partial.total != total {
             return Fragment::Refused;
         }
@@ -132,10 +142,17 @@ impl Reassembly {
         if partial.missing > 0 {
             return Fragment::Taken;
         }
-        let bytes = self.partial.remove(&header.message).map_or(Vec::new(), |partial| partial.bytes);
+        let bytes = self
+            .partial
+            .remove(&header.message)
+            .map_or(Vec::new(), |partial| partial.bytes);
         debug_assert_eq!(bytes.len(), total, "a message as long as it said");
         self.delivered.insert(serial);
-        Fragment::Complete(Delivered { opcode: header.opcode, bytes, charge: total as u64 })
+        Fragment::Complete(Delivered {
+            opcode: header.opcode,
+            bytes,
+            charge: total as u64,
+        })
     }
 
     /// Delivers a message of one fragment.
@@ -148,7 +165,11 @@ impl Reassembly {
             return Fragment::Refused;
         }
         self.delivered.insert(u64::from(header.message));
-        Fragment::Complete(Delivered { opcode: header.opcode, bytes: body.to_vec(), charge })
+        Fragment::Complete(Delivered {
+            opcode: header.opcode,
+            bytes: body.to_vec(),
+            charge,
+        })
     }
 
     fn charge(&mut self, bytes: u64) -> bool {
@@ -210,7 +231,11 @@ pub(crate) struct OpenMessages<T> {
 
 impl<T> OpenMessages<T> {
     pub(crate) fn new() -> OpenMessages<T> {
-        OpenMessages { first: 0, places: VecDeque::new(), count: 0 }
+        OpenMessages {
+            first: 0,
+            places: VecDeque::new(),
+            count: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -256,7 +281,9 @@ impl<T> OpenMessages<T> {
             self.places.pop_front();
             self.first += 1;
         }
-        debug_assert!(self.count <= self.places.len() && (self.count > 0) != self.places.is_empty());
+        debug_assert!(
+            self.count <= self.places.len() && (self.count > 0) != self.places.is_empty()
+        );
         Some(value)
     }
 
@@ -279,7 +306,9 @@ mod tests {
     fn fragment(message: u32, total: usize, index: usize) -> (Header, Vec<u8>) {
         let count = total.div_ceil(F).max(1);
         let start = index * F;
-        let body: Vec<u8> = (start..total.min(start + F)).map(|at| (at as u32 * 7 + message) as u8).collect();
+        let body: Vec<u8> = (start..total.min(start + F))
+            .map(|at| (at as u32 * 7 + message) as u8)
+            .collect();
         let header = Header {
             last: index + 1 == count,
             fragment: index as u16,
@@ -303,16 +332,28 @@ mod tests {
             assert_eq!(all.take(&header, &body), Fragment::Taken);
         }
         let (header, body) = fragment(3, 250, 1);
-        let Fragment::Complete(delivered) = all.take(&header, &body) else { panic!("it is whole") };
+        let Fragment::Complete(delivered) = all.take(&header, &body) else {
+            panic!("it is whole")
+        };
         let wanted: Vec<u8> = (0..3).flat_map(|index| fragment(3, 250, index).1).collect();
-        assert_eq!((delivered.bytes, delivered.charge, all.held_bytes()), (wanted, 250, 0));
-        assert_eq!(all.take(&header, &body), Fragment::Taken, "a late one is not delivered again");
+        assert_eq!(
+            (delivered.bytes, delivered.charge, all.held_bytes()),
+            (wanted, 250, 0)
+        );
+        assert_eq!(
+            all.take(&header, &body),
+            Fragment::Taken,
+            "a late one is not delivered again"
+        );
     }
 
     #[test]
     fn a_message_of_no_bytes_arrives_too() {
         let (header, body) = fragment(0, 0, 0);
-        assert!(matches!(reassembly().take(&header, &body), Fragment::Complete(_)));
+        assert!(matches!(
+            reassembly().take(&header, &body),
+            Fragment::Complete(_)
+        ));
     }
 
     #[test]
@@ -326,12 +367,21 @@ mod tests {
         let bad = [
             ("behind the end", with(|header, _| header.fragment = 3)),
             ("the last of many", with(|header, _| header.fragment = 1023)),
-            ("a last one in the middle", with(|header, _| header.last = true)),
+            (
+                "a last one in the middle",
+                with(|header, _| header.last = true),
+            ),
             ("too short", with(|_, body| body.truncate(99))),
             ("too long", with(|_, body| body.push(0))),
             ("a giant", with(|header, _| header.message_bytes = u32::MAX)),
-            ("longer than agreed on", with(|header, _| header.message_bytes = 1001)),
-            ("control of many fragments", with(|header, _| header.control = true)),
+            (
+                "longer than agreed on",
+                with(|header, _| header.message_bytes = 1001),
+            ),
+            (
+                "control of many fragments",
+                with(|header, _| header.control = true),
+            ),
             ("too far ahead", with(|header, _| header.message = 512)),
         ];
         for (what, (header, body)) in bad {
@@ -349,7 +399,10 @@ mod tests {
         let (longer, body) = fragment(0, 350, 1);
         assert_eq!(all.take(&longer, &body), Fragment::Refused);
         let (other, body) = fragment(0, 250, 1);
-        let other = Header { opcode: Opcode::Reply, ..other };
+        let other = Header {
+            opcode: Opcode::Reply,
+            ..other
+        };
         assert_eq!(all.take(&other, &body), Fragment::Refused);
         let (whole, body) = fragment(0, 50, 0);
         assert_eq!(all.take(&whole, &body), Fragment::Refused);
@@ -361,7 +414,14 @@ mod tests {
         for message in 0..400 {
             let (header, body) = fragment(message, 1000, 0);
             let taken = all.take(&header, &body);
-            assert_eq!(taken, if message < 2 { Fragment::Taken } else { Fragment::Refused });
+            assert_eq!(
+                taken,
+                if message < 2 {
+                    Fragment::Taken
+                } else {
+                    Fragment::Refused
+                }
+            );
         }
         assert_eq!(all.held_bytes(), 2000);
         all.release(1000);

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use derive_more::AddAssign;
 
 use crate::frame::{
-    FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, MESSAGES_OPEN_MAX,
-    NUMBER_END, Opcode, PATHS_MAX, Payload, Protection,
+    FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header,
+    MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX, Payload, Protection,
 };
 use crate::path::{ACK_BYTES, Ack, Load, Path, Piece, Settled};
 use crate::reassembly::{Delivered, Fragment, OpenMessages, Reassembly};
@@ -137,7 +137,9 @@ impl Transport {
         );
         let fragment_bytes = agreed.frame_bytes - HEADER_BYTES - agreed.protection.trailer_bytes();
         Transport {
-            paths: (0..agreed.paths.min(PATHS_MAX)).map(|_| Path::new()).collect(),
+            paths: (0..agreed.paths.min(PATHS_MAX))
+                .map(|_| Path::new())
+                .collect(),
             urgent: VecDeque::new(),
             waiting: VecDeque::new(),
             open: OpenMessages::new(),
@@ -146,7 +148,11 @@ impl Transport {
             resend: VecDeque::new(),
             charged: 0,
             allowed: agreed.their_credit,
-            reassembly: Reassembly::new(fragment_bytes, agreed.message_bytes_max, agreed.our_credit),
+            reassembly: Reassembly::new(
+                fragment_bytes,
+                agreed.message_bytes_max,
+                agreed.our_credit,
+            ),
             told: agreed.our_credit,
             unacknowledged_bytes: 0,
             receipts: Vec::new(),
@@ -207,12 +213,17 @@ impl Transport {
     /// busiest path, and the number of frames received.
     pub(crate) fn age(&self) -> u64 {
         let ours = self.paths.iter().map(Path::next_number);
-        ours.max().unwrap_or(0).max(u64::from(self.next_message)).max(self.counters.frames_received)
+        ours.max()
+            .unwrap_or(0)
+            .max(u64::from(self.next_message))
+            .max(self.counters.frames_received)
     }
 
     /// The state of each path: whether it carries fragments, its round-trip time and its window.
     pub(crate) fn paths(&self) -> impl Iterator<Item = (bool, Option<Duration>, u32)> {
-        self.paths.iter().map(|path| (path.is_usable(), path.round_trip(), path.window()))
+        self.paths
+            .iter()
+            .map(|path| (path.is_usable(), path.round_trip(), path.window()))
     }
 
     /// Notes that a frame of the peer arrived on this path before the epoch started.
@@ -225,12 +236,18 @@ impl Transport {
     /// Requests an acknowledgement on each path.
     pub(crate) fn probe_all(&mut self, now: Instant) {
         self.last_asked = now;
-        self.paths.iter_mut().for_each(|path| path.probe_at = Some(now));
+        self.paths
+            .iter_mut()
+            .for_each(|path| path.probe_at = Some(now));
     }
 
     pub(crate) fn send(&mut self, message: Message) {
         self.unacknowledged_bytes += message.bytes();
-        if message.control { self.urgent.push_back(message) } else { self.waiting.push_back(message) }
+        if message.control {
+            self.urgent.push_back(message)
+        } else {
+            self.waiting.push_back(message)
+        }
     }
 
     /// The receipts of messages acknowledged since the last call.
@@ -259,7 +276,11 @@ impl Transport {
         arrived: &mut Vec<Delivered>,
     ) -> bool {
         let path = usize::from(header.path);
-        if !self.paths.get(path).is_some_and(|path| path.received.is_new(header.number)) {
+        if !self
+            .paths
+            .get(path)
+            .is_some_and(|path| path.received.is_new(header.number))
+        {
             self.counters.frames_repeated += u64::from(path < self.paths.len());
             return false;
         }
@@ -271,7 +292,9 @@ impl Transport {
         self.last_heard = now;
         self.paths[path].heard();
         if header.has_ack || header.opcode == Opcode::Ack {
-            let Some(ack) = Ack::parse(body) else { return true };
+            let Some(ack) = Ack::parse(body) else {
+                return true;
+            };
             self.acknowledge(now, path, &ack);
             body = &body[ACK_BYTES..];
         }
@@ -282,13 +305,20 @@ impl Transport {
         }
         let wants_ack = header.opcode != Opcode::Ack;
         let at_once = header.ask || header.opcode == Opcode::AckRequest;
-        self.paths[path].received.record(now, header.number, wants_ack, at_once);
+        self.paths[path]
+            .received
+            .record(now, header.number, wants_ack, at_once);
         true
     }
 
     /// Accepts the messages of a frame. Returns false if they violate the protocol: the frame will then not
     /// be acknowledged. Messages accepted before the violation was detected are not delivered again.
-    fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
+    fn take_messages(
+        &mut self,
+        header: &Header,
+        body: &[u8],
+        arrived: &mut Vec<Delivered>,
+    ) -> bool {
         let may_be = self.agreed.bundles && body.len() <= self.fragment_bytes();
         if header.bundle && !(may_be && is_bundle(header, body)) {
             return false;
@@ -332,7 +362,9 @@ impl Transport {
 
     fn settle(&mut self, settled: &Settled) {
         for piece in &settled.acknowledged {
-            let Some(open) = self.open.get_mut(piece.message) else { continue };
+            let Some(open) = self.open.get_mut(piece.message) else {
+                continue;
+            };
             if open.is_acknowledged(piece.fragment) {
                 continue;
             }
@@ -359,7 +391,9 @@ impl Transport {
 
     /// Whether a piece is still unacknowledged.
     fn is_wanted(&self, piece: Piece) -> bool {
-        self.open.get(piece.message).is_some_and(|open| !open.is_acknowledged(piece.fragment))
+        self.open
+            .get(piece.message)
+            .is_some_and(|open| !open.is_acknowledged(piece.fragment))
     }
 
     /// The paths usable for fragments. Others are probed continuously, and are irrelevant to the session's state.
@@ -380,7 +414,9 @@ impl Transport {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let mut settled = Settled::default();
-        self.paths.iter_mut().for_each(|path| path.handle_timeout(now, &mut settled));
+        self.paths
+            .iter_mut()
+            .for_each(|path| path.handle_timeout(now, &mut settled));
         self.settle(&settled);
         // The lost frame, or the path now down, may have been the last one with an outstanding
         // acknowledgement. After a timeout the request for it is repeated.
@@ -395,7 +431,9 @@ impl Transport {
 
     /// Writes the next frame into `frame`, and returns its path.
     pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
-        let path = self.fragment_path().and_then(|path| Some((path, self.next_piece(now)?)));
+        let path = self
+            .fragment_path()
+            .and_then(|path| Some((path, self.next_piece(now)?)));
         if let Some((path, piece)) = path {
             self.write_fragment(now, path, piece, frame)?;
             return Some(path as u8);
@@ -405,9 +443,15 @@ impl Transport {
 
     /// The path for the next fragment.
     fn fragment_path(&self) -> Option<usize> {
-        let usable = self.paths.iter().enumerate().filter(|(_, path)| path.is_usable() && path.has_room());
+        let usable = self
+            .paths
+            .iter()
+            .enumerate()
+            .filter(|(_, path)| path.is_usable() && path.has_room());
         let with_numbers = usable.filter(|(_, path)| path.next_number() < NUMBER_END - 1);
-        with_numbers.min_by_key(|(_, path)| path.load()).map(|(index, _)| index)
+        with_numbers
+            .min_by_key(|(_, path)| path.load())
+            .map(|(index, _)| index)
     }
 
     /// The next fragment to send: a lost one, or the next one of the messages in their order.
@@ -447,11 +491,20 @@ impl Transport {
         self.charged += message.charge();
         debug_assert!(self.charged <= self.allowed, "a message beyond the credit");
         let count = message.bytes().div_ceil(self.fragment_bytes()).max(1) as u16;
-        debug_assert!(usize::from(count) <= FRAGMENTS_MAX, "a message of too many fragments");
+        debug_assert!(
+            usize::from(count) <= FRAGMENTS_MAX,
+            "a message of too many fragments"
+        );
         let serial = self.next_message;
         self.next_message += 1;
         self.counters.messages_sent += 1;
-        let open = Open { message, count, next: 0, acknowledged: [0; _], missing: count };
+        let open = Open {
+            message,
+            count,
+            next: 0,
+            acknowledged: [0; _],
+            missing: count,
+        };
         self.open.push(serial, open);
         Some(serial)
     }
@@ -468,7 +521,13 @@ impl Transport {
 
     /// Writes a frame with a fragment, and with further whole messages if they fit. `None` if the fragment's
     /// message no longer exists, which cannot happen for one that was just looked up.
-    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) -> Option<()> {
+    fn write_fragment(
+        &mut self,
+        now: Instant,
+        path: usize,
+        piece: Piece,
+        frame: &mut Frame,
+    ) -> Option<()> {
         let fragment_bytes = self.fragment_bytes();
         let open = self.open.get(piece.message)?;
         let total = open.message.bytes();
@@ -486,9 +545,15 @@ impl Transport {
         };
         let is_whole = open.count == 1 && !open.message.control;
         let tells = self.paths[path].received.is_pending() || self.owes_credit();
-        let ack =
-            if tells && end - start + ACK_BYTES <= fragment_bytes { self.take_ack(now, path) } else { None };
-        let mut load = Load { first: piece, more: 0 };
+        let ack = if tells && end - start + ACK_BYTES <= fragment_bytes {
+            self.take_ack(now, path)
+        } else {
+            None
+        };
+        let mut load = Load {
+            first: piece,
+            more: 0,
+        };
         if is_whole && self.agreed.bundles {
             let ack_bytes = if ack.is_some() { ACK_BYTES } else { 0 };
             let mut room = fragment_bytes - (end - start) - ack_bytes;
@@ -497,7 +562,10 @@ impl Transport {
                 room -= LENGTH_BYTES + bytes;
             }
         }
-        let header = Header { bundle: load.more > 0, ..header };
+        let header = Header {
+            bundle: load.more > 0,
+            ..header
+        };
         let number = self.paths[path].send(now, Some(load));
         self.asked(now);
         self.write(path, number, header, ack, frame, |transport, frame| {
@@ -505,7 +573,9 @@ impl Transport {
                 open.message.write(start, end, frame);
             }
             for behind in 1..=u32::from(load.more) {
-                let Some(Open { message, .. }) = transport.open.get(piece.message + behind) else { continue };
+                let Some(Open { message, .. }) = transport.open.get(piece.message + behind) else {
+                    continue;
+                };
                 frame.put(&(message.bytes() as u16).to_be_bytes());
                 message.write(0, message.bytes(), frame);
             }
@@ -514,20 +584,36 @@ impl Transport {
     }
 
     /// Adds the message with the next number to a frame, if it may be sent now and fits; returns its length.
-    fn add_to_bundle(&mut self, now: Instant, opcode: Opcode, load: Load, room: usize) -> Option<usize> {
+    fn add_to_bundle(
+        &mut self,
+        now: Instant,
+        opcode: Opcode,
+        load: Load,
+        room: usize,
+    ) -> Option<usize> {
         let next = load.first.message + u32::from(load.more) + 1;
         let fits = |message: &Message| {
             let has_room = message.bytes() + LENGTH_BYTES <= room;
             has_room && message.opcode == opcode && !message.control
         };
         if let Some(lost) = self.resend.front() {
-            let open = self.open.get(next).filter(|_| *lost == Piece { message: next, fragment: 0 })?;
+            let open = self.open.get(next).filter(|_| {
+                *lost
+                    == Piece {
+                        message: next,
+                        fragment: 0,
+                    }
+            })?;
             let is_wanted = open.count == 1 && !open.is_acknowledged(0) && fits(&open.message);
             let bytes = open.message.bytes();
             return is_wanted.then(|| self.resend.pop_front()).map(|_| bytes);
         }
         let is_turn = self.current.is_none() && self.urgent.is_empty() && self.next_message == next;
-        let bytes = self.waiting.front().filter(|message| is_turn && fits(message))?.bytes();
+        let bytes = self
+            .waiting
+            .front()
+            .filter(|message| is_turn && fits(message))?
+            .bytes();
         let begun = self.begin(now)?;
         let open = self.open.get_mut(begun)?;
         open.next = open.count;
@@ -558,23 +644,48 @@ impl Transport {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let probed = self.paths.iter().position(|path| is_due(path.probe_at));
         if let Some(path) = probed {
-            let ack = if self.paths[path].received.is_pending() { self.take_ack(now, path) } else { None };
+            let ack = if self.paths[path].received.is_pending() {
+                self.take_ack(now, path)
+            } else {
+                None
+            };
             let number = self.paths[path].send(now, None);
             if self.paths[path].is_usable() {
                 self.asked(now);
             }
-            self.write(path, number, Header::plain(Opcode::AckRequest), ack, frame, |_, _| {});
+            self.write(
+                path,
+                number,
+                Header::plain(Opcode::AckRequest),
+                ack,
+                frame,
+                |_, _| {},
+            );
             return Some(path as u8);
         }
-        let due = self.paths.iter().position(|path| path.is_proven() && is_due(path.received.due()));
+        let due = self
+            .paths
+            .iter()
+            .position(|path| path.is_proven() && is_due(path.received.due()));
         let due = due.or_else(|| {
-            let usable = || self.paths.iter().position(|path| path.is_proven() && !path.is_down());
+            let usable = || {
+                self.paths
+                    .iter()
+                    .position(|path| path.is_proven() && !path.is_down())
+            };
             if self.owes_credit() { usable() } else { None }
         });
         let path = due?;
         let ack = self.take_ack(now, path)?;
         let number = self.paths[path].take_number();
-        self.write(path, number, Header::plain(Opcode::Ack), Some(ack), frame, |_, _| {});
+        self.write(
+            path,
+            number,
+            Header::plain(Opcode::Ack),
+            Some(ack),
+            frame,
+            |_, _| {},
+        );
         Some(path as u8)
     }
 
@@ -605,7 +716,10 @@ impl Transport {
         };
         frame.bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
         self.agreed.protection.seal(&header, frame);
-        debug_assert!(frame.len() <= self.agreed.frame_bytes, "a frame that is too long");
+        debug_assert!(
+            frame.len() <= self.agreed.frame_bytes,
+            "a frame that is too long"
+        );
         self.counters.frames_sent += 1;
     }
 }
@@ -621,7 +735,10 @@ const MESSAGE_BYTES_MIN: usize = 12;
 /// body.
 fn is_bundle(header: &Header, body: &[u8]) -> bool {
     let first = header.message_bytes as usize;
-    let (mut rest, mut last) = (body.get(first..).filter(|_| first >= MESSAGE_BYTES_MIN), header.message);
+    let (mut rest, mut last) = (
+        body.get(first..).filter(|_| first >= MESSAGE_BYTES_MIN),
+        header.message,
+    );
     loop {
         match rest {
             None => return false,
@@ -646,13 +763,18 @@ fn bundled<'a>(header: &Header, body: &'a [u8]) -> impl Iterator<Item = (Header,
         message_bytes: bytes as u32,
         ..*header
     };
-    let (first, mut rest) = body.split_at_checked(header.message_bytes as usize).unwrap_or((body, &[]));
-    let behind = (header.message..=u32::MAX).skip(1).map_while(move |message| {
-        let (length, from) = rest.split_first_chunk()?;
-        let (bytes, behind) = from.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-        rest = behind;
-        Some((message, bytes))
-    });
+    let (first, mut rest) = body
+        .split_at_checked(header.message_bytes as usize)
+        .unwrap_or((body, &[]));
+    let behind = (header.message..=u32::MAX)
+        .skip(1)
+        .map_while(move |message| {
+            let (length, from) = rest.split_first_chunk()?;
+            let (bytes, behind) =
+                from.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+            rest = behind;
+            Some((message, bytes))
+        });
     let all = iter::once((header.message, first)).chain(behind);
     all.map(move |(message, bytes)| (alone(message, bytes.len()), bytes))
 }
@@ -689,11 +811,17 @@ impl Counters {
             frames_received: self.frames_received.saturating_sub(earlier.frames_received),
             frames_repeated: self.frames_repeated.saturating_sub(earlier.frames_repeated),
             frames_damaged: self.frames_damaged.saturating_sub(earlier.frames_damaged),
-            fragments_refused: self.fragments_refused.saturating_sub(earlier.fragments_refused),
+            fragments_refused: self
+                .fragments_refused
+                .saturating_sub(earlier.fragments_refused),
             fragments_lost: self.fragments_lost.saturating_sub(earlier.fragments_lost),
             messages_sent: self.messages_sent.saturating_sub(earlier.messages_sent),
-            messages_received: self.messages_received.saturating_sub(earlier.messages_received),
-            messages_repeated: self.messages_repeated.saturating_sub(earlier.messages_repeated),
+            messages_received: self
+                .messages_received
+                .saturating_sub(earlier.messages_received),
+            messages_repeated: self
+                .messages_repeated
+                .saturating_sub(earlier.messages_repeated),
         }
     }
 }
@@ -705,7 +833,12 @@ mod tests {
 
     fn bundle(message: u32, bytes: u32) -> Header {
         let plain = Header::plain(Opcode::Request);
-        Header { bundle: true, message, message_bytes: bytes, ..plain }
+        Header {
+            bundle: true,
+            message,
+            message_bytes: bytes,
+            ..plain
+        }
     }
 
     /// The bytes of each message, preceded by its length except for the first.
@@ -729,7 +862,14 @@ mod tests {
                 (header.message, header.message_bytes, header.length, bytes)
             })
             .collect();
-        assert_eq!(out, [(510, 13, 13, all[0]), (511, 14, 14, all[1]), (512, 12, 12, all[2])]);
+        assert_eq!(
+            out,
+            [
+                (510, 13, 13, all[0]),
+                (511, 14, 14, all[1]),
+                (512, 12, 12, all[2])
+            ]
+        );
     }
 
     #[test]
@@ -742,10 +882,22 @@ mod tests {
                 "{length} bytes: cut off, or one message alone"
             );
         }
-        assert!(!is_bundle(&bundle(0, 13), &[&good[..], b"f"].concat()), "a byte too many");
+        assert!(
+            !is_bundle(&bundle(0, 13), &[&good[..], b"f"].concat()),
+            "a byte too many"
+        );
         assert!(!is_bundle(&bundle(0, u32::MAX), &good), "a giant");
-        assert!(!is_bundle(&bundle(u32::MAX, 13), &good), "no number is behind the last one");
-        assert!(!is_bundle(&bundle(0, 13), &body(&[b"the first one", b""])), "shorter than any PDU");
-        assert!(!is_bundle(&bundle(0, 1), &body(&[b"1", b"and the second"])), "shorter than any PDU");
+        assert!(
+            !is_bundle(&bundle(u32::MAX, 13), &good),
+            "no number is behind the last one"
+        );
+        assert!(
+            !is_bundle(&bundle(0, 13), &body(&[b"the first one", b""])),
+            "shorter than any PDU"
+        );
+        assert!(
+            !is_bundle(&bundle(0, 1), &body(&[b"1", b"and the second"])),
+            "shorter than any PDU"
+        );
     }
 }

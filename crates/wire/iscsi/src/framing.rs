@@ -58,13 +58,18 @@ impl Framing {
 
     /// Whether a header as received, [`Framing::header_bytes`] long, matches its digest; true without digests.
     pub fn header_intact(self, header: &[u8]) -> bool {
-        !self.header_digest || header.split_last_chunk().is_some_and(|(header, told)| digest(header) == *told)
+        !self.header_digest
+            || header
+                .split_last_chunk()
+                .is_some_and(|(header, told)| digest(header) == *told)
     }
 
     /// Whether received data matches its digest, given the following padding and digest; true without digests.
     pub fn data_intact(self, data: &[u8], trailer: &[u8]) -> bool {
         !self.data_digest || data.is_empty() || {
-            let Some((padding, told)) = trailer.split_last_chunk() else { return false };
+            let Some((padding, told)) = trailer.split_last_chunk() else {
+                return false;
+            };
             let mut running = RunningDigest::new();
             running.update(data);
             running.update(padding);
@@ -88,7 +93,10 @@ impl Framing {
             return;
         }
         out.resize(out.len() + pad_bytes(data.len()), 0);
-        debug_assert!((data.len() + pad_bytes(data.len())).is_multiple_of(4), "a segment of no whole words");
+        debug_assert!(
+            (data.len() + pad_bytes(data.len())).is_multiple_of(4),
+            "a segment of no whole words"
+        );
         if self.data_digest {
             out.extend_from_slice(&data_digest(data));
         }
@@ -155,7 +163,11 @@ pub enum Payload<T> {
 
 impl<T> Payload<T> {
     pub(crate) fn inline(data: Vec<u8>) -> Payload<T> {
-        if data.is_empty() { Payload::None } else { Payload::Inline(data) }
+        if data.is_empty() {
+            Payload::None
+        } else {
+            Payload::Inline(data)
+        }
     }
 }
 
@@ -221,7 +233,9 @@ impl Default for RunningDigest {
 
 impl std::fmt::Debug for RunningDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RunningDigest").field(&self.finish()).finish()
+        f.debug_tuple("RunningDigest")
+            .field(&self.finish())
+            .finish()
     }
 }
 
@@ -232,7 +246,10 @@ mod tests {
     use super::*;
     use crate::pdu::Opcode;
 
-    const BOTH: Framing = Framing { header_digest: true, data_digest: true };
+    const BOTH: Framing = Framing {
+        header_digest: true,
+        data_digest: true,
+    };
 
     fn header(data_bytes: u32) -> Bhs {
         let mut bhs = Bhs::new(Opcode::NopOut);
@@ -242,8 +259,12 @@ mod tests {
 
     #[test]
     fn a_data_segment_is_padded_and_an_empty_one_has_no_digest() {
-        let bytes =
-            |data| (Framing::default().segment_bytes(&header(data)), BOTH.segment_bytes(&header(data)));
+        let bytes = |data| {
+            (
+                Framing::default().segment_bytes(&header(data)),
+                BOTH.segment_bytes(&header(data)),
+            )
+        };
         assert_eq!(bytes(0), (0, 0));
         assert_eq!(bytes(1), (4, 8));
         assert_eq!(bytes(4), (4, 8));
@@ -289,7 +310,13 @@ mod tests {
 
     /// CRC32C bit by bit, from its definition: polynomial 0x11edc6f41 with its bits mirrored.
     fn oracle(bytes: &[u8]) -> [u8; 4] {
-        let shift = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        let shift = |crc: u32| {
+            if crc & 1 == 1 {
+                crc >> 1 ^ 0x82f6_3b78
+            } else {
+                crc >> 1
+            }
+        };
         let step = |crc: u32, &byte: &u8| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc));
         (!bytes.iter().fold(u32::MAX, step)).to_le_bytes()
     }

@@ -23,7 +23,11 @@ impl NopPolicy {
     /// counts as dead. The grace time after a login is eight times the interval, two minutes at the usual 15
     /// s, which boot firmware needs.
     pub const fn of_target(interval: Duration) -> NopPolicy {
-        NopPolicy { interval, timeout: interval, grace: interval.saturating_mul(8) }
+        NopPolicy {
+            interval,
+            timeout: interval,
+            grace: interval.saturating_mul(8),
+        }
     }
 
     /// An initiator's policy, as in open-iscsi: five seconds for both interval and timeout.
@@ -57,7 +61,12 @@ pub(crate) enum Due {
 
 impl Keepalive {
     pub(crate) fn new(now: Instant) -> Keepalive {
-        Keepalive { since: now, last_received: now, asked: None, is_closed: false }
+        Keepalive {
+            since: now,
+            last_received: now,
+            asked: None,
+            is_closed: false,
+        }
     }
 
     /// Notes that data has arrived.

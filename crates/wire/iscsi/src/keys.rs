@@ -63,11 +63,26 @@ pub enum Scope {
 }
 
 /// 512 to 2^24 - 1 bytes: the range of DataSegmentLength.
-const SEGMENT: Range = Range { least: 512, greatest: 0xff_ffff };
-const COUNT: Range = Range { least: 1, greatest: 65535 };
-const SECONDS: Range = Range { least: 0, greatest: 3600 };
-const LEVELS: Range = Range { least: 0, greatest: 2 };
-const PROTOCOL_LEVELS: Range = Range { least: 0, greatest: 31 };
+const SEGMENT: Range = Range {
+    least: 512,
+    greatest: 0xff_ffff,
+};
+const COUNT: Range = Range {
+    least: 1,
+    greatest: 65535,
+};
+const SECONDS: Range = Range {
+    least: 0,
+    greatest: 3600,
+};
+const LEVELS: Range = Range {
+    least: 0,
+    greatest: 2,
+};
+const PROTOCOL_LEVELS: Range = Range {
+    least: 0,
+    greatest: 31,
+};
 const DIGESTS: &[&str] = &["None", "CRC32C"];
 const TASK_REPORTING: &[&str] = &["RFC3720", "ResponseFence", "FastAbort"];
 /// Whether a key is irrelevant in a discovery session.
@@ -277,7 +292,10 @@ keys! {
 impl Key {
     /// The key with this name. The comparison is case-sensitive: "MaxBurstLength" is not "maxburstlength".
     pub fn find(name: &str) -> Option<Key> {
-        TABLE.iter().find(|entry| entry.name == name).map(|entry| entry.key)
+        TABLE
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| entry.key)
     }
 
     /// The key's row.
@@ -293,17 +311,28 @@ impl Key {
 
 fn default_of<T: Value>(key: Key) -> T {
     let default = key.entry().rule.default();
-    default.and_then(T::of).expect("a key's default has its field's type: else no `Parameters` can be made")
+    default
+        .and_then(T::of)
+        .expect("a key's default has its field's type: else no `Parameters` can be made")
 }
 
 impl Parameters {
     /// Lists keys and their values for display: first the keys in `first`, then the other negotiated keys
     /// except those in `without`.
-    pub fn listed(&self, first: &[Key], without: &[Key]) -> impl Iterator<Item = (Key, Option<Setting>)> {
-        let is_other =
-            |key: &Key| self.setting(*key).is_some() && !first.contains(key) && !without.contains(key);
+    pub fn listed(
+        &self,
+        first: &[Key],
+        without: &[Key],
+    ) -> impl Iterator<Item = (Key, Option<Setting>)> {
+        let is_other = |key: &Key| {
+            self.setting(*key).is_some() && !first.contains(key) && !without.contains(key)
+        };
         let others = TABLE.iter().map(|entry| entry.key).filter(is_other);
-        first.iter().copied().chain(others).map(|key| (key, self.setting(key)))
+        first
+            .iter()
+            .copied()
+            .chain(others)
+            .map(|key| (key, self.setting(key)))
     }
 
     /// The initial parameters of a further connection of the session: parameters of the session are kept, and
@@ -315,7 +344,10 @@ impl Parameters {
             peer_max_recv_data_segment_length: defaults.peer_max_recv_data_segment_length,
             ..self.clone()
         };
-        for Entry { key, .. } in TABLE.iter().filter(|entry| entry.scope == Scope::Connection) {
+        for Entry { key, .. } in TABLE
+            .iter()
+            .filter(|entry| entry.scope == Scope::Connection)
+        {
             if let Some(default) = defaults.setting(*key) {
                 another.set(*key, default);
             }
@@ -342,7 +374,9 @@ impl Offers {
             settings = vec![self.first_burst_length.min(self.max_burst_length).setting()];
         }
         if let Rule::Minimum(range, _) | Rule::Maximum(range, _) = key.entry().rule {
-            settings.iter_mut().for_each(|setting| *setting = setting.clamped(range));
+            settings
+                .iter_mut()
+                .for_each(|setting| *setting = setting.clamped(range));
         }
         Some(settings)
     }
@@ -395,10 +429,18 @@ mod tests {
         let defaults = Parameters::defaults(SessionType::Normal);
         for Entry { key, rule, .. } in TABLE {
             let is_negotiated = match rule {
-                Rule::And(_) | Rule::Or(_) | Rule::Minimum(..) | Rule::Maximum(..) | Rule::Choice(_) => true,
+                Rule::And(_)
+                | Rule::Or(_)
+                | Rule::Minimum(..)
+                | Rule::Maximum(..)
+                | Rule::Choice(_) => true,
                 Rule::Text | Rule::DeclaredNumber(..) | Rule::Exchange | Rule::Obsolete(_) => false,
             };
-            assert_eq!(defaults.setting(*key), rule.default().filter(|_| is_negotiated), "{key:?}");
+            assert_eq!(
+                defaults.setting(*key),
+                rule.default().filter(|_| is_negotiated),
+                "{key:?}"
+            );
         }
     }
 
@@ -412,7 +454,12 @@ mod tests {
             }
             for setting in settings {
                 parameters.set(entry.key, setting);
-                assert_eq!(parameters.setting(entry.key), Some(setting), "{}", entry.name);
+                assert_eq!(
+                    parameters.setting(entry.key),
+                    Some(setting),
+                    "{}",
+                    entry.name
+                );
             }
         }
     }
@@ -423,6 +470,9 @@ mod tests {
         first.header_digest = DigestKind::Crc32c;
         first.max_connections = 4;
         let second = first.for_another_connection();
-        assert_eq!((second.header_digest, second.max_connections), (DigestKind::None, 4));
+        assert_eq!(
+            (second.header_digest, second.max_connections),
+            (DigestKind::None, 4)
+        );
     }
 }

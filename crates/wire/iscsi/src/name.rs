@@ -32,7 +32,10 @@ pub struct Name {
 }
 
 /// Why a name is invalid.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadName {
     /// Longer than [`NAME_BYTES_MAX`].
@@ -62,19 +65,30 @@ impl Name {
     /// TransportIDs and of patterns.
     pub fn of_initiator(name: &str) -> Result<Name, BadName> {
         let name = Name::fold(name)?;
-        if name.folded.chars().all(is_name_character) { Ok(name) } else { Err(BadName::BadCharacter) }
+        if name.folded.chars().all(is_name_character) {
+            Ok(name)
+        } else {
+            Err(BadName::BadCharacter)
+        }
     }
 
     /// A peer's name, to be sent to that peer. It may be any text that a key can carry, for example
     /// `Target-911data`.
     pub fn to_send(name: &str) -> Result<Name, BadName> {
-        if name.chars().any(char::is_control) { Err(BadName::BadCharacter) } else { Name::fold(name) }
+        if name.chars().any(char::is_control) {
+            Err(BadName::BadCharacter)
+        } else {
+            Name::fold(name)
+        }
     }
 
     fn fold(name: &str) -> Result<Name, BadName> {
         match name.len() {
             0 => Err(BadName::UnknownType),
-            1..=NAME_BYTES_MAX => Ok(Name { written: name.into(), folded: name.to_ascii_lowercase().into() }),
+            1..=NAME_BYTES_MAX => Ok(Name {
+                written: name.into(),
+                folded: name.to_ascii_lowercase().into(),
+            }),
             _ => Err(BadName::TooLong),
         }
     }
@@ -92,7 +106,10 @@ impl Name {
 
     /// The same name in the standard's normalised form, for targets that are served.
     pub fn normalised(self) -> Name {
-        Name { written: self.folded.clone(), folded: self.folded }
+        Name {
+            written: self.folded.clone(),
+            folded: self.folded,
+        }
     }
 
     /// The name folded, for comparisons.
@@ -159,18 +176,33 @@ fn check_qualified(rest: &str) -> Result<(), BadName> {
     if !rest.chars().all(is_name_character) {
         return Err(BadName::BadCharacter);
     }
-    let is_date = |(at, byte): (usize, u8)| if at == 4 { byte == b'-' } else { byte.is_ascii_digit() };
+    let is_date = |(at, byte): (usize, u8)| {
+        if at == 4 {
+            byte == b'-'
+        } else {
+            byte.is_ascii_digit()
+        }
+    };
     match rest.split_once('.') {
         Some((date, domain)) if date.len() == 7 && date.bytes().enumerate().all(is_date) => {
-            if domain.is_empty() || domain.starts_with(':') { Err(BadName::BadDate) } else { Ok(()) }
+            if domain.is_empty() || domain.starts_with(':') {
+                Err(BadName::BadDate)
+            } else {
+                Ok(())
+            }
         }
         _ => Err(BadName::BadDate),
     }
 }
 
 fn check_digits(digits: &str, lengths: &[usize]) -> Result<(), BadName> {
-    let good = lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if good { Ok(()) } else { Err(BadName::BadDigits) }
+    let good =
+        lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if good {
+        Ok(())
+    } else {
+        Err(BadName::BadDigits)
+    }
 }
 
 /// Whether a name may contain a character. Section 4.2.7 forbids white space, and all punctuation except "-",
@@ -233,7 +265,10 @@ impl FromStr for TargetAddress {
                 if address.contains('%') {
                     return Err(BadTargetAddress::Zone);
                 }
-                (Host::V6(address.parse().map_err(|_| BadTargetAddress::Host)?), rest)
+                (
+                    Host::V6(address.parse().map_err(|_| BadTargetAddress::Host)?),
+                    rest,
+                )
             }
             None => {
                 let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
@@ -245,9 +280,12 @@ impl FromStr for TargetAddress {
         let port = match rest.strip_prefix(':') {
             None if rest.is_empty() => None,
             None => return Err(BadTargetAddress::Host),
-            Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Some(port.parse().ok().filter(|port| *port != 0).ok_or(BadTargetAddress::Port)?)
-            }
+            Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => Some(
+                port.parse()
+                    .ok()
+                    .filter(|port| *port != 0)
+                    .ok_or(BadTargetAddress::Port)?,
+            ),
             Some(_) => return Err(BadTargetAddress::Port),
         };
         Ok(TargetAddress { host, port })
@@ -267,7 +305,9 @@ fn is_domain_name(name: &str) -> bool {
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
-    name.len() <= 253 && name.split('.').all(is_label) && !name.split('.').next_back().is_some_and(is_number)
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && !name.split('.').next_back().is_some_and(is_number)
 }
 
 #[cfg(test)]
@@ -293,10 +333,16 @@ mod tests {
     #[test]
     fn a_name_is_folded_to_compare_and_stays_as_it_was_written() {
         let name = Name::new("IQN.1991-05.com.Example:Host").unwrap();
-        assert_eq!(Ok(&name), Name::new("iqn.1991-05.com.example:host").as_ref());
+        assert_eq!(
+            Ok(&name),
+            Name::new("iqn.1991-05.com.example:host").as_ref()
+        );
         assert_eq!(
             (name.as_str(), name.written()),
-            ("iqn.1991-05.com.example:host", "IQN.1991-05.com.Example:Host")
+            (
+                "iqn.1991-05.com.example:host",
+                "IQN.1991-05.com.Example:Host"
+            )
         );
         assert_eq!(name.to_string(), "IQN.1991-05.com.Example:Host");
     }
@@ -308,7 +354,10 @@ mod tests {
             ("Target-911data", BadName::UnknownType),
             ("xxxx-client.000200000318", BadName::UnknownType),
             ("iqn.com.sgmsys-10", BadName::BadDate),
-            ("iqn.2015-1.workgroup:RAID.iscsi0.vg0.data1", BadName::BadDate),
+            (
+                "iqn.2015-1.workgroup:RAID.iscsi0.vg0.data1",
+                BadName::BadDate,
+            ),
             ("eui.0123", BadName::BadDigits),
         ] {
             assert_eq!(Name::new(name), Err(why));
@@ -316,9 +365,20 @@ mod tests {
                 assert_eq!(name.map(|name| name.irregularity()), Ok(Some(why)));
             }
         }
-        assert_eq!(Name::of_initiator("iqn.2026-11.x:a,i,0x1"), Err(BadName::BadCharacter), "a TransportID");
-        assert_eq!(Name::of_initiator("iqn.2026-11.x:*"), Err(BadName::BadCharacter), "a pattern");
-        assert_eq!(Name::to_send("iqn.2026-11.x:a b").map(|name| name.written().len()), Ok(17));
+        assert_eq!(
+            Name::of_initiator("iqn.2026-11.x:a,i,0x1"),
+            Err(BadName::BadCharacter),
+            "a TransportID"
+        );
+        assert_eq!(
+            Name::of_initiator("iqn.2026-11.x:*"),
+            Err(BadName::BadCharacter),
+            "a pattern"
+        );
+        assert_eq!(
+            Name::to_send("iqn.2026-11.x:a b").map(|name| name.written().len()),
+            Ok(17)
+        );
         assert_eq!(Name::to_send("disk\0IsX=1"), Err(BadName::BadCharacter));
         for name in [Name::of_initiator(""), Name::to_send("")] {
             assert_eq!(name, Err(BadName::UnknownType));

@@ -23,9 +23,17 @@ static OBSERVER: std::sync::OnceLock<fn(Observation)> = std::sync::OnceLock::new
 
 /// Reports an event to the observer, before it takes effect.
 #[cfg(feature = "observed")]
-pub(crate) fn report(side: &'static str, event: &'static str, state: impl FnOnce() -> &'static str) {
+pub(crate) fn report(
+    side: &'static str,
+    event: &'static str,
+    state: impl FnOnce() -> &'static str,
+) {
     if let Some(observer) = OBSERVER.get() {
-        observer(Observation { side, state: state(), event });
+        observer(Observation {
+            side,
+            state: state(),
+            event,
+        });
     }
 }
 

@@ -145,7 +145,9 @@ impl DigestKind {
     }
 
     fn named(name: &str) -> Option<DigestKind> {
-        [DigestKind::None, DigestKind::Crc32c].into_iter().find(|kind| kind.name() == name)
+        [DigestKind::None, DigestKind::Crc32c]
+            .into_iter()
+            .find(|kind| kind.name() == name)
     }
 }
 
@@ -160,9 +162,13 @@ impl TaskReporting {
     }
 
     fn named(name: &str) -> Option<TaskReporting> {
-        [TaskReporting::Rfc3720, TaskReporting::ResponseFence, TaskReporting::FastAbort]
-            .into_iter()
-            .find(|kind| kind.name() == name)
+        [
+            TaskReporting::Rfc3720,
+            TaskReporting::ResponseFence,
+            TaskReporting::FastAbort,
+        ]
+        .into_iter()
+        .find(|kind| kind.name() == name)
     }
 }
 
@@ -177,7 +183,9 @@ impl SessionType {
 
     /// The type with this name.
     pub fn named(name: &str) -> Option<SessionType> {
-        [SessionType::Normal, SessionType::Discovery].into_iter().find(|kind| kind.name() == name)
+        [SessionType::Normal, SessionType::Discovery]
+            .into_iter()
+            .find(|kind| kind.name() == name)
     }
 }
 
@@ -196,9 +204,9 @@ impl Rule {
     pub(crate) fn default(self) -> Option<Setting> {
         match self {
             Rule::And(yes) | Rule::Or(yes) => Some(Setting::Flag(yes)),
-            Rule::DeclaredNumber(_, number) | Rule::Minimum(_, number) | Rule::Maximum(_, number) => {
-                Some(Setting::Number(number))
-            }
+            Rule::DeclaredNumber(_, number)
+            | Rule::Minimum(_, number)
+            | Rule::Maximum(_, number) => Some(Setting::Number(number)),
             Rule::Choice(choices) => choices.first().map(|choice| Setting::Choice(choice)),
             Rule::Text | Rule::Exchange | Rule::Obsolete(_) => None,
         }
@@ -265,10 +273,18 @@ mod tests {
 
     #[test]
     fn a_list_is_answered_with_the_first_shared_choice() {
-        let offered = rule(Key::HeaderDigest).read("X-SHA256,CRC32C,None").expect("admissible");
+        let offered = rule(Key::HeaderDigest)
+            .read("X-SHA256,CRC32C,None")
+            .expect("admissible");
         let ours = [Setting::Choice("None"), Setting::Choice("CRC32C")];
-        assert_eq!(rule(Key::HeaderDigest).agree(&offered, &ours), Some(Setting::Choice("CRC32C")));
-        assert_eq!(rule(Key::HeaderDigest).agree(&offered[..1], &ours[..1]), None);
+        assert_eq!(
+            rule(Key::HeaderDigest).agree(&offered, &ours),
+            Some(Setting::Choice("CRC32C"))
+        );
+        assert_eq!(
+            rule(Key::HeaderDigest).agree(&offered[..1], &ours[..1]),
+            None
+        );
     }
 
     #[test]

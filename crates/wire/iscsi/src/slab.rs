@@ -26,7 +26,10 @@ struct Slot<T> {
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Slab<T> {
-        Slab { slots: Vec::new(), free: Vec::new() }
+        Slab {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     /// Number of entries.
@@ -40,7 +43,10 @@ impl<T> Slab<T> {
         debug_assert!(slot.tenant.is_none(), "a free place is empty");
         slot.generation = slot.generation.wrapping_add(1);
         slot.tenant = Some(value);
-        Key { index, generation: slot.generation }
+        Key {
+            index,
+            generation: slot.generation,
+        }
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
@@ -56,18 +62,24 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
-        slot.tenant.as_ref().filter(|_| slot.generation == key.generation)
+        slot.tenant
+            .as_ref()
+            .filter(|_| slot.generation == key.generation)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
-        slot.tenant.as_mut().filter(|_| slot.generation == key.generation)
+        slot.tenant
+            .as_mut()
+            .filter(|_| slot.generation == key.generation)
     }
 
     /// Removes an entry that is no longer needed; returns whether it existed.
     pub(crate) fn discard(&mut self, key: Key) -> bool {
         // Drops the entry in place, because it is large and moving it would copy it.
-        let Some(slot) = self.slots.get_mut(key.index as usize) else { return false };
+        let Some(slot) = self.slots.get_mut(key.index as usize) else {
+            return false;
+        };
         let is_there = slot.generation == key.generation && slot.tenant.is_some();
         if is_there {
             slot.tenant = None;
@@ -79,21 +91,30 @@ impl<T> Slab<T> {
     /// The entry currently in a slot, whatever its generation.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
         let slot = self.slots.get(index as usize)?;
-        let key = Key { index, generation: slot.generation };
+        let key = Key {
+            index,
+            generation: slot.generation,
+        };
         slot.tenant.as_ref().map(|value| (key, value))
     }
 
     /// The entry currently in a slot, mutable.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
-        let key = Key { index, generation: slot.generation };
+        let key = Key {
+            index,
+            generation: slot.generation,
+        };
         slot.tenant.as_mut().map(|value| (key, value))
     }
 
     /// All entries, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
-            let key = Key { index, generation: slot.generation };
+            let key = Key {
+                index,
+                generation: slot.generation,
+            };
             slot.tenant.as_ref().map(|value| (key, value))
         })
     }
@@ -101,7 +122,10 @@ impl<T> Slab<T> {
     /// All entries, by slot, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
-            let key = Key { index, generation: slot.generation };
+            let key = Key {
+                index,
+                generation: slot.generation,
+            };
             slot.tenant.as_mut().map(|value| (key, value))
         })
     }
@@ -109,7 +133,10 @@ impl<T> Slab<T> {
     fn grow(&mut self) -> u32 {
         // The callers' tables are bounded by the command window, far below 2^32.
         let index = self.slots.len() as u32;
-        self.slots.push(Slot { generation: 0, tenant: None });
+        self.slots.push(Slot {
+            generation: 0,
+            tenant: None,
+        });
         index
     }
 }
@@ -143,7 +170,10 @@ pub(crate) struct Connections<C> {
 
 impl<C: Identified> Connections<C> {
     pub(crate) fn new() -> Connections<C> {
-        Connections { slots: Vec::new(), generation: 0 }
+        Connections {
+            slots: Vec::new(),
+            generation: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, connection: impl FnOnce(ConnectionId) -> C) -> ConnectionId {
@@ -154,24 +184,38 @@ impl<C: Identified> Connections<C> {
         });
         self.generation = self.generation.wrapping_add(1);
         // MaxConnections is a 16-bit number, and the login enforces it.
-        debug_assert!(u16::try_from(index).is_ok(), "more connections than a session may have");
-        let id = ConnectionId { index: index as u16, generation: self.generation };
+        debug_assert!(
+            u16::try_from(index).is_ok(),
+            "more connections than a session may have"
+        );
+        let id = ConnectionId {
+            index: index as u16,
+            generation: self.generation,
+        };
         self.slots[index] = Some(connection(id));
         id
     }
 
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<C> {
-        self.slots.get_mut(id.index())?.take_if(|connection| connection.id() == id)
+        self.slots
+            .get_mut(id.index())?
+            .take_if(|connection| connection.id() == id)
     }
 
     #[inline]
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&C> {
-        self.slots.get(id.index())?.as_ref().filter(|connection| connection.id() == id)
+        self.slots
+            .get(id.index())?
+            .as_ref()
+            .filter(|connection| connection.id() == id)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
-        self.slots.get_mut(id.index())?.as_mut().filter(|connection| connection.id() == id)
+        self.slots
+            .get_mut(id.index())?
+            .as_mut()
+            .filter(|connection| connection.id() == id)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &C> + Clone {

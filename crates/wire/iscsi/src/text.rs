@@ -34,7 +34,10 @@ pub struct Pair<'a> {
 }
 
 /// Why a text is invalid.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum MalformedText {
     #[display("a text pair has no equals sign")]
@@ -73,7 +76,9 @@ pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, MalformedText> {
 /// Like [`parse`], but returns an iterator, and does not limit the number of pairs: a response to SendTargets
 /// can list thousands of targets, each with two or more pairs.
 pub fn pairs(text: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, MalformedText>> {
-    text.split(|&byte| byte == 0).filter(|bytes| !bytes.is_empty()).map(parse_pair)
+    text.split(|&byte| byte == 0)
+        .filter(|bytes| !bytes.is_empty())
+        .map(parse_pair)
 }
 
 /// Appends a pair and the NUL that ends it.
@@ -87,7 +92,10 @@ pub fn append(out: &mut Vec<u8>, key: &str, value: impl fmt::Display) {
 }
 
 fn parse_pair(bytes: &[u8]) -> Result<Pair<'_>, MalformedText> {
-    let at = bytes.iter().position(|&byte| byte == b'=').ok_or(MalformedText::NoEqualsSign)?;
+    let at = bytes
+        .iter()
+        .position(|&byte| byte == b'=')
+        .ok_or(MalformedText::NoEqualsSign)?;
     let (key, value) = (&bytes[..at], &bytes[at + 1..]);
     if !is_key(key) {
         return Err(MalformedText::BadKey);
@@ -96,7 +104,10 @@ fn parse_pair(bytes: &[u8]) -> Result<Pair<'_>, MalformedText> {
         return Err(MalformedText::LongValue);
     }
     let utf8 = |bytes| std::str::from_utf8(bytes).map_err(|_| MalformedText::NotUtf8);
-    Ok(Pair { key: utf8(key)?, value: utf8(value)? })
+    Ok(Pair {
+        key: utf8(key)?,
+        value: utf8(value)?,
+    })
 }
 
 /// Whether a key has a valid length and only valid characters. Section 6.1 allows letters, digits, "-", "+",
@@ -124,7 +135,10 @@ impl Range {
 
 /// Parses a `numerical-value`: decimal digits, or 0x and hexadecimal digits, without a sign or spaces.
 pub fn number(value: &str) -> Option<u32> {
-    let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+    let (digits, radix) = match value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
+    {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };
@@ -151,7 +165,9 @@ pub fn binary(value: &str, bytes_max: usize) -> Option<Vec<u8>> {
     let (prefix, digits) = value.split_at_checked(2)?;
     match prefix {
         "0x" | "0X" if digits.len().div_ceil(2) <= bytes_max => from_hex(digits.as_bytes()),
-        "0b" | "0B" => Base64::decode_vec(digits).ok().filter(|bytes| bytes.len() <= bytes_max),
+        "0b" | "0B" => Base64::decode_vec(digits)
+            .ok()
+            .filter(|bytes| bytes.len() <= bytes_max),
         _ => None,
     }
 }
@@ -159,7 +175,9 @@ pub fn binary(value: &str, bytes_max: usize) -> Option<Vec<u8>> {
 /// Bytes as 0x and hexadecimal digits, which every peer supports.
 pub fn hex_value(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 0xf]);
-    "0x".chars().chain(digits.filter_map(|digit| char::from_digit(digit.into(), 16))).collect()
+    "0x".chars()
+        .chain(digits.filter_map(|digit| char::from_digit(digit.into(), 16)))
+        .collect()
 }
 
 /// Bytes as 0b and base64: shorter, but less widely supported.
@@ -170,10 +188,20 @@ pub fn base64_value(bytes: &[u8]) -> String {
 /// Decodes hexadecimal digits. If their number is odd, the high half of the first byte is zero, because a
 /// value is a number (section 6.1).
 fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |&byte: &u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |&byte: &u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     let (first, pairs) = digits.split_at(digits.len() % 2);
     let first = first.iter().map(digit);
-    first.chain(pairs.chunks_exact(2).map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?))).collect()
+    first
+        .chain(
+            pairs
+                .chunks_exact(2)
+                .map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?)),
+        )
+        .collect()
 }
 
 // Text that does not fit in one PDU: joined when received, split when sent (RFC 7143 section 6.2).
@@ -194,7 +222,11 @@ pub struct Assembly {
 impl Assembly {
     /// Starts a text of up to `limit_bytes` bytes.
     pub fn new(limit_bytes: usize) -> Assembly {
-        Assembly { text: Vec::new(), pieces: 0, limit_bytes }
+        Assembly {
+            text: Vec::new(),
+            pieces: 0,
+            limit_bytes,
+        }
     }
 
     /// Adds a PDU's data segment. If the text ends here (the C bit is clear), returns the whole text, and
@@ -202,7 +234,9 @@ impl Assembly {
     pub fn add(&mut self, piece: &[u8], continues: bool) -> Result<Option<Vec<u8>>, MalformedText> {
         self.pieces += 1;
         let pieces_max = PIECES_MAX.max(self.limit_bytes / 256);
-        if self.pieces > pieces_max || piece.len() > self.limit_bytes.saturating_sub(self.text.len()) {
+        if self.pieces > pieces_max
+            || piece.len() > self.limit_bytes.saturating_sub(self.text.len())
+        {
             self.clear();
             return Err(MalformedText::TooLong);
         }
@@ -240,7 +274,10 @@ impl Pieces {
     /// The next piece, of up to `bytes_max` bytes (0 counts as 1), and whether the text continues after it.
     /// An empty text is one empty piece.
     pub fn next(&mut self, bytes_max: usize) -> (Vec<u8>, bool) {
-        let end = self.text.len().min(self.sent.saturating_add(bytes_max.max(1)));
+        let end = self
+            .text
+            .len()
+            .min(self.sent.saturating_add(bytes_max.max(1)));
         if (self.sent, end) == (0, self.text.len()) {
             return (std::mem::take(&mut self.text), false); // avoids a copy of the whole text
         }
@@ -330,32 +367,65 @@ mod tests {
         let long = [b'K'; 64];
         assert_eq!(parse(b"=value\0"), Err(MalformedText::BadKey));
         assert_eq!(parse(b"Header Digest=None\0"), Err(MalformedText::BadKey));
-        assert_eq!(parse(&[&long[..], b"=1\0"].concat()), Err(MalformedText::BadKey));
+        assert_eq!(
+            parse(&[&long[..], b"=1\0"].concat()),
+            Err(MalformedText::BadKey)
+        );
         assert!(parse(&[&long[1..], b"=1\0"].concat()).is_ok());
     }
 
     #[test]
     fn values_have_at_most_8_kib_of_utf_8() {
         assert_eq!(parse(b"TargetAlias=\xff\0"), Err(MalformedText::NotUtf8));
-        assert_eq!(parse(&[b"A=", &[b'x'; 8193][..]].concat()), Err(MalformedText::LongValue));
+        assert_eq!(
+            parse(&[b"A=", &[b'x'; 8193][..]].concat()),
+            Err(MalformedText::LongValue)
+        );
         assert!(parse(&[b"A=", &[b'x'; 8192][..]].concat()).is_ok());
     }
 
     #[test]
     fn pairs_are_counted() {
-        assert_eq!(parse(&b"A=\0".repeat(1025)), Err(MalformedText::TooManyPairs));
+        assert_eq!(
+            parse(&b"A=\0".repeat(1025)),
+            Err(MalformedText::TooManyPairs)
+        );
     }
 
     #[test]
     fn a_key_that_comes_twice_is_seen_twice_and_its_value_may_hold_equals_signs() {
         let pairs = parse(b"A=1\0A=2=3\0").expect("well formed");
-        assert_eq!(pairs, [Pair { key: "A", value: "1" }, Pair { key: "A", value: "2=3" }]);
+        assert_eq!(
+            pairs,
+            [
+                Pair {
+                    key: "A",
+                    value: "1"
+                },
+                Pair {
+                    key: "A",
+                    value: "2=3"
+                }
+            ]
+        );
     }
 
     #[test]
     fn spare_nuls_and_a_missing_one_are_tolerated() {
         let pairs = parse(b"\0\0A=1\0\0\0B=").expect("well formed");
-        assert_eq!(pairs, [Pair { key: "A", value: "1" }, Pair { key: "B", value: "" }]);
+        assert_eq!(
+            pairs,
+            [
+                Pair {
+                    key: "A",
+                    value: "1"
+                },
+                Pair {
+                    key: "B",
+                    value: ""
+                }
+            ]
+        );
     }
 
     proptest! {
@@ -376,8 +446,22 @@ mod tests {
 
     #[test]
     fn numbers_are_digits_and_nothing_else() {
-        assert_eq!([number("0"), number("262144"), number("0xFf")], [Some(0), Some(262_144), Some(255)]);
-        for not_a_number in ["", "0x", "+1", "-1", " 1", "1 ", "1e3", "4294967296", "0x+1", "Yes"] {
+        assert_eq!(
+            [number("0"), number("262144"), number("0xFf")],
+            [Some(0), Some(262_144), Some(255)]
+        );
+        for not_a_number in [
+            "",
+            "0x",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "1e3",
+            "4294967296",
+            "0x+1",
+            "Yes",
+        ] {
             assert_eq!(number(not_a_number), None, "{not_a_number:?}");
         }
     }
@@ -431,7 +515,9 @@ mod tests {
     #[test]
     fn empty_pieces_end_too() {
         let mut assembly = Assembly::new(100);
-        let endless = (0..1000).map(|_| assembly.add(&[], true)).find(Result::is_err);
+        let endless = (0..1000)
+            .map(|_| assembly.add(&[], true))
+            .find(Result::is_err);
         assert_eq!(endless, Some(Err(MalformedText::TooLong)));
     }
 

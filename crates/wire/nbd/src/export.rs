@@ -104,7 +104,10 @@ pub struct ChannelName {
 
 impl fmt::Display for ChannelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_assert!(self.ended.len() <= ENDED_MAX, "one name ends too many connections");
+        debug_assert!(
+            self.ended.len() <= ENDED_MAX,
+            "one name ends too many connections"
+        );
         write!(f, "{PREFIX}{:032x}/{}", self.session, self.number)?;
         for (place, number) in self.ended.iter().enumerate() {
             write!(f, "{}{number}", if place == 0 { "/" } else { "," })?;
@@ -121,10 +124,20 @@ impl ChannelName {
         let session = u128::from_str_radix(session, 16).ok()?;
         let number = parts.next()?.parse().ok()?;
         let ended: Option<Vec<u64>> = parts.next().map_or(Some(Vec::new()), |ended| {
-            ended.split(',').take(ENDED_MAX + 1).map(|number| number.parse().ok()).collect()
+            ended
+                .split(',')
+                .take(ENDED_MAX + 1)
+                .map(|number| number.parse().ok())
+                .collect()
         });
         let ended = ended.filter(|ended| ended.len() <= ENDED_MAX)?;
-        Some(ChannelName { session, number, ended, start: 0, volume: None })
+        Some(ChannelName {
+            session,
+            number,
+            ended,
+            start: 0,
+            volume: None,
+        })
     }
 
     /// The server's answer, with this START.
@@ -144,12 +157,19 @@ impl ChannelName {
 
     /// The UUID of the volume in a server's answer, if the answer contains one.
     pub(crate) fn volume(answer: &[u8]) -> Option<u128> {
-        digits(std::str::from_utf8(answer).ok()?.strip_prefix(VOLUME)?.strip_prefix('/')?)
+        digits(
+            std::str::from_utf8(answer)
+                .ok()?
+                .strip_prefix(VOLUME)?
+                .strip_prefix('/')?,
+        )
     }
 }
 
 fn digits(text: &str) -> Option<u128> {
-    (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()
+    (text.len() == 32)
+        .then(|| u128::from_str_radix(text, 16).ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -158,8 +178,18 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written() {
-        for ended in [vec![], vec![1], (0..64).map(|number| u64::MAX - number).collect()] {
-            let name = ChannelName { session: u128::MAX / 3, number: 70, ended, start: 0, volume: None };
+        for ended in [
+            vec![],
+            vec![1],
+            (0..64).map(|number| u64::MAX - number).collect(),
+        ] {
+            let name = ChannelName {
+                session: u128::MAX / 3,
+                number: 70,
+                ended,
+                start: 0,
+                volume: None,
+            };
             let text = name.to_string();
             assert!(text.len() <= crate::STRING_BYTES_MAX);
             assert_eq!(ChannelName::parse(&text), Some(name));
@@ -169,9 +199,16 @@ mod tests {
     #[test]
     fn the_start_of_a_server_is_read_as_it_is_written() {
         for start in [0, 7, u128::MAX] {
-            assert_eq!(ChannelName::start(ChannelName::accepted(start).as_bytes()), Some(start));
+            assert_eq!(
+                ChannelName::start(ChannelName::accepted(start).as_bytes()),
+                Some(start)
+            );
         }
-        for answer in ["base:allocation", "x-linerate:channel/7", "x-linerate:channel/"] {
+        for answer in [
+            "base:allocation",
+            "x-linerate:channel/7",
+            "x-linerate:channel/",
+        ] {
             assert_eq!(ChannelName::start(answer.as_bytes()), None);
         }
     }
@@ -183,7 +220,11 @@ mod tests {
             assert_eq!(ChannelName::volume(answer.as_bytes()), Some(volume));
             assert_eq!(ChannelName::start(answer.as_bytes()), None);
         }
-        for answer in ["x-linerate:volume", "x-linerate:volume/7", "base:allocation"] {
+        for answer in [
+            "x-linerate:volume",
+            "x-linerate:volume/7",
+            "base:allocation",
+        ] {
             assert_eq!(ChannelName::volume(answer.as_bytes()), None);
         }
     }

@@ -40,7 +40,9 @@ impl Session {
     #[inline]
     pub fn succeed(&self, request: &Request, out: &mut Vec<u8>) {
         match self.form {
-            ReplyForm::Structured if self.needs_chunks(request) => self.chunk(request, NONE, 0, out),
+            ReplyForm::Structured if self.needs_chunks(request) => {
+                self.chunk(request, NONE, 0, out)
+            }
             ReplyForm::Simple | ReplyForm::Structured => simple(request, 0, out),
             ReplyForm::Extended => self.chunk(request, NONE, 0, out),
         }
@@ -77,11 +79,21 @@ impl Session {
     /// Without extended headers, the reply ends at the first extent that is too long for it, and this extent
     /// is shortened.
     pub fn block_status(&self, request: &Request, extents: &[BlockStatus], out: &mut Vec<u8>) {
-        debug_assert!((1..=REPLY_EXTENTS_MAX).contains(&extents.len()), "{} extents", extents.len());
-        let longest = u64::from(u32::MAX) & !u64::from(self.export.block_sizes.preferred.max(1) - 1);
+        debug_assert!(
+            (1..=REPLY_EXTENTS_MAX).contains(&extents.len()),
+            "{} extents",
+            extents.len()
+        );
+        let longest =
+            u64::from(u32::MAX) & !u64::from(self.export.block_sizes.preferred.max(1) - 1);
         match self.form {
             ReplyForm::Extended => {
-                self.chunk(request, BLOCK_STATUS_EXT, 8 + 16 * extents.len() as u64, out);
+                self.chunk(
+                    request,
+                    BLOCK_STATUS_EXT,
+                    8 + 16 * extents.len() as u64,
+                    out,
+                );
                 out.extend(ALLOCATION_CONTEXT.to_be_bytes());
                 out.extend((extents.len() as u32).to_be_bytes());
                 for extent in extents {
@@ -105,19 +117,32 @@ impl Session {
     /// Whether a request must not be answered with a simple reply: a read, or a command with special chunks
     /// (section "Structured reply chunk message").
     fn needs_chunks(&self, request: &Request) -> bool {
-        matches!(request.command(), Some(Command::Read | Command::BlockStatus))
+        matches!(
+            request.command(),
+            Some(Command::Read | Command::BlockStatus)
+        )
     }
 
     /// Appends the header of the only chunk of a reply, before a payload of this length.
     #[inline]
     fn chunk(&self, request: &Request, kind: u16, payload_bytes: u64, out: &mut Vec<u8>) {
-        debug_assert!(self.form != ReplyForm::Simple, "a chunk for a client without chunks");
+        debug_assert!(
+            self.form != ReplyForm::Simple,
+            "a chunk for a client without chunks"
+        );
         debug_assert!(
             self.form == ReplyForm::Extended || payload_bytes < 1 << 32,
             "a length beyond its field"
         );
         let extended = self.form == ReplyForm::Extended;
-        out.extend(if extended { EXTENDED_MAGIC } else { STRUCTURED_MAGIC }.to_be_bytes());
+        out.extend(
+            if extended {
+                EXTENDED_MAGIC
+            } else {
+                STRUCTURED_MAGIC
+            }
+            .to_be_bytes(),
+        );
         out.extend(DONE.to_be_bytes());
         out.extend(kind.to_be_bytes());
         out.extend(request.cookie.to_be_bytes());
@@ -221,17 +246,36 @@ impl Reply {
         let fixed = bytes.first_chunk::<16>()?;
         let chunk = match number(&fixed[4..8]) as u32 {
             0 => Chunk::Simple,
-            error => Chunk::Error { error, text_bytes: 0 },
+            error => Chunk::Error {
+                error,
+                text_bytes: 0,
+            },
         };
-        Some((Reply { cookie: number(&fixed[8..16]), is_last: true, chunk }, 16))
+        Some((
+            Reply {
+                cookie: number(&fixed[8..16]),
+                is_last: true,
+                chunk,
+            },
+            16,
+        ))
     }
 
     fn chunk(bytes: &[u8], header_bytes: usize) -> Result<Option<(Reply, usize)>, BadReply> {
-        let Some(header) = bytes.get(..header_bytes) else { return Ok(None) };
+        let Some(header) = bytes.get(..header_bytes) else {
+            return Ok(None);
+        };
         let (flags, kind) = (number(&header[4..6]) as u16, number(&header[6..8]) as u16);
-        let length = number(if header_bytes == 32 { &header[24..32] } else { &header[16..20] });
+        let length = number(if header_bytes == 32 {
+            &header[24..32]
+        } else {
+            &header[16..20]
+        });
         let (cookie, is_last) = (number(&header[8..16]), flags & DONE != 0);
-        let bad = BadReply::Chunk { kind, bytes: length };
+        let bad = BadReply::Chunk {
+            kind,
+            bytes: length,
+        };
         // Bytes of the payload that are parsed here; the caller reads the rest.
         let fixed_bytes = match kind {
             NONE if length == 0 && is_last => 0,
@@ -242,15 +286,33 @@ impl Reply {
             _ if kind >> 15 == 1 && (6..=ERROR_BYTES_MAX).contains(&length) => 6,
             _ => return Err(bad),
         };
-        let Some(fixed) = bytes[header_bytes..].get(..fixed_bytes) else { return Ok(None) };
+        let Some(fixed) = bytes[header_bytes..].get(..fixed_bytes) else {
+            return Ok(None);
+        };
         let chunk = match kind {
             NONE => Chunk::None,
-            OFFSET_DATA => Chunk::Data { offset: number(fixed), bytes: length - 8 },
-            OFFSET_HOLE => Chunk::Hole { offset: number(&fixed[..8]), bytes: number(&fixed[8..]) },
+            OFFSET_DATA => Chunk::Data {
+                offset: number(fixed),
+                bytes: length - 8,
+            },
+            OFFSET_HOLE => Chunk::Hole {
+                offset: number(&fixed[..8]),
+                bytes: number(&fixed[8..]),
+            },
             BLOCK_STATUS | BLOCK_STATUS_EXT => Chunk::BlockStatus { bytes: length },
-            _ => Chunk::Error { error: number(&fixed[..4]) as u32, text_bytes: length - 6 },
+            _ => Chunk::Error {
+                error: number(&fixed[..4]) as u32,
+                text_bytes: length - 6,
+            },
         };
-        Ok(Some((Reply { cookie, is_last, chunk }, header_bytes + fixed_bytes)))
+        Ok(Some((
+            Reply {
+                cookie,
+                is_last,
+                chunk,
+            },
+            header_bytes + fixed_bytes,
+        )))
     }
 }
 
@@ -271,7 +333,10 @@ impl Session {
         }
         let extent = |extent: &[u8]| {
             let (bytes, state) = extent.split_at(size / 2);
-            BlockStatus { bytes: number(bytes), state: number(state) as u32 }
+            BlockStatus {
+                bytes: number(bytes),
+                state: number(state) as u32,
+            }
         };
         Some(rest.chunks_exact(size).map(extent).collect())
     }
@@ -280,5 +345,7 @@ impl Session {
 /// A big-endian number of up to eight bytes.
 #[inline]
 fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

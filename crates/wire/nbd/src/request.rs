@@ -79,21 +79,35 @@ impl Request {
         if magic != if extended { EXTENDED_MAGIC } else { MAGIC } {
             return Err(BadMagic(magic));
         }
-        let Some(fixed) = bytes.first_chunk::<24>() else { return Ok(None) };
+        let Some(fixed) = bytes.first_chunk::<24>() else {
+            return Ok(None);
+        };
         let two = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let eight = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| fixed[at + i]));
         let length = match extended {
-            true => bytes[24..].first_chunk().map(|length| u64::from_be_bytes(*length)),
-            false => bytes[24..].first_chunk().map(|length| u32::from_be_bytes(*length).into()),
+            true => bytes[24..]
+                .first_chunk()
+                .map(|length| u64::from_be_bytes(*length)),
+            false => bytes[24..]
+                .first_chunk()
+                .map(|length| u32::from_be_bytes(*length).into()),
         };
-        let request =
-            |length| Request { flags: two(4), kind: two(6), cookie: eight(8), offset: eight(16), length };
+        let request = |length| Request {
+            flags: two(4),
+            kind: two(6),
+            cookie: eight(8),
+            offset: eight(16),
+            length,
+        };
         Ok(length.map(request))
     }
 
     /// Appends the header. Without extended headers the length must be less than 2^32.
     pub fn write(&self, form: ReplyForm, out: &mut Vec<u8>) {
-        debug_assert!(form == ReplyForm::Extended || self.length < 1 << 32, "a length beyond its field");
+        debug_assert!(
+            form == ReplyForm::Extended || self.length < 1 << 32,
+            "a length beyond its field"
+        );
         let extended = form == ReplyForm::Extended;
         out.extend(if extended { EXTENDED_MAGIC } else { MAGIC }.to_be_bytes());
         out.extend(self.flags.to_be_bytes());
@@ -117,7 +131,11 @@ impl Request {
     pub fn payload_bytes(&self, form: ReplyForm) -> u64 {
         let announced = form == ReplyForm::Extended && self.flags & command::PAYLOAD_LEN != 0;
         // A write has data even without the flag that extended headers require.
-        if announced || self.kind == Command::Write as u16 { self.length } else { 0 }
+        if announced || self.kind == Command::Write as u16 {
+            self.length
+        } else {
+            0
+        }
     }
 }
 
@@ -193,8 +211,12 @@ impl Session {
                 _ => Errno::Einval,
             });
         }
-        debug_assert!(self.export.block_sizes.minimum.is_power_of_two(), "a block that no mask tells");
-        let unaligned = (request.offset | request.length) & u64::from(self.export.block_sizes.minimum - 1);
+        debug_assert!(
+            self.export.block_sizes.minimum.is_power_of_two(),
+            "a block that no mask tells"
+        );
+        let unaligned =
+            (request.offset | request.length) & u64::from(self.export.block_sizes.minimum - 1);
         let has_payload = matches!(kind, Command::Read | Command::Write);
         if unaligned != 0 || has_payload && request.length > u64::from(PAYLOAD_BYTES_MAX) {
             return Err(Errno::Einval);
@@ -205,7 +227,11 @@ impl Session {
     /// The flags that a command may have.
     fn flags_of(&self, kind: Command) -> u16 {
         let chunks = self.form != ReplyForm::Simple;
-        let fua = if self.can(transmission::SEND_FUA) { command::FUA } else { 0 };
+        let fua = if self.can(transmission::SEND_FUA) {
+            command::FUA
+        } else {
+            0
+        };
         fua | match kind {
             Command::Read if chunks => command::DF,
             Command::Write if self.form == ReplyForm::Extended => command::PAYLOAD_LEN,

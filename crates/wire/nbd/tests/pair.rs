@@ -3,8 +3,8 @@
 
 use nbd::flags::transmission;
 use nbd::{
-    BadReply, BlockSizes, BlockStatus, ChannelName, Chunk, ClientHandshake, ClientStep, Command, Errno,
-    Export, Exports, Handshake, Refused, Reply, ReplyForm, Request, Session, Step, TlsMode,
+    BadReply, BlockSizes, BlockStatus, ChannelName, Chunk, ClientHandshake, ClientStep, Command,
+    Errno, Export, Exports, Handshake, Refused, Reply, ReplyForm, Request, Session, Step, TlsMode,
 };
 use proptest::prelude::*;
 
@@ -14,7 +14,11 @@ const VOLUME: u128 = 9 << 77;
 
 impl Exports for Offered {
     fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
-        Box::new(self.0[from..].iter().map(|export| (export.name.as_str(), export.description.as_str())))
+        Box::new(
+            self.0[from..]
+                .iter()
+                .map(|export| (export.name.as_str(), export.description.as_str())),
+        )
     }
 
     fn find(&self, name: &str) -> Option<Export> {
@@ -32,20 +36,31 @@ fn export() -> impl Strategy<Value = Export> {
         preferred: 1 << preferred.max(minimum),
         maximum: 32 << 20,
     });
-    ("[a-z/ é]{1,20}", "[a-z ]{0,20}", any::<u64>(), any::<u16>(), sizes).prop_map(
-        |(name, description, bytes, flags, block_sizes)| Export {
+    (
+        "[a-z/ é]{1,20}",
+        "[a-z ]{0,20}",
+        any::<u64>(),
+        any::<u16>(),
+        sizes,
+    )
+        .prop_map(|(name, description, bytes, flags, block_sizes)| Export {
             name,
             description,
             bytes,
             flags: flags & !transmission::SEND_DF | transmission::HAS_FLAGS,
             block_sizes,
-        },
-    )
+        })
 }
 
 /// The client's name for the connection.
 fn channel() -> ChannelName {
-    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2], start: 0, volume: Some(VOLUME) }
+    ChannelName {
+        session: 7 << 90,
+        number: 3,
+        ended: vec![1, 2],
+        start: 0,
+        volume: Some(VOLUME),
+    }
 }
 
 /// A handshake in memory. `spoil` may change what a server has sent.
@@ -56,7 +71,10 @@ fn agree(
 ) -> Result<(Session, Session), Refused> {
     converse(
         Handshake::default(),
-        ClientHandshake::new(name).named(ChannelName { volume: None, ..channel() }),
+        ClientHandshake::new(name).named(ChannelName {
+            volume: None,
+            ..channel()
+        }),
         offered,
         &mut spoil,
     )
@@ -81,7 +99,10 @@ fn converse(
                 ClientStep::Listed(_) => panic!("it has asked for an export"),
                 ClientStep::StartTls => client.encrypted(&mut to_server),
                 ClientStep::Transmission(session) => {
-                    assert!(to_client.is_empty(), "nothing is sent before it is asked for");
+                    assert!(
+                        to_client.is_empty(),
+                        "nothing is sent before it is asked for"
+                    );
                     return Ok((at_server.expect("the server was there first"), session));
                 }
             }
@@ -89,7 +110,10 @@ fn converse(
         while at_server.is_none() && to_server.len() >= server.wanted() {
             progress = true;
             let bytes: Vec<u8> = to_server.drain(..server.wanted()).collect();
-            match server.take(&bytes, offered, &mut to_client).expect("the client keeps the rules") {
+            match server
+                .take(&bytes, offered, &mut to_client)
+                .expect("the client keeps the rules")
+            {
                 Step::Continue | Step::StartTls => {}
                 Step::Transmission(session) => at_server = Some(session),
                 Step::End => panic!("it was not requested"),
@@ -100,20 +124,34 @@ fn converse(
 }
 
 fn sessions() -> impl Strategy<Value = Session> {
-    let form = prop_oneof![Just(ReplyForm::Simple), Just(ReplyForm::Structured), Just(ReplyForm::Extended)];
-    (export(), form).prop_map(|(export, form)| Session { export, form, allocation: Some(1), channel: None })
+    let form = prop_oneof![
+        Just(ReplyForm::Simple),
+        Just(ReplyForm::Structured),
+        Just(ReplyForm::Extended)
+    ];
+    (export(), form).prop_map(|(export, form)| Session {
+        export,
+        form,
+        allocation: Some(1),
+        channel: None,
+    })
 }
 
 fn requests() -> impl Strategy<Value = Request> {
-    (any::<u16>(), 0u16..10, any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
-        |(flags, kind, cookie, offset, length)| Request {
+    (
+        any::<u16>(),
+        0u16..10,
+        any::<u64>(),
+        any::<u64>(),
+        any::<u32>(),
+    )
+        .prop_map(|(flags, kind, cookie, offset, length)| Request {
             flags,
             kind,
             cookie,
             offset,
             length: length.into(),
-        },
-    )
+        })
 }
 
 proptest! {
@@ -245,19 +283,42 @@ proptest! {
 fn a_client_that_wants_tls_does_without_nothing() {
     let offered = Offered(Vec::new());
     for (mode, wants, expected) in [
-        (TlsMode::Off, true, Refused::NoTls("this server does not support TLS".into())),
+        (
+            TlsMode::Off,
+            true,
+            Refused::NoTls("this server does not support TLS".into()),
+        ),
         (TlsMode::Required, false, Refused::TlsRequired),
-        (TlsMode::Required, true, Refused::NoExport("disk".to_owned())),
+        (
+            TlsMode::Required,
+            true,
+            Refused::NoExport("disk".to_owned()),
+        ),
         (TlsMode::Allowed, true, Refused::NoExport("disk".to_owned())),
     ] {
-        let client =
-            if wants { ClientHandshake::new("disk").over_tls() } else { ClientHandshake::new("disk") };
-        assert_eq!(converse(Handshake::new(mode), client, &offered, &mut |_| ()), Err(expected));
+        let client = if wants {
+            ClientHandshake::new("disk").over_tls()
+        } else {
+            ClientHandshake::new("disk")
+        };
+        assert_eq!(
+            converse(Handshake::new(mode), client, &offered, &mut |_| ()),
+            Err(expected)
+        );
     }
     // A greeting from which an attacker has removed fixed newstyle.
-    let strip = &mut |said: &mut Vec<u8>| said.iter_mut().skip(17).take(1).for_each(|flags| *flags = 0);
-    let stripped =
-        converse(Handshake::new(TlsMode::Allowed), ClientHandshake::new("disk").over_tls(), &offered, strip);
+    let strip = &mut |said: &mut Vec<u8>| {
+        said.iter_mut()
+            .skip(17)
+            .take(1)
+            .for_each(|flags| *flags = 0)
+    };
+    let stripped = converse(
+        Handshake::new(TlsMode::Allowed),
+        ClientHandshake::new("disk").over_tls(),
+        &offered,
+        strip,
+    );
     assert!(matches!(stripped, Err(Refused::NoTls(_))), "{stripped:?}");
 }
 
@@ -267,14 +328,32 @@ fn a_list_has_all_exports_and_no_more_than_a_server_can_have() {
         let name = |number: usize| (format!("disk{number}"), format!("the {number}th"));
         let replies = (0..count).flat_map(|number| {
             let (name, description) = name(number);
-            let head = [0x0003_e889_0455_65a9u64.to_be_bytes(), 0x3_0000_0002u64.to_be_bytes()].concat();
-            let lengths =
-                [name.len() + description.len() + 4, name.len()].map(|length| (length as u32).to_be_bytes());
-            [&head[..], &lengths.concat(), name.as_bytes(), description.as_bytes()].concat()
+            let head = [
+                0x0003_e889_0455_65a9u64.to_be_bytes(),
+                0x3_0000_0002u64.to_be_bytes(),
+            ]
+            .concat();
+            let lengths = [name.len() + description.len() + 4, name.len()]
+                .map(|length| (length as u32).to_be_bytes());
+            [
+                &head[..],
+                &lengths.concat(),
+                name.as_bytes(),
+                description.as_bytes(),
+            ]
+            .concat()
         });
-        let end = [0x0003_e889_0455_65a9u64.to_be_bytes(), 0x3_0000_0001u64.to_be_bytes()].concat();
-        let said: Vec<u8> =
-            Handshake::greeting().into_iter().chain(replies).chain(end).chain([0; 4]).collect();
+        let end = [
+            0x0003_e889_0455_65a9u64.to_be_bytes(),
+            0x3_0000_0001u64.to_be_bytes(),
+        ]
+        .concat();
+        let said: Vec<u8> = Handshake::greeting()
+            .into_iter()
+            .chain(replies)
+            .chain(end)
+            .chain([0; 4])
+            .collect();
         let (mut client, mut rest) = (ClientHandshake::lister(), &said[..]);
         loop {
             let (now, later) = rest.split_at(client.wanted());
@@ -299,14 +378,20 @@ fn a_list_has_all_exports_and_no_more_than_a_server_can_have() {
 #[test]
 fn an_export_that_is_not_there_is_refused_by_name() {
     let nothing = Offered(Vec::new());
-    assert_eq!(agree("disk", &nothing, |_| ()), Err(Refused::NoExport("disk".to_owned())));
+    assert_eq!(
+        agree("disk", &nothing, |_| ()),
+        Err(Refused::NoExport("disk".to_owned()))
+    );
 }
 
 #[test]
 fn what_is_no_server_is_told_by_its_first_bytes() {
     let mut client = ClientHandshake::new("disk");
     let http = *b"HTTP/1.1 400 Bad R";
-    assert_eq!(client.take(&http, &mut Vec::new()), Err(Refused::NotNbd(u64::from_be_bytes(*b"HTTP/1.1"))));
+    assert_eq!(
+        client.take(&http, &mut Vec::new()),
+        Err(Refused::NotNbd(u64::from_be_bytes(*b"HTTP/1.1")))
+    );
     let mut old = Handshake::greeting();
     old[8..16].copy_from_slice(&0x0000_4202_8186_1253u64.to_be_bytes());
     let mut client = ClientHandshake::new("disk");
@@ -317,7 +402,11 @@ fn what_is_no_server_is_told_by_its_first_bytes() {
 /// is.
 #[test]
 fn a_list_of_thousands_of_exports_is_told_in_parts() {
-    let sizes = BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 };
+    let sizes = BlockSizes {
+        minimum: 1,
+        preferred: 4096,
+        maximum: 32 << 20,
+    };
     let offered = Offered(
         (0..5000)
             .map(|number| Export {
@@ -335,22 +424,41 @@ fn a_list_of_thousands_of_exports_is_told_in_parts() {
     let list = loop {
         if to_client.len() >= client.wanted() {
             let bytes: Vec<u8> = to_client.drain(..client.wanted()).collect();
-            match client.take(&bytes, &mut to_server).expect("the server keeps the rules") {
+            match client
+                .take(&bytes, &mut to_server)
+                .expect("the server keeps the rules")
+            {
                 ClientStep::Continue => {}
                 ClientStep::Listed(list) => break list,
                 step => panic!("{step:?}"),
             }
             continue;
         }
-        let (bytes, before) = (to_server.drain(..server.wanted()).collect::<Vec<u8>>(), to_client.len());
-        assert_eq!(server.take(&bytes, &offered, &mut to_client), Ok(Step::Continue));
+        let (bytes, before) = (
+            to_server.drain(..server.wanted()).collect::<Vec<u8>>(),
+            to_client.len(),
+        );
+        assert_eq!(
+            server.take(&bytes, &offered, &mut to_client),
+            Ok(Step::Continue)
+        );
         let told = to_client.len() - before;
-        assert!(told <= 24 << 10, "{told} bytes are kept for a client that has not read the ones before");
+        assert!(
+            told <= 24 << 10,
+            "{told} bytes are kept for a client that has not read the ones before"
+        );
         parts += 1;
     };
-    let all: Vec<_> =
-        offered.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect();
-    assert!(list == all && parts > 100, "{} exports in {parts} parts", list.len());
+    let all: Vec<_> = offered
+        .0
+        .iter()
+        .map(|export| (export.name.clone(), export.description.clone()))
+        .collect();
+    assert!(
+        list == all && parts > 100,
+        "{} exports in {parts} parts",
+        list.len()
+    );
 }
 
 /// The server's text is part of our message on a terminal.
@@ -378,7 +486,9 @@ fn what_a_server_says_of_a_refusal_is_shown_escaped() {
 /// first option forever.
 fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize) {
     let mut sent = Vec::new();
-    client.take(&Handshake::greeting(), &mut sent).expect("a greeting");
+    client
+        .take(&Handshake::greeting(), &mut sent)
+        .expect("a greeting");
     let option = sent[12..16].to_vec();
     let header = [
         &0x3_e889_0455_65a9_u64.to_be_bytes()[..],
@@ -389,7 +499,10 @@ fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize
     .concat();
     let mut all = 0;
     for replies in 0..100_000 {
-        for part in [&header[..], data].into_iter().filter(|part| !part.is_empty()) {
+        for part in [&header[..], data]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+        {
             match client.take(part, &mut sent) {
                 Ok(ClientStep::Continue) => all += part.len(),
                 Ok(step) => panic!("{step:?}"),
@@ -415,12 +528,21 @@ fn a_server_that_never_ends_an_option_is_refused() {
         (context, b"\0\0\0\x01base:allocation"),
     ] {
         let (replies, bytes) = endured(ClientHandshake::new("disk"), code, data);
-        assert!(replies <= 64 && bytes <= 1 << 20, "{code}: {replies} replies, {bytes} bytes");
+        assert!(
+            replies <= 64 && bytes <= 1 << 20,
+            "{code}: {replies} replies, {bytes} bytes"
+        );
     }
     let server = 2;
-    for data in [&b"\0\0\0\x04disk"[..], &[&[0, 0, 0, 4][..], &[b'd'; 8000]].concat()] {
+    for data in [
+        &b"\0\0\0\x04disk"[..],
+        &[&[0, 0, 0, 4][..], &[b'd'; 8000]].concat(),
+    ] {
         let (replies, bytes) = endured(ClientHandshake::lister(), server, data);
-        assert!(replies <= 11_000 && bytes <= 33 << 20, "{replies} exports, {bytes} bytes");
+        assert!(
+            replies <= 11_000 && bytes <= 33 << 20,
+            "{replies} exports, {bytes} bytes"
+        );
     }
     let (replies, _) = endured(ClientHandshake::lister(), unknown, b"");
     assert!(replies <= 11_000, "{replies}");

@@ -30,7 +30,11 @@ pub fn significant(number: f64) -> String {
 /// Like [`significant`], but for an axis: without trailing zeros.
 pub fn round(number: f64) -> String {
     let text = significant(number);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 /// A short form for an axis: `5k`, `1.2M`.
@@ -70,8 +74,14 @@ pub fn latency_tick(us: f64) -> String {
 /// A length in powers of 1024: `512 B`, `4 KiB`, `1.5 MiB`.
 pub fn size(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let unit = (0..UNITS.len() - 1).find(|power| bytes < 1024_f64.powi(*power as i32 + 1)).unwrap_or(4);
-    format!("{} {}", round(bytes / 1024_f64.powi(unit as i32)), UNITS[unit])
+    let unit = (0..UNITS.len() - 1)
+        .find(|power| bytes < 1024_f64.powi(*power as i32 + 1))
+        .unwrap_or(4);
+    format!(
+        "{} {}",
+        round(bytes / 1024_f64.powi(unit as i32)),
+        UNITS[unit]
+    )
 }
 
 /// Seconds: `300 ms`, `2.5 s`, `4 min 20 s`, `2 h 5 min`.
@@ -108,23 +118,49 @@ mod tests {
 
     #[test]
     fn digits_that_mean_nothing_are_left_out() {
-        let numbers = [0.0, 0.0401, 2.306, 76.24, 99.96, 412_345.4, -1234.0, f64::NAN];
-        let texts = ["0.000", "0.040", "2.31", "76.2", "100", "412,345", "-1,234", "?"];
+        let numbers = [
+            0.0,
+            0.0401,
+            2.306,
+            76.24,
+            99.96,
+            412_345.4,
+            -1234.0,
+            f64::NAN,
+        ];
+        let texts = [
+            "0.000", "0.040", "2.31", "76.2", "100", "412,345", "-1,234", "?",
+        ];
         assert_eq!(numbers.map(significant), texts);
-        assert_eq!([0.5, 20.0, 100.0, 0.0].map(round), ["0.5", "20", "100", "0"]);
-        assert_eq!([950.0, 12_500.0, 1.5e6].map(short), ["950", "12.5k", "1.5M"]);
+        assert_eq!(
+            [0.5, 20.0, 100.0, 0.0].map(round),
+            ["0.5", "20", "100", "0"]
+        );
+        assert_eq!(
+            [950.0, 12_500.0, 1.5e6].map(short),
+            ["950", "12.5k", "1.5M"]
+        );
     }
 
     #[test]
     fn times_and_lengths_have_the_unit_that_suits_them() {
-        assert_eq!([71.24, 999.7, 12_100.0, 1.2e6].map(latency), ["71.2 µs", "1.00 ms", "12.1 ms", "1.20 s"]);
+        assert_eq!(
+            [71.24, 999.7, 12_100.0, 1.2e6].map(latency),
+            ["71.2 µs", "1.00 ms", "12.1 ms", "1.20 s"]
+        );
         let lengths = [512.0, 4096.0, 1_572_864.0, 1073741824.0];
         assert_eq!(lengths.map(size), ["512 B", "4 KiB", "1.5 MiB", "1 GiB"]);
-        assert_eq!([0.3, 2.5, 260.0, 7500.0].map(duration), ["300 ms", "2.5 s", "4 min 20 s", "2 h 5 min"]);
+        assert_eq!(
+            [0.3, 2.5, 260.0, 7500.0].map(duration),
+            ["300 ms", "2.5 s", "4 min 20 s", "2 h 5 min"]
+        );
     }
 
     #[test]
     fn a_bar_ends_where_its_share_does() {
-        assert_eq!([1.0, 0.5, 0.0, 7.0].map(|share| bar(share, 2)), ["██", "█", "", "██"]);
+        assert_eq!(
+            [1.0, 0.5, 0.0, 7.0].map(|share| bar(share, 2)),
+            ["██", "█", "", "██"]
+        );
     }
 }

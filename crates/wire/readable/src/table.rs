@@ -20,8 +20,12 @@ pub fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<S
 /// Like [`lines`], for a number of columns that is not known at compile time. Every row has one cell for each
 /// column.
 pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
-    let widest =
-        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widest = |column: usize| {
+        rows.iter()
+            .map(|row| row.as_ref()[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
     let line = |row: &R| {
         let cells = columns.iter().zip(&widths).zip(row.as_ref());
@@ -45,8 +49,15 @@ pub fn pairs<K: Into<String>, V: Into<String>>(
     indent: &str,
     pairs: impl IntoIterator<Item = (K, V)>,
 ) -> String {
-    let rows: Vec<[String; 2]> = pairs.into_iter().map(|(name, value)| [name.into(), value.into()]).collect();
-    let widest = rows.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
+    let rows: Vec<[String; 2]> = pairs
+        .into_iter()
+        .map(|(name, value)| [name.into(), value.into()])
+        .collect();
+    let widest = rows
+        .iter()
+        .map(|[name, _]| name.chars().count())
+        .max()
+        .unwrap_or(0);
     let room = PAIRS_WIDTH.saturating_sub(indent.len() + widest + GAP.len());
     let folded = |[name, value]: [String; 2]| {
         let mut names = std::iter::once(name).chain(std::iter::repeat(String::new()));
@@ -56,7 +67,10 @@ pub fn pairs<K: Into<String>, V: Into<String>>(
             .collect::<Vec<_>>()
     };
     let rows: Vec<[String; 2]> = rows.into_iter().flat_map(folded).collect();
-    lines([Align::Left; 2], &rows).iter().map(|line| format!("{indent}{line}\n")).collect()
+    lines([Align::Left; 2], &rows)
+        .iter()
+        .map(|line| format!("{indent}{line}\n"))
+        .collect()
 }
 
 /// Wraps a text into lines of at most `width` characters, unless a word is longer. A text that fits is unchanged.
@@ -66,7 +80,10 @@ fn folded(text: &str, width: usize) -> Vec<String> {
     }
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
-        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+        match lines
+            .last_mut()
+            .filter(|line| line.chars().count() + 1 + word.chars().count() <= width)
+        {
             Some(line) => *line += &format!(" {word}"),
             None => lines.push(word.to_owned()),
         }
@@ -99,7 +116,12 @@ impl FittedTable {
     pub fn note(&self, names: &[&str]) -> Option<String> {
         let names = self.left_out.iter().map(|column| names[*column]);
         let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        let note = || format!("no space for {}; use a wider terminal or JSON", names.join(", "));
+        let note = || {
+            format!(
+                "no space for {}; use a wider terminal or JSON",
+                names.join(", ")
+            )
+        };
         (!names.is_empty()).then(note)
     }
 }
@@ -112,7 +134,11 @@ const TEXT_MIN: usize = 16;
 pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) -> FittedTable {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     let natural = |column: usize| {
-        rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0).clamp(1, width.max(1))
+        rows.iter()
+            .map(|row| row.as_ref()[column].chars().count())
+            .max()
+            .unwrap_or(0)
+            .clamp(1, width.max(1))
     };
     let natural: Vec<usize> = (0..columns.len()).map(natural).collect();
     let least = |column: usize| match columns[column].align {
@@ -121,7 +147,10 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
     };
     let gaps = |shown: &[usize]| GAP.len() * shown.len().saturating_sub(1);
     while gaps(&shown) + shown.iter().map(|column| least(*column)).sum::<usize>() > width {
-        let last = shown.iter().enumerate().max_by_key(|(at, column)| (columns[**column].rank, *at));
+        let last = shown
+            .iter()
+            .enumerate()
+            .max_by_key(|(at, column)| (columns[**column].rank, *at));
         match last {
             Some((at, column)) if columns[*column].rank > 0 => drop(shown.remove(at)),
             _ => break,
@@ -142,25 +171,35 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
             }
         }
     }
-    let left_out = (0..columns.len()).filter(|column| !shown.contains(column)).collect();
+    let left_out = (0..columns.len())
+        .filter(|column| !shown.contains(column))
+        .collect();
     let lines = |row: &R| {
         let cells = shown.iter().zip(&widths);
-        let cells: Vec<Vec<String>> =
-            cells.map(|(column, width)| wrapped(&row.as_ref()[*column], *width)).collect();
+        let cells: Vec<Vec<String>> = cells
+            .map(|(column, width)| wrapped(&row.as_ref()[*column], *width))
+            .collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let line = |at: usize| {
-            let aligned = shown.iter().zip(&widths).zip(&cells).map(|((column, width), cell)| {
-                let part = cell.get(at).map_or("", String::as_str);
-                match columns[*column].align {
-                    Align::Left => format!("{part:<width$}"),
-                    Align::Right => format!("{part:>width$}"),
-                }
-            });
+            let aligned = shown
+                .iter()
+                .zip(&widths)
+                .zip(&cells)
+                .map(|((column, width), cell)| {
+                    let part = cell.get(at).map_or("", String::as_str);
+                    match columns[*column].align {
+                        Align::Left => format!("{part:<width$}"),
+                        Align::Right => format!("{part:>width$}"),
+                    }
+                });
             aligned.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
         (0..height).map(line).collect()
     };
-    FittedTable { rows: rows.iter().map(lines).collect(), left_out }
+    FittedTable {
+        rows: rows.iter().map(lines).collect(),
+        left_out,
+    }
 }
 
 /// Lays out rows like [`rows_of`] if they fit into `width`, otherwise like [`fitted`], followed by a line
@@ -177,7 +216,9 @@ pub fn rows_within<R: AsRef<[String]>>(
         return lines;
     }
     let table = fitted(columns, rows, width);
-    let note = table.note(names).map_or_else(Vec::new, |note| hanging("", &note, width));
+    let note = table
+        .note(names)
+        .map_or_else(Vec::new, |note| hanging("", &note, width));
     table.rows.concat().into_iter().chain(note).collect()
 }
 
@@ -200,7 +241,9 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
         while word.len() > width {
             let most = width.min(word.len().saturating_sub(REST_MIN)).max(1);
-            let last = word[..most].iter().rposition(|letter| letter.is_ascii_punctuation());
+            let last = word[..most]
+                .iter()
+                .rposition(|letter| letter.is_ascii_punctuation());
             let rest = word.split_off(last.filter(|at| *at > 0).map_or(most, |at| at + 1));
             lines.push(std::mem::replace(&mut word, rest).into_iter().collect());
         }
@@ -217,9 +260,17 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// are indented to match.
 pub fn hanging(mark: &str, text: &str, width: usize) -> Vec<String> {
     let indent = mark.chars().count();
-    let lines = wrapped(text, width.saturating_sub(indent)).into_iter().enumerate();
+    let lines = wrapped(text, width.saturating_sub(indent))
+        .into_iter()
+        .enumerate();
     lines
-        .map(|(at, line)| if at == 0 { format!("{mark}{line}") } else { format!("{:indent$}{line}", "") })
+        .map(|(at, line)| {
+            if at == 0 {
+                format!("{mark}{line}")
+            } else {
+                format!("{:indent$}{line}", "")
+            }
+        })
         .collect()
 }
 
@@ -233,7 +284,10 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_longest_cell_in_letters() {
         let rows = [["π".into(), "1".into()], ["long".into(), "1,234".into()]];
-        assert_eq!(lines([Align::Left, Align::Right], &rows), ["π         1", "long  1,234"]);
+        assert_eq!(
+            lines([Align::Left, Align::Right], &rows),
+            ["π         1", "long  1,234"]
+        );
     }
 
     #[test]
@@ -243,7 +297,8 @@ mod tests {
         let columns = columns.map(|(align, rank)| Column { align, rank });
         let row = ["random-read-4KiB-depth-64", "61,097", "109.2", "1.56 µs"].map(str::to_owned);
         let at = |width| {
-            let FittedTable { rows, left_out } = fitted(&columns, std::slice::from_ref(&row), width);
+            let FittedTable { rows, left_out } =
+                fitted(&columns, std::slice::from_ref(&row), width);
             (rows.concat(), left_out)
         };
         let all = "random-read-4KiB-depth-64  61,097  109.2  1.56 µs".to_owned();
@@ -257,16 +312,25 @@ mod tests {
 
     #[test]
     fn a_word_that_is_too_long_is_broken_behind_its_punctuation() {
-        assert_eq!(wrapped("iqn.2026-01.io.linerate:vm1 is", 16), ["iqn.2026-01.io.", "linerate:vm1 is"]);
+        assert_eq!(
+            wrapped("iqn.2026-01.io.linerate:vm1 is", 16),
+            ["iqn.2026-01.io.", "linerate:vm1 is"]
+        );
         assert_eq!(wrapped("abcdef", 4), ["abc", "def"]);
-        assert_eq!(wrapped("random-read-4KiB-1", 17), ["random-read-", "4KiB-1"]);
+        assert_eq!(
+            wrapped("random-read-4KiB-1", 17),
+            ["random-read-", "4KiB-1"]
+        );
         assert_eq!(wrapped("", 4), [""]);
         assert_eq!(hanging("  · ", "two words", 9), ["  · two", "    words"]);
     }
 
     #[test]
     fn a_line_ends_with_its_last_letter() {
-        assert_eq!(pairs("  ", [("name", "value"), ("nothing", "")]), "  name     value\n  nothing\n");
+        assert_eq!(
+            pairs("  ", [("name", "value"), ("nothing", "")]),
+            "  name     value\n  nothing\n"
+        );
     }
 
     proptest! {

@@ -63,7 +63,9 @@ impl Capacity {
         let mut data = [0; 32];
         data[..8].copy_from_slice(&self.blocks.saturating_sub(1).to_be_bytes());
         data[8..12].copy_from_slice(&self.block_bytes.to_be_bytes());
-        data[12] = self.protection_type.map_or(0, |kind| (kind.wrapping_sub(1) & 7) << 1 | 1);
+        data[12] = self
+            .protection_type
+            .map_or(0, |kind| (kind.wrapping_sub(1) & 7) << 1 | 1);
         data[13] = self.physical_exponent & 0x0f;
         let provisioning = u16::from(self.thin) << 15 | u16::from(self.read_zeros) << 14;
         data[14..16].copy_from_slice(&(provisioning | self.lowest_aligned & 0x3fff).to_be_bytes());
@@ -78,7 +80,10 @@ impl Capacity {
 
     /// Returns the capacity if its size in bytes fits the type and is not zero.
     fn if_possible(self) -> Option<Capacity> {
-        self.blocks.checked_mul(u64::from(self.block_bytes)).filter(|bytes| *bytes > 0).map(|_| self)
+        self.blocks
+            .checked_mul(u64::from(self.block_bytes))
+            .filter(|bytes| *bytes > 0)
+            .map(|_| self)
     }
 
     /// The capacity in bytes.
@@ -145,7 +150,8 @@ impl LbaStatusDescriptor {
     /// The received descriptors; if the last one is truncated, it is omitted.
     pub fn parse_list(answer: &[u8]) -> impl Iterator<Item = LbaStatusDescriptor> {
         let list = answer.get(Self::HEADER_BYTES..).unwrap_or_default();
-        list.chunks_exact(Self::BYTES).map(LbaStatusDescriptor::parse)
+        list.chunks_exact(Self::BYTES)
+            .map(LbaStatusDescriptor::parse)
     }
 
     /// Encodes a list.
@@ -154,7 +160,10 @@ impl LbaStatusDescriptor {
         for descriptor in descriptors {
             data.extend(descriptor.write());
         }
-        debug_assert!((data.len() - Self::HEADER_BYTES).is_multiple_of(Self::BYTES), "whole descriptors");
+        debug_assert!(
+            (data.len() - Self::HEADER_BYTES).is_multiple_of(Self::BYTES),
+            "whole descriptors"
+        );
         // PARAMETER DATA LENGTH does not include itself.
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());
@@ -172,7 +181,12 @@ impl UnmapDescriptor {
     pub fn parse_list(list: &[u8]) -> Option<impl ExactSizeIterator<Item = UnmapDescriptor>> {
         let descriptors = list.get(Self::HEADER_BYTES..)?;
         let count = usize::from(u16_at(list, 2)).min(descriptors.len()) / Self::BYTES;
-        Some(descriptors.chunks_exact(Self::BYTES).take(count).map(UnmapDescriptor::parse))
+        Some(
+            descriptors
+                .chunks_exact(Self::BYTES)
+                .take(count)
+                .map(UnmapDescriptor::parse),
+        )
     }
 
     /// Encodes a list of up to [`UnmapDescriptor::COUNT_MAX`] descriptors.
@@ -181,9 +195,15 @@ impl UnmapDescriptor {
         for descriptor in descriptors.take(Self::COUNT_MAX) {
             list.extend(descriptor.write());
         }
-        debug_assert!(list.len() - 2 <= usize::from(u16::MAX), "a list beyond its length");
+        debug_assert!(
+            list.len() - 2 <= usize::from(u16::MAX),
+            "a list beyond its length"
+        );
         // UNMAP DATA LENGTH does not include itself.
-        let (data_length, length) = ((list.len() - 2) as u16, (list.len() - Self::HEADER_BYTES) as u16);
+        let (data_length, length) = (
+            (list.len() - 2) as u16,
+            (list.len() - Self::HEADER_BYTES) as u16,
+        );
         list[..2].copy_from_slice(&data_length.to_be_bytes());
         list[2..4].copy_from_slice(&length.to_be_bytes());
         list
@@ -208,15 +228,30 @@ mod tests {
     fn a_capacity_tells_how_blocks_lie() {
         let data = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 0, 0b011, 3, 0xc0, 1];
         let capacity = Capacity::parse_16(&data).unwrap();
-        assert_eq!((capacity.blocks, capacity.bytes(), capacity.physical_exponent), (8, 4096, 3));
-        assert_eq!((capacity.protection_type, capacity.lowest_aligned), (Some(2), 1));
+        assert_eq!(
+            (
+                capacity.blocks,
+                capacity.bytes(),
+                capacity.physical_exponent
+            ),
+            (8, 4096, 3)
+        );
+        assert_eq!(
+            (capacity.protection_type, capacity.lowest_aligned),
+            (Some(2), 1)
+        );
         assert!(capacity.thin && capacity.read_zeros);
     }
 
     #[test]
     fn a_list_of_unmap_looks_as_in_the_standard() {
         let list = UnmapDescriptor::write_list([UnmapDescriptor { lba: 1, blocks: 2 }].into_iter());
-        assert_eq!(list, [0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0]);
+        assert_eq!(
+            list,
+            [
+                0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0
+            ]
+        );
         assert!(UnmapDescriptor::parse_list(&list[..7]).is_none());
     }
 

@@ -43,7 +43,11 @@ pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
 
 /// REPORT LUNS (SPC-4 6.33) of all LUNs accessible to this initiator.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
-    put(commands::REPORT_LUNS.cdb(), 6, allocation_bytes.to_be_bytes())
+    put(
+        commands::REPORT_LUNS.cdb(),
+        6,
+        allocation_bytes.to_be_bytes(),
+    )
 }
 
 /// READ CAPACITY(10) (SBC-3 5.15).
@@ -53,7 +57,11 @@ pub fn read_capacity_10() -> Cdb {
 
 /// READ CAPACITY(16) (SBC-3 5.16).
 pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
-    put(commands::READ_CAPACITY_16.cdb(), 10, allocation_bytes.to_be_bytes())
+    put(
+        commands::READ_CAPACITY_16.cdb(),
+        10,
+        allocation_bytes.to_be_bytes(),
+    )
 }
 
 /// READ(16) (SBC-3 5.14).
@@ -63,7 +71,11 @@ pub fn read_16(lba: u64, blocks: u32) -> Cdb {
 
 /// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status is sent.
 pub fn write_16(lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
-    put(over(commands::WRITE_16, lba, blocks), 1, [u8::from(force_unit_access) << 3])
+    put(
+        over(commands::WRITE_16, lba, blocks),
+        1,
+        [u8::from(force_unit_access) << 3],
+    )
 }
 
 /// READ(10), for targets that do not support the 16-byte form; `None` if the LBA or the length does not fit.
@@ -73,7 +85,11 @@ pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
 
 /// WRITE(10), for targets that do not support the 16-byte form; `None` if the LBA or the length does not fit.
 pub fn write_10(lba: u64, blocks: u32, force_unit_access: bool) -> Option<Cdb> {
-    Some(put(over_10(commands::WRITE_10, lba, blocks)?, 1, [u8::from(force_unit_access) << 3]))
+    Some(put(
+        over_10(commands::WRITE_10, lba, blocks)?,
+        1,
+        [u8::from(force_unit_access) << 3],
+    ))
 }
 
 /// SYNCHRONIZE CACHE(10) (SBC-3 5.30) of the whole medium.
@@ -83,7 +99,11 @@ pub fn synchronize_cache() -> Cdb {
 
 /// WRITE SAME(16) (SBC-3 5.44) of one block of data, which is sent with the command.
 pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
-    put(over(commands::WRITE_SAME_16, lba, blocks), 1, [u8::from(unmap) << 3])
+    put(
+        over(commands::WRITE_SAME_16, lba, blocks),
+        1,
+        [u8::from(unmap) << 3],
+    )
 }
 
 /// REQUEST SENSE (SPC-4 6.39), for sense data in fixed format.
@@ -110,12 +130,20 @@ pub fn verify_16(lba: u64, blocks: u32) -> Cdb {
 
 /// SANITIZE (SBC-4 5.31): IMMED, AUSE and the service action in one byte.
 pub fn sanitize(flags_and_action: u8, parameter_bytes: u16) -> Cdb {
-    put(put(commands::SANITIZE_OVERWRITE.cdb(), 1, [flags_and_action]), 7, parameter_bytes.to_be_bytes())
+    put(
+        put(commands::SANITIZE_OVERWRITE.cdb(), 1, [flags_and_action]),
+        7,
+        parameter_bytes.to_be_bytes(),
+    )
 }
 
 /// GET LBA STATUS (SBC-3 5.6).
 pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
-    put(put(commands::GET_LBA_STATUS.cdb(), 2, lba.to_be_bytes()), 10, allocation_bytes.to_be_bytes())
+    put(
+        put(commands::GET_LBA_STATUS.cdb(), 2, lba.to_be_bytes()),
+        10,
+        allocation_bytes.to_be_bytes(),
+    )
 }
 
 /// MODE SENSE(10) (SPC-4 6.13) of a page. The two highest bits of `page` select the values: 0 current, 1
@@ -136,7 +164,11 @@ pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
 
 /// MODE SELECT(10) (SPC-4 6.11) of pages in the standard format; with `save` they persist across a reset.
 pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
-    put(put(commands::MODE_SELECT_10.cdb(), 1, [0x10 | u8::from(save)]), 7, parameter_bytes.to_be_bytes())
+    put(
+        put(commands::MODE_SELECT_10.cdb(), 1, [0x10 | u8::from(save)]),
+        7,
+        parameter_bytes.to_be_bytes(),
+    )
 }
 
 /// MODE SELECT(6) (SPC-4 6.10) of pages in the standard format; with `save` they persist across a reset.
@@ -178,7 +210,11 @@ pub fn report_one_opcode(opcode: u8, service_action: Option<u16>, allocation_byt
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub fn persistent_reserve_in(action: ReserveIn, allocation_bytes: u16) -> Cdb {
     put(
-        put(commands::PERSISTENT_RESERVE_IN_READ_KEYS.cdb(), 1, [action as u8]),
+        put(
+            commands::PERSISTENT_RESERVE_IN_READ_KEYS.cdb(),
+            1,
+            [action as u8],
+        ),
         7,
         allocation_bytes.to_be_bytes(),
     )
@@ -204,37 +240,64 @@ pub fn release_6() -> Cdb {
 
 /// UNMAP (SBC-3 5.28).
 pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
-    put(put(commands::UNMAP.cdb(), 1, [u8::from(anchor)]), 7, parameter_bytes.to_be_bytes())
+    put(
+        put(commands::UNMAP.cdb(), 1, [u8::from(anchor)]),
+        7,
+        parameter_bytes.to_be_bytes(),
+    )
 }
 
 /// WRITE SAME(10) (SBC-3 5.43); `None` if the LBA or the length does not fit.
 pub fn write_same_10(lba: u64, blocks: u32, unmap: bool) -> Option<Cdb> {
-    Some(put(over_10(commands::WRITE_SAME_10, lba, blocks)?, 1, [u8::from(unmap) << 3]))
+    Some(put(
+        over_10(commands::WRITE_SAME_10, lba, blocks)?,
+        1,
+        [u8::from(unmap) << 3],
+    ))
 }
 
 /// COMPARE AND WRITE (SBC-3 5.2).
 pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
-    put(put(commands::COMPARE_AND_WRITE.cdb(), 2, lba.to_be_bytes()), 13, [blocks])
+    put(
+        put(commands::COMPARE_AND_WRITE.cdb(), 2, lba.to_be_bytes()),
+        13,
+        [blocks],
+    )
 }
 
 /// WRITE ATOMIC(16) (SBC-4 5.48), without a boundary.
 pub fn write_atomic_16(lba: u64, blocks: u16) -> Cdb {
-    put(put(commands::WRITE_ATOMIC_16.cdb(), 2, lba.to_be_bytes()), 12, blocks.to_be_bytes())
+    put(
+        put(commands::WRITE_ATOMIC_16.cdb(), 2, lba.to_be_bytes()),
+        12,
+        blocks.to_be_bytes(),
+    )
 }
 
 /// EXTENDED COPY(LID1) (SPC-4 6.4).
 pub fn extended_copy(parameter_bytes: u32) -> Cdb {
-    put(commands::EXTENDED_COPY_LID1.cdb(), 10, parameter_bytes.to_be_bytes())
+    put(
+        commands::EXTENDED_COPY_LID1.cdb(),
+        10,
+        parameter_bytes.to_be_bytes(),
+    )
 }
 
 /// RECEIVE COPY OPERATING PARAMETERS (SPC-4 6.21).
 pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
-    put(commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb(), 10, allocation_bytes.to_be_bytes())
+    put(
+        commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb(),
+        10,
+        allocation_bytes.to_be_bytes(),
+    )
 }
 
 /// Writes bytes into a CDB at an offset.
 fn put<const N: usize>(mut cdb: Cdb, at: usize, bytes: [u8; N]) -> Cdb {
-    debug_assert!((1..=cdb.len() - N).contains(&at), "a field behind the CDB, or over its operation code");
+    debug_assert!(
+        (1..=cdb.len() - N).contains(&at),
+        "a field behind the CDB, or over its operation code"
+    );
     cdb[at..at + N].copy_from_slice(&bytes);
     cdb
 }
@@ -245,11 +308,18 @@ fn maintenance_in(command: CommandCode, allocation_bytes: u32) -> Cdb {
 }
 
 fn over(command: CommandCode, lba: u64, blocks: u32) -> Cdb {
-    put(put(command.cdb(), 2, lba.to_be_bytes()), 10, blocks.to_be_bytes())
+    put(
+        put(command.cdb(), 2, lba.to_be_bytes()),
+        10,
+        blocks.to_be_bytes(),
+    )
 }
 
 fn over_10(command: CommandCode, lba: u64, blocks: u32) -> Option<Cdb> {
-    debug_assert!((0x20..0x60).contains(&command.opcode), "a CDB of another length than ten bytes");
+    debug_assert!(
+        (0x20..0x60).contains(&command.opcode),
+        "a CDB of another length than ten bytes"
+    );
     let mut cdb = command.cdb();
     cdb[2..6].copy_from_slice(&u32::try_from(lba).ok()?.to_be_bytes());
     cdb[7..9].copy_from_slice(&u16::try_from(blocks).ok()?.to_be_bytes());
@@ -263,7 +333,10 @@ mod tests {
     #[test]
     fn fields_are_where_the_standard_has_them() {
         let read = read_16(0x0102_0304_0506_0708, 0x090a_0b0c);
-        assert_eq!(read, [0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xa, 0xb, 0xc, 0, 0]);
+        assert_eq!(
+            read,
+            [0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xa, 0xb, 0xc, 0, 0]
+        );
         let write = write_10(0x0102_0304, 0x0506, true).unwrap();
         assert_eq!(write[..10], [0x2a, 8, 1, 2, 3, 4, 0, 5, 6, 0]);
         assert_eq!(inquiry(Some(0xb0), 64)[..6], [0x12, 1, 0xb0, 0, 64, 0]);

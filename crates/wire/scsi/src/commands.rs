@@ -222,13 +222,21 @@ impl SupportedCommand {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
         // CTDP: timeouts follow.
-        let length = |rest: &[u8]| Some(if rest.get(5)? & 2 != 0 { 8 + CommandTimeouts::BYTES } else { 8 });
+        let length = |rest: &[u8]| {
+            Some(if rest.get(5)? & 2 != 0 {
+                8 + CommandTimeouts::BYTES
+            } else {
+                8
+            })
+        };
         let command = |bytes: &[u8]| SupportedCommand {
             opcode: u8_at(bytes, 0),
             // SERVACTV.
             service_action: (u8_at(bytes, 5) & 1 != 0).then(|| u16_at(bytes, 2)),
             cdb_bytes: u16_at(bytes, 6),
-            timeouts: bytes.get(8..8 + CommandTimeouts::BYTES).map(CommandTimeouts::parse),
+            timeouts: bytes
+                .get(8..8 + CommandTimeouts::BYTES)
+                .map(CommandTimeouts::parse),
         };
         Some(elements(list, length).map(command).collect())
     }
@@ -237,13 +245,18 @@ impl SupportedCommand {
     pub fn write_list(commands: impl IntoIterator<Item = SupportedCommand>) -> Vec<u8> {
         let mut data = vec![0; 4];
         for command in commands {
-            let flags =
-                u8::from(command.timeouts.is_some()) << 1 | u8::from(command.service_action.is_some());
+            let flags = u8::from(command.timeouts.is_some()) << 1
+                | u8::from(command.service_action.is_some());
             data.extend([command.opcode, 0]);
             data.extend(command.service_action.unwrap_or(0).to_be_bytes());
             data.extend([0, flags]);
             data.extend(command.cdb_bytes.to_be_bytes());
-            data.extend(command.timeouts.iter().flat_map(|timeouts| timeouts.write()));
+            data.extend(
+                command
+                    .timeouts
+                    .iter()
+                    .flat_map(|timeouts| timeouts.write()),
+            );
         }
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());
@@ -266,8 +279,9 @@ impl CommandSupport {
         };
         let usage_end = 4 + usize::from(u16_at(answer, 2));
         let usage = answer.get(4..usage_end)?.to_vec();
-        let timeouts =
-            answer.get(usage_end..usage_end + CommandTimeouts::BYTES).filter(|_| flags & 0x80 != 0);
+        let timeouts = answer
+            .get(usage_end..usage_end + CommandTimeouts::BYTES)
+            .filter(|_| flags & 0x80 != 0);
         Some(CommandSupport::Yes {
             as_in_the_standard,
             usage,
@@ -280,7 +294,11 @@ impl CommandSupport {
         match self {
             CommandSupport::Unknown => vec![0; 4],
             CommandSupport::No => vec![0, 1, 0, 0],
-            CommandSupport::Yes { as_in_the_standard, usage, timeouts } => {
+            CommandSupport::Yes {
+                as_in_the_standard,
+                usage,
+                timeouts,
+            } => {
                 let support = if *as_in_the_standard { 3 } else { 5 };
                 let mut data = vec![0, u8::from(timeouts.is_some()) << 7 | support];
                 data.extend((usage.len() as u16).to_be_bytes());
@@ -295,7 +313,10 @@ impl CommandSupport {
 /// `READ(16)`, or the codes of a command without a name.
 impl fmt::Display for SupportedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (command_name(self.opcode, self.service_action), self.service_action) {
+        match (
+            command_name(self.opcode, self.service_action),
+            self.service_action,
+        ) {
             (Some(name), _) => f.write_str(name),
             (None, None) => write!(f, "operation {:02x}h", self.opcode),
             (None, Some(action)) => write!(f, "operation {:02x}h/{action:02x}h", self.opcode),
@@ -311,7 +332,9 @@ mod tests {
 
     #[test]
     fn commands_are_told_with_their_names_and_times() {
-        let read = [0x88, 0, 0, 0, 0, 2, 0, 16, 0, 10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 30];
+        let read = [
+            0x88, 0, 0, 0, 0, 2, 0, 16, 0, 10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 30,
+        ];
         let capacity = [0x9e, 0, 0, 0x10, 0, 1, 0, 16];
         let answer = [&[0, 0, 0, 28][..], &read, &capacity].concat();
         let commands = SupportedCommand::parse_list(&answer).unwrap();
@@ -325,17 +348,33 @@ mod tests {
 
     #[test]
     fn one_command_is_known_or_not() {
-        assert_eq!(CommandSupport::parse(&[0, 1, 0, 0]), Some(CommandSupport::No));
-        assert_eq!(CommandSupport::parse(&[0, 0, 0, 0]), Some(CommandSupport::Unknown));
+        assert_eq!(
+            CommandSupport::parse(&[0, 1, 0, 0]),
+            Some(CommandSupport::No)
+        );
+        assert_eq!(
+            CommandSupport::parse(&[0, 0, 0, 0]),
+            Some(CommandSupport::Unknown)
+        );
         let known = CommandSupport::parse(&[0, 3, 0, 6, 0x12, 1, 0xff, 0xff, 0xff, 0]);
-        assert!(matches!(known, Some(CommandSupport::Yes { as_in_the_standard: true, .. })));
+        assert!(matches!(
+            known,
+            Some(CommandSupport::Yes {
+                as_in_the_standard: true,
+                ..
+            })
+        ));
         assert_eq!(CommandSupport::parse(&[0, 3, 0, 6, 0x12]), None);
     }
 
     #[test]
     fn a_command_without_a_name_is_told_by_its_numbers() {
-        let command =
-            SupportedCommand { opcode: 0xc1, service_action: Some(2), cdb_bytes: 16, timeouts: None };
+        let command = SupportedCommand {
+            opcode: 0xc1,
+            service_action: Some(2),
+            cdb_bytes: 16,
+            timeouts: None,
+        };
         assert_eq!(command.to_string(), "operation c1h/02h");
     }
 

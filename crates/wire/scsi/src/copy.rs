@@ -67,9 +67,16 @@ impl CopyList {
 
     /// Parses a list, or returns the condition to report. `length` is the PARAMETER LIST LENGTH of the CDB;
     /// `limits` are the maximum counts and lengths.
-    pub fn parse(list: &[u8], length: usize, limits: &OperatingParameters) -> Result<CopyList, Condition> {
+    pub fn parse(
+        list: &[u8],
+        length: usize,
+        limits: &OperatingParameters,
+    ) -> Result<CopyList, Condition> {
         let short = Condition::parameter_list_length();
-        let header = list.get(..HEADER_BYTES).filter(|_| list.len() >= length).ok_or(short)?;
+        let header = list
+            .get(..HEADER_BYTES)
+            .filter(|_| list.len() >= length)
+            .ok_or(short)?;
         let (targets, segments) = (usize::from(u16_at(header, 2)), u32_at(header, 8) as usize);
         if targets.saturating_add(segments) > limits.descriptor_bytes_max as usize
             || targets % TARGET_BYTES != 0
@@ -80,7 +87,9 @@ impl CopyList {
             return Err(illegal(asc::INLINE_DATA_LENGTH_EXCEEDED));
         }
         let segments_at = HEADER_BYTES + targets;
-        let all = list.get(HEADER_BYTES..segments_at + segments).ok_or(short)?;
+        let all = list
+            .get(HEADER_BYTES..segments_at + segments)
+            .ok_or(short)?;
         let (targets, segments) = all.split_at(targets);
         let (id, usage) = (header[0], usage(header[1] >> 3 & 3)?);
         if usage == ListIdUsage::None && id != 0 {
@@ -103,12 +112,19 @@ impl CopyList {
         let mut list = vec![0; HEADER_BYTES];
         (list[0], list[1]) = (self.id, (self.usage as u8) << 3);
         list[2..4].copy_from_slice(&((self.targets.len() * TARGET_BYTES) as u16).to_be_bytes());
-        list[8..12].copy_from_slice(&((self.segments.len() * CopySegment::BYTES) as u32).to_be_bytes());
-        self.targets.iter().for_each(|target| list.extend(target.write()));
-        self.segments.iter().for_each(|segment| list.extend(segment.write()));
+        list[8..12]
+            .copy_from_slice(&((self.segments.len() * CopySegment::BYTES) as u32).to_be_bytes());
+        self.targets
+            .iter()
+            .for_each(|target| list.extend(target.write()));
+        self.segments
+            .iter()
+            .for_each(|segment| list.extend(segment.write()));
         debug_assert_eq!(
             list.len(),
-            HEADER_BYTES + self.targets.len() * TARGET_BYTES + self.segments.len() * CopySegment::BYTES
+            HEADER_BYTES
+                + self.targets.len() * TARGET_BYTES
+                + self.segments.len() * CopySegment::BYTES
         );
         list
     }
@@ -128,17 +144,23 @@ fn read_targets(bytes: &[u8], limits: &OperatingParameters) -> Result<Vec<CopyTa
         return Err(illegal(asc::TOO_MANY_TARGET_DESCRIPTORS));
     }
     let descriptors = bytes.chunks_exact(TARGET_BYTES).enumerate();
-    descriptors.map(|(index, bytes)| target(bytes, HEADER_BYTES + index * TARGET_BYTES)).collect()
+    descriptors
+        .map(|(index, bytes)| target(bytes, HEADER_BYTES + index * TARGET_BYTES))
+        .collect()
 }
 
 fn target(bytes: &[u8], at: usize) -> Result<CopyTarget, Condition> {
     debug_assert_eq!(bytes.len(), TARGET_BYTES, "a whole descriptor");
     if bytes[0] != IDENTIFICATION {
-        return Err(illegal(asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
+        return Err(
+            illegal(asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None)
+        );
     }
     // LU ID TYPE is ignored if a designator names the logical unit (SPC-4 6.4.6.5).
     let length = usize::from(bytes[7]);
-    let designator = bytes[8..28].get(..length).ok_or(Condition::invalid_parameter(at as u16 + 7))?;
+    let designator = bytes[8..28]
+        .get(..length)
+        .ok_or(Condition::invalid_parameter(at as u16 + 7))?;
     Ok(CopyTarget {
         null: bytes[1] & 0x20 != 0,
         designator_type: bytes[5] & 0x0f,
@@ -189,7 +211,9 @@ fn read_segments(
         let at = start + bytes.len() - rest.len();
         let header = rest.get(..4).ok_or(Condition::parameter_list_length())?;
         let length = 4 + usize::from(u16_at(header, 2));
-        let (descriptor, tail) = rest.split_at_checked(length).ok_or(Condition::parameter_list_length())?;
+        let (descriptor, tail) = rest
+            .split_at_checked(length)
+            .ok_or(Condition::parameter_list_length())?;
         if segments.len() == usize::from(limits.segments_max) {
             return Err(illegal(asc::TOO_MANY_SEGMENT_DESCRIPTORS));
         }
@@ -201,7 +225,9 @@ fn read_segments(
 
 fn segment(bytes: &[u8], at: usize) -> Result<CopySegment, Condition> {
     if bytes[0] != BLOCK_TO_BLOCK {
-        return Err(illegal(asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
+        return Err(
+            illegal(asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None)
+        );
     }
     if bytes.len() != CopySegment::BYTES {
         return Err(Condition::invalid_parameter(at as u16 + 2));
@@ -251,7 +277,10 @@ impl OperatingParameters {
         let fixed = OperatingParameters::parse(answer.get(..Self::BYTES)?);
         let types = answer.get(Self::BYTES..)?;
         let types = &types[..types.len().min(usize::from(fixed.descriptor_types))];
-        CopyList::DESCRIPTOR_TYPES.iter().all(|kind| types.contains(kind)).then_some(fixed)
+        CopyList::DESCRIPTOR_TYPES
+            .iter()
+            .all(|kind| types.contains(kind))
+            .then_some(fixed)
     }
 
     /// Encodes the parameters, with [`CopyList::DESCRIPTOR_TYPES`]. Inline data and held data are not
@@ -259,7 +288,11 @@ impl OperatingParameters {
     pub fn write_all(self) -> Vec<u8> {
         let types = CopyList::DESCRIPTOR_TYPES;
         let available_bytes = (Self::BYTES - 4 + types.len()) as u32;
-        let fixed = OperatingParameters { available_bytes, descriptor_types: types.len() as u8, ..self };
+        let fixed = OperatingParameters {
+            available_bytes,
+            descriptor_types: types.len() as u8,
+            ..self
+        };
         [&fixed.write()[..], &types].concat()
     }
 
@@ -309,7 +342,8 @@ mod tests {
         OperatingParameters {
             targets_max: TARGETS_MAX as u16,
             segments_max: SEGMENTS_MAX as u16,
-            descriptor_bytes_max: (TARGETS_MAX * TARGET_BYTES + SEGMENTS_MAX * CopySegment::BYTES) as u32,
+            descriptor_bytes_max: (TARGETS_MAX * TARGET_BYTES + SEGMENTS_MAX * CopySegment::BYTES)
+                as u32,
             total_copies_max: 256,
             copies_max: 255,
             granularity_exponent: 9,
@@ -318,7 +352,12 @@ mod tests {
     }
 
     fn target(designator: &[u8]) -> CopyTarget {
-        CopyTarget { null: false, designator_type: 3, designator: designator.to_vec(), block_bytes: 512 }
+        CopyTarget {
+            null: false,
+            designator_type: 3,
+            designator: designator.to_vec(),
+            block_bytes: 512,
+        }
     }
 
     fn target_bytes(designator: &[u8]) -> Vec<u8> {
@@ -360,7 +399,12 @@ mod tests {
 
     #[test]
     fn a_list_says_what_goes_where() {
-        let bytes = list_bytes(3, 0x10, &[target_bytes(b"12345678")], &[segment_bytes(SEGMENT)]);
+        let bytes = list_bytes(
+            3,
+            0x10,
+            &[target_bytes(b"12345678")],
+            &[segment_bytes(SEGMENT)],
+        );
         let expected = CopyList {
             id: 3,
             usage: ListIdUsage::Discard,
@@ -373,7 +417,12 @@ mod tests {
     /// As in libiscsi's test ExtendedCopy.ParamHdr.
     #[test]
     fn a_list_cut_within_its_descriptors_has_a_wrong_length() {
-        let bytes = list_bytes(1, 0, &[target_bytes(b"12345678")], &[segment_bytes(SEGMENT)]);
+        let bytes = list_bytes(
+            1,
+            0,
+            &[target_bytes(b"12345678")],
+            &[segment_bytes(SEGMENT)],
+        );
         for length in 0..bytes.len() {
             assert_eq!(
                 CopyList::parse(&bytes[..length], length, &limits()),
@@ -391,12 +440,26 @@ mod tests {
     fn one_too_many_is_told_by_its_kind() {
         let (target, segment) = (target_bytes(b"12345678"), segment_bytes(SEGMENT));
         let list = |targets, segments| {
-            list_bytes(1, 0, &vec![target.clone(); targets], &vec![segment.clone(); segments])
+            list_bytes(
+                1,
+                0,
+                &vec![target.clone(); targets],
+                &vec![segment.clone(); segments],
+            )
         };
         assert!(parse(&list(TARGETS_MAX, SEGMENTS_MAX)).is_ok());
-        assert_eq!(code_of(&list(TARGETS_MAX + 1, 1)), asc::TOO_MANY_TARGET_DESCRIPTORS);
-        assert_eq!(code_of(&list(1, SEGMENTS_MAX + 1)), asc::TOO_MANY_SEGMENT_DESCRIPTORS);
-        assert_eq!(code_of(&list(TARGETS_MAX + 1, SEGMENTS_MAX + 1)), asc::PARAMETER_LIST_LENGTH_ERROR);
+        assert_eq!(
+            code_of(&list(TARGETS_MAX + 1, 1)),
+            asc::TOO_MANY_TARGET_DESCRIPTORS
+        );
+        assert_eq!(
+            code_of(&list(1, SEGMENTS_MAX + 1)),
+            asc::TOO_MANY_SEGMENT_DESCRIPTORS
+        );
+        assert_eq!(
+            code_of(&list(TARGETS_MAX + 1, SEGMENTS_MAX + 1)),
+            asc::PARAMETER_LIST_LENGTH_ERROR
+        );
     }
 
     /// As in libiscsi's test ExtendedCopy.DescrType.
@@ -405,10 +468,16 @@ mod tests {
         let mut fibre_channel = target_bytes(b"12345678");
         fibre_channel[0] = 0xe0;
         let bytes = list_bytes(1, 0, &[fibre_channel], &[segment_bytes(SEGMENT)]);
-        assert_eq!(code_of(&bytes), asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE);
+        assert_eq!(
+            code_of(&bytes),
+            asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE
+        );
         let stream_to_stream = [&[0x03, 0, 0, 0x14][..], &[0; 0x14]].concat();
         let bytes = list_bytes(1, 0, &[target_bytes(b"12345678")], &[stream_to_stream]);
-        assert_eq!(code_of(&bytes), asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE);
+        assert_eq!(
+            code_of(&bytes),
+            asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE
+        );
     }
 
     /// As in libiscsi's test ExtendedCopy.ValidTgtDescr, which expects that LU ID TYPE is ignored, as in
@@ -420,14 +489,23 @@ mod tests {
         assert!(parse(&list_bytes(1, 0, &[typed], &[])).is_ok());
         let mut long = target_bytes(b"12345678");
         long[7] = 21;
-        assert_eq!(code_of(&list_bytes(1, 0, &[long], &[])), asc::INVALID_FIELD_IN_PARAMETER_LIST);
+        assert_eq!(
+            code_of(&list_bytes(1, 0, &[long], &[])),
+            asc::INVALID_FIELD_IN_PARAMETER_LIST
+        );
     }
 
     #[test]
     fn a_list_that_is_not_to_be_remembered_has_no_identifier() {
         assert!(parse(&list_bytes(0, 0x18, &[], &[])).is_ok());
-        assert_eq!(parse(&list_bytes(1, 0x18, &[], &[])), Err(Condition::invalid_parameter(0)));
-        assert!(parse(&list_bytes(1, 0x08, &[], &[])).is_err(), "01b is reserved");
+        assert_eq!(
+            parse(&list_bytes(1, 0x18, &[], &[])),
+            Err(Condition::invalid_parameter(0))
+        );
+        assert!(
+            parse(&list_bytes(1, 0x08, &[], &[])).is_err(),
+            "01b is reserved"
+        );
     }
 
     #[test]

@@ -84,23 +84,40 @@ impl Designator {
         let designator = bytes.get(4..4 + usize::from(*bytes.get(3)?))?;
         let association = Association::from(bytes[1] >> 4 & 3);
         let protocol = (bytes[1] & PIV != 0).then_some(bytes[0] >> 4);
-        Some(Designator { association, protocol, name: Name::parse(bytes[1] & 0x0f, designator) })
+        Some(Designator {
+            association,
+            protocol,
+            name: Name::parse(bytes[1] & 0x0f, designator),
+        })
     }
 
     /// Encodes the designator. A name is truncated to 255 bytes.
     pub fn write(&self) -> Vec<u8> {
         let (kind, code_set, bytes) = self.name.write();
         let association = (self.association as u8) << 4;
-        let (protocol, piv) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, PIV));
+        let (protocol, piv) = self
+            .protocol
+            .map_or((0, 0), |protocol| (protocol << 4, PIV));
         debug_assert!(kind <= 0x0f && code_set <= 0x0f, "codes of four bits");
         let length = bytes.len().min(255);
-        [&[protocol | code_set, piv | association | kind, 0, length as u8], &bytes[..length]].concat()
+        [
+            &[
+                protocol | code_set,
+                piv | association | kind,
+                0,
+                length as u8,
+            ],
+            &bytes[..length],
+        ]
+        .concat()
     }
 
     /// Parses a list; it ends at the first truncated designator.
     pub fn list(bytes: &[u8]) -> Vec<Designator> {
         let length = |rest: &[u8]| Some(4 + usize::from(*rest.get(3)?));
-        elements(bytes, length).filter_map(Designator::parse).collect()
+        elements(bytes, length)
+            .filter_map(Designator::parse)
+            .collect()
     }
 
     /// DESIGNATOR TYPE and DESIGNATOR for EXTENDED COPY; `None` unless the name is globally unique and fits.
@@ -138,7 +155,10 @@ impl Name {
             Name::ScsiName(name) => {
                 let mut bytes = name.as_bytes().to_vec();
                 bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
-                debug_assert!(bytes.ends_with(&[0]) && bytes.len().is_multiple_of(4), "SPC-4 7.8.6.11");
+                debug_assert!(
+                    bytes.ends_with(&[0]) && bytes.len().is_multiple_of(4),
+                    "SPC-4 7.8.6.11"
+                );
                 (8, 3, bytes)
             }
             Name::ProtocolSpecific(bytes) => (9, 1, bytes.clone()),
@@ -151,7 +171,10 @@ impl Name {
         let owned = bytes.to_vec();
         match (kind, bytes.len()) {
             (0, _) => Name::VendorSpecific(owned),
-            (1, 8..) => Name::T10 { vendor: text(bytes, 0..8), name: text(bytes, 8..bytes.len()) },
+            (1, 8..) => Name::T10 {
+                vendor: text(bytes, 0..8),
+                name: text(bytes, 8..bytes.len()),
+            },
             (2, 8 | 12 | 16) => Name::Eui64(owned),
             (3, length) if length == naa_bytes(bytes) => Name::Naa(owned),
             (4, 4) => Name::RelativeTargetPort(u16_at(bytes, 2)),
@@ -160,9 +183,9 @@ impl Name {
             (7, 16) => Name::Md5(owned),
             (8, _) => Name::ScsiName(utf8(bytes)),
             (9, _) => Name::ProtocolSpecific(owned),
-            (10, 18) => {
-                bytes.last_chunk().map_or(Name::Other { kind, bytes: owned }, |uuid| Name::Uuid(*uuid))
-            }
+            (10, 18) => bytes
+                .last_chunk()
+                .map_or(Name::Other { kind, bytes: owned }, |uuid| Name::Uuid(*uuid)),
             (kind, _) => Name::Other { kind, bytes: owned },
         }
     }
@@ -195,8 +218,22 @@ impl fmt::Display for Name {
             Name::ScsiName(name) => f.write_str(name),
             Name::ProtocolSpecific(bytes) => write!(f, "protocol-specific {}", Hex(bytes)),
             Name::Uuid(bytes) => {
-                let [a, b, c, d, e] = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
-                write!(f, "uuid.{}-{}-{}-{}-{}", Hex(a), Hex(b), Hex(c), Hex(d), Hex(e))
+                let [a, b, c, d, e] = [
+                    &bytes[..4],
+                    &bytes[4..6],
+                    &bytes[6..8],
+                    &bytes[8..10],
+                    &bytes[10..],
+                ];
+                write!(
+                    f,
+                    "uuid.{}-{}-{}-{}-{}",
+                    Hex(a),
+                    Hex(b),
+                    Hex(c),
+                    Hex(d),
+                    Hex(e)
+                )
             }
             Name::Other { kind, bytes } => write!(f, "designator of type {kind}: {}", Hex(bytes)),
         }
@@ -211,27 +248,62 @@ mod tests {
 
     fn named(code: [u8; 2], bytes: &[u8]) -> String {
         let head = [code[0], code[1], 0, bytes.len() as u8];
-        Designator::parse(&[&head, bytes].concat()).unwrap().to_string()
+        Designator::parse(&[&head, bytes].concat())
+            .unwrap()
+            .to_string()
     }
 
     #[test]
     fn every_kind_has_its_words() {
-        assert_eq!(named([1, 0x03], &[0x50, 1, 2, 3, 4, 5, 6, 7]), "logical unit: naa.5001020304050607");
-        assert_eq!(named([1, 0x03], &[0x60; 16]), format!("logical unit: naa.{}", "60".repeat(16)));
-        assert_eq!(named([1, 0x02], &[7; 8]), format!("logical unit: eui.{}", "07".repeat(8)));
-        assert_eq!(named([2, 0x01], b"IET     disk 1"), "logical unit: t10.IET disk 1");
-        assert_eq!(named([0x51, 0x94], &[0, 0, 1, 2]), "target port: relative target port 258");
-        assert_eq!(named([0x51, 0x95], &[0, 0, 0, 3]), "target port: target port group 3");
-        assert_eq!(named([0x01, 0x06], &[0, 0, 0, 4]), "logical unit: logical unit group 4");
-        assert_eq!(named([0x53, 0xa8], b"iqn.2026-01.io:x\0\0\0\0"), "target: iqn.2026-01.io:x");
+        assert_eq!(
+            named([1, 0x03], &[0x50, 1, 2, 3, 4, 5, 6, 7]),
+            "logical unit: naa.5001020304050607"
+        );
+        assert_eq!(
+            named([1, 0x03], &[0x60; 16]),
+            format!("logical unit: naa.{}", "60".repeat(16))
+        );
+        assert_eq!(
+            named([1, 0x02], &[7; 8]),
+            format!("logical unit: eui.{}", "07".repeat(8))
+        );
+        assert_eq!(
+            named([2, 0x01], b"IET     disk 1"),
+            "logical unit: t10.IET disk 1"
+        );
+        assert_eq!(
+            named([0x51, 0x94], &[0, 0, 1, 2]),
+            "target port: relative target port 258"
+        );
+        assert_eq!(
+            named([0x51, 0x95], &[0, 0, 0, 3]),
+            "target port: target port group 3"
+        );
+        assert_eq!(
+            named([0x01, 0x06], &[0, 0, 0, 4]),
+            "logical unit: logical unit group 4"
+        );
+        assert_eq!(
+            named([0x53, 0xa8], b"iqn.2026-01.io:x\0\0\0\0"),
+            "target: iqn.2026-01.io:x"
+        );
         let uuid = [&[0x10, 0][..], &(0u8..16).collect::<Vec<_>>()].concat();
-        assert_eq!(named([1, 0x0a], &uuid), "logical unit: uuid.00010203-0405-0607-0809-0a0b0c0d0e0f");
+        assert_eq!(
+            named([1, 0x0a], &uuid),
+            "logical unit: uuid.00010203-0405-0607-0809-0a0b0c0d0e0f"
+        );
     }
 
     #[test]
     fn a_name_of_the_wrong_length_is_shown_as_it_is() {
-        assert_eq!(named([1, 0x03], &[0x50, 1]), "logical unit: designator of type 3: 5001");
-        assert_eq!(named([1, 0x04], &[1]), "logical unit: designator of type 4: 01");
+        assert_eq!(
+            named([1, 0x03], &[0x50, 1]),
+            "logical unit: designator of type 3: 5001"
+        );
+        assert_eq!(
+            named([1, 0x04], &[1]),
+            "logical unit: designator of type 4: 01"
+        );
     }
 
     #[test]
@@ -243,13 +315,39 @@ mod tests {
     /// The designators of a Linerate logical unit and its port.
     #[test]
     fn designators_look_as_in_the_standard() {
-        let of_target = |name| Designator { association: Association::Target, protocol: Some(5), name };
-        assert_eq!(of_target(Name::ScsiName("iqn.x:y".into())).write(), *b"\x53\xa8\0\x08iqn.x:y\0");
-        let of_port = |name| Designator { association: Association::TargetPort, protocol: Some(5), name };
-        assert_eq!(of_port(Name::RelativeTargetPort(258)).write(), [0x51, 0x94, 0, 4, 0, 0, 1, 2]);
-        assert_eq!(of_port(Name::iscsi_target_port("iqn.x:y", 1)).name.to_string(), "iqn.x:y,t,0x0001");
-        let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
-        let name = Name::T10 { vendor: "IET".into(), name: "disk 1".into() };
+        let of_target = |name| Designator {
+            association: Association::Target,
+            protocol: Some(5),
+            name,
+        };
+        assert_eq!(
+            of_target(Name::ScsiName("iqn.x:y".into())).write(),
+            *b"\x53\xa8\0\x08iqn.x:y\0"
+        );
+        let of_port = |name| Designator {
+            association: Association::TargetPort,
+            protocol: Some(5),
+            name,
+        };
+        assert_eq!(
+            of_port(Name::RelativeTargetPort(258)).write(),
+            [0x51, 0x94, 0, 4, 0, 0, 1, 2]
+        );
+        assert_eq!(
+            of_port(Name::iscsi_target_port("iqn.x:y", 1))
+                .name
+                .to_string(),
+            "iqn.x:y,t,0x0001"
+        );
+        let of_unit = |name| Designator {
+            association: Association::LogicalUnit,
+            protocol: None,
+            name,
+        };
+        let name = Name::T10 {
+            vendor: "IET".into(),
+            name: "disk 1".into(),
+        };
         assert_eq!(of_unit(name).write(), *b"\x02\x01\0\x0eIET     disk 1");
     }
 

@@ -9,7 +9,9 @@ use derive_more::Display;
 /// as SPC-4 4.2.5.6 requires for short parameter data.
 pub fn number(bytes: &[u8], part: Range<usize>) -> u64 {
     debug_assert!(part.len() <= 8, "a number of more than eight bytes");
-    part.fold(0, |value, at| value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
+    part.fold(0, |value, at| {
+        value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0))
+    })
 }
 
 /// The byte at an offset; zero if it is missing.
@@ -35,18 +37,39 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// Text in a part of `bytes`, up to its first NUL, trimmed. Because it is written to terminals, all
 /// characters except printable ASCII become dots.
 pub fn text(bytes: &[u8], part: Range<usize>) -> String {
-    let part = bytes.get(part.start..part.end.min(bytes.len())).unwrap_or_default();
-    let ends = part.iter().position(|byte| *byte == 0).unwrap_or(part.len());
-    let shown = |byte: &u8| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' };
-    part[..ends].iter().map(shown).collect::<String>().trim().to_owned()
+    let part = bytes
+        .get(part.start..part.end.min(bytes.len()))
+        .unwrap_or_default();
+    let ends = part
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(part.len());
+    let shown = |byte: &u8| {
+        if (0x20..0x7f).contains(byte) {
+            char::from(*byte)
+        } else {
+            '.'
+        }
+    };
+    part[..ends]
+        .iter()
+        .map(shown)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL. Because it is written to terminals,
 /// non-printable characters become dots.
 pub fn utf8(bytes: &[u8]) -> String {
-    let ends = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let ends = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..ends]);
-    text.chars().map(|c| if foreign::is_printable(c) { c } else { '.' }).collect()
+    text.chars()
+        .map(|c| if foreign::is_printable(c) { c } else { '.' })
+        .collect()
 }
 
 /// Bytes in hexadecimal notation.
@@ -59,7 +82,10 @@ impl fmt::Display for Hex<'_> {
 }
 
 /// The elements of a list, each of which contains its length. The list ends at the first truncated element.
-pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> impl Iterator<Item = &[u8]> {
+pub fn elements(
+    mut rest: &[u8],
+    length: impl Fn(&[u8]) -> Option<usize>,
+) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (element, behind) = rest.split_at_checked(length(rest)?.max(1))?;
         rest = behind;
@@ -101,8 +127,17 @@ impl FieldAt {
         name: &'static str,
         means: &'static str,
     ) -> FieldAt {
-        assert!(bit < 8 && bits > 0 && 7 - bit + bits <= 64, "a field of at most eight bytes");
-        FieldAt { name, means, byte, bit, bits }
+        assert!(
+            bit < 8 && bits > 0 && 7 - bit + bits <= 64,
+            "a field of at most eight bytes"
+        );
+        FieldAt {
+            name,
+            means,
+            byte,
+            bit,
+            bits,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -136,7 +171,10 @@ impl FieldAt {
             return None;
         }
         let bytes = page.get_mut(self.byte..self.byte + length)?;
-        debug_assert!(shift + usize::from(self.bits) <= 64, "a field beyond its bytes");
+        debug_assert!(
+            shift + usize::from(self.bits) <= 64,
+            "a field beyond its bytes"
+        );
         let changed = number(bytes, 0..length) & !(mask << shift) | value << shift;
         bytes.copy_from_slice(&changed.to_be_bytes()[8 - length..]);
         Some(())
@@ -230,7 +268,13 @@ pub(crate) use layout;
 
 /// The fields of a page that are present.
 pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {
-    let field = |at: &FieldAt| Some(Field { name: at.name, means: at.means, value: at.read(page)? });
+    let field = |at: &FieldAt| {
+        Some(Field {
+            name: at.name,
+            means: at.means,
+            value: at.read(page)?,
+        })
+    };
     layout.iter().filter_map(field).collect()
 }
 
@@ -269,9 +313,13 @@ mod tests {
     #[test]
     fn a_list_ends_where_an_element_is_cut_short() {
         let list = [2, 0xaa, 3, 0xbb, 0xbb, 9, 0xcc];
-        let found: Vec<&[u8]> = elements(&list, |rest| rest.first().map(|n| usize::from(*n))).collect();
+        let found: Vec<&[u8]> =
+            elements(&list, |rest| rest.first().map(|n| usize::from(*n))).collect();
         assert_eq!(found, [&[2, 0xaa][..], &[3, 0xbb, 0xbb]]);
-        assert_eq!(elements(&[0; 3], |rest| rest.first().map(|n| usize::from(*n))).count(), 3);
+        assert_eq!(
+            elements(&[0; 3], |rest| rest.first().map(|n| usize::from(*n))).count(),
+            3
+        );
     }
 
     proptest! {

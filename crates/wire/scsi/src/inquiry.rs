@@ -58,7 +58,11 @@ impl Inquiry {
             several_ports: u8_at(data, 6) & 0x10 != 0,
             protection: u8_at(data, 5) & 0x01 != 0,
             command_queuing: u8_at(data, 7) & 0x02 != 0,
-            standards: (58..74).step_by(2).map(|at| u16_at(data, at)).filter(|number| *number != 0).collect(),
+            standards: (58..74)
+                .step_by(2)
+                .map(|at| u16_at(data, at))
+                .filter(|number| *number != 0)
+                .collect(),
         })
     }
 
@@ -81,8 +85,16 @@ impl Inquiry {
         }
         debug_assert_eq!(data.len(), 36, "the standard's first part");
         data.resize(58, 0);
-        data.extend(self.standards.iter().take(8).flat_map(|number| number.to_be_bytes()));
-        debug_assert!(data.len() <= Self::BYTES, "more standards than there is room for");
+        data.extend(
+            self.standards
+                .iter()
+                .take(8)
+                .flat_map(|number| number.to_be_bytes()),
+        );
+        debug_assert!(
+            data.len() <= Self::BYTES,
+            "more standards than there is room for"
+        );
         data.resize(Self::BYTES, 0);
         data
     }
@@ -182,10 +194,20 @@ mod tests {
     #[test]
     fn a_disk_introduces_itself() {
         let disk = Inquiry::parse(&tgt()).unwrap();
-        assert_eq!((disk.vendor.as_str(), disk.product.as_str()), ("IET", "VIRTUAL-DISK"));
-        assert_eq!((disk.is_there(), device_type(disk.device_type)), (true, "disk"));
+        assert_eq!(
+            (disk.vendor.as_str(), disk.product.as_str()),
+            ("IET", "VIRTUAL-DISK")
+        );
+        assert_eq!(
+            (disk.is_there(), device_type(disk.device_type)),
+            (true, "disk")
+        );
         assert_eq!((disk.version_name(), disk.command_queuing), ("SPC-3", true));
-        let names: Vec<_> = disk.standards.iter().map(|number| standard_name(*number)).collect();
+        let names: Vec<_> = disk
+            .standards
+            .iter()
+            .map(|number| standard_name(*number))
+            .collect();
         assert_eq!(names, [Some("iSCSI"), Some("SPC-3")]);
     }
 

@@ -32,7 +32,9 @@ mod vpd;
 
 pub use blocks::{Capacity, LbaStatus, LbaStatusDescriptor, UnmapDescriptor};
 pub use cdb::StartStop;
-pub use commands::{Cdb, CommandCode, CommandSupport, CommandTimeouts, SupportedCommand, command_name};
+pub use commands::{
+    Cdb, CommandCode, CommandSupport, CommandTimeouts, SupportedCommand, command_name,
+};
 pub use copy::{CopyList, CopySegment, CopyTarget, ListIdUsage, OperatingParameters};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
@@ -52,6 +54,6 @@ pub use sense::{Condition, Sense, SenseData, SenseFormat, SenseKey, Specific, as
 pub use status::{Status, status_words};
 pub use transport_id::TransportId;
 pub use vpd::{
-    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, ExtendedInquiry, Policy, Port, Provisioning,
-    Vpd, VpdContent, ZonedBlockDevice, page_name,
+    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, ExtendedInquiry, Policy, Port,
+    Provisioning, Vpd, VpdContent, ZonedBlockDevice, page_name,
 };

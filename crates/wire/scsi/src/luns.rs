@@ -105,7 +105,12 @@ impl LunList {
     pub fn parse(answer: &[u8]) -> Option<LunList> {
         let list = answer.get(8..)?;
         let length = list.len().min(u32_at(answer, 0) as usize);
-        Some(LunList { luns: list[..length].chunks_exact(8).map(|lun| u64_at(lun, 0)).collect() })
+        Some(LunList {
+            luns: list[..length]
+                .chunks_exact(8)
+                .map(|lun| u64_at(lun, 0))
+                .collect(),
+        })
     }
 
     /// Encodes the parameter data. LUN LIST LENGTH does not include the header.
@@ -134,34 +139,70 @@ mod tests {
         assert_eq!(words([0x41, 0x2c, 0, 0, 0, 0, 0, 0]), "300");
         assert_eq!(words([0xd2, 1, 0, 0, 0, 0, 0, 0]), "65536");
         assert_eq!(words([0xe2, 0, 0, 0, 1, 0, 0, 0]), "256");
-        assert_eq!(words([0xc1, 1, 0, 0, 0, 0, 0, 0]), "well-known 01h (REPORT LUNS)");
-        assert_eq!(words([1, 2, 0, 3, 0, 0, 0, 0]), "hierarchical 0102000300000000");
-        assert_eq!(words([0, 2, 0, 3, 0, 0, 0, 0]), "hierarchical 0002000300000000");
-        assert_eq!(words([0x80, 2, 0, 0, 0, 0, 0, 0]), "hierarchical 8002000000000000");
+        assert_eq!(
+            words([0xc1, 1, 0, 0, 0, 0, 0, 0]),
+            "well-known 01h (REPORT LUNS)"
+        );
+        assert_eq!(
+            words([1, 2, 0, 3, 0, 0, 0, 0]),
+            "hierarchical 0102000300000000"
+        );
+        assert_eq!(
+            words([0, 2, 0, 3, 0, 0, 0, 0]),
+            "hierarchical 0002000300000000"
+        );
+        assert_eq!(
+            words([0x80, 2, 0, 0, 0, 0, 0, 0]),
+            "hierarchical 8002000000000000"
+        );
         assert_eq!(words([0xff; 8]), "reserved ffffffffffffffff");
     }
 
     #[test]
     fn numbers_are_written_in_the_shortest_form() {
         let written = |number| LunAddress::Number(number).write();
-        assert_eq!((written(3), written(300)), (0x0003_0000_0000_0000, 0x412c_0000_0000_0000));
-        assert_eq!((written(0x8001), written(1 << 24)), (0xd200_8001_0000_0000, 0xe200_0100_0000_0000));
+        assert_eq!(
+            (written(3), written(300)),
+            (0x0003_0000_0000_0000, 0x412c_0000_0000_0000)
+        );
+        assert_eq!(
+            (written(0x8001), written(1 << 24)),
+            (0xd200_8001_0000_0000, 0xe200_0100_0000_0000)
+        );
         assert_eq!(LunAddress::WellKnown(1).write(), REPORT_LUNS_WELL_KNOWN);
     }
 
     #[test]
     fn only_flat_forms_have_a_flat_number() {
         assert_eq!(flat_number(0x0001_0002_0000_0000), None);
-        assert_eq!(flat_number(0x0101_0000_0000_0000), Some(257), "as libiscsi writes it");
+        assert_eq!(
+            flat_number(0x0101_0000_0000_0000),
+            Some(257),
+            "as libiscsi writes it"
+        );
         assert_eq!(flat_number(0x412c_0000_0000_0000), Some(300));
         assert_eq!(flat_number(REPORT_LUNS_WELL_KNOWN), None);
-        assert_eq!(flat_number(0x4003_0000_0000_0000), Some(3), "flat space addressing of a small number");
+        assert_eq!(
+            flat_number(0x4003_0000_0000_0000),
+            Some(3),
+            "flat space addressing of a small number"
+        );
     }
 
     #[test]
     fn a_list_ends_where_its_header_says() {
-        let answer = [&[0, 0, 0, 8, 0, 0, 0, 0][..], &[0, 1, 0, 0, 0, 0, 0, 0], &[9; 8]].concat();
-        assert_eq!(LunList::parse(&answer), Some(LunList { luns: vec![1 << 48] }));
+        let answer = [
+            &[0, 0, 0, 8, 0, 0, 0, 0][..],
+            &[0, 1, 0, 0, 0, 0, 0, 0],
+            &[9; 8],
+        ]
+        .concat();
+        assert_eq!(
+            LunList::parse(&answer),
+            Some(LunList {
+                luns: vec![1 << 48]
+            })
+        );
         assert_eq!(LunList::parse(&[0xff; 12]), Some(LunList::default()));
         assert_eq!(LunList::parse(&[0; 7]), None);
     }

@@ -128,31 +128,47 @@ impl Modes {
     /// Parses the parameter data; `None` if it is too short for a header.
     pub fn parse(form: ModeForm, answer: &[u8]) -> Option<Modes> {
         let header = ModeHeader::parse(form, answer)?;
-        let body = answer.get(form.header_bytes()..header.whole_bytes.min(answer.len())).unwrap_or_default();
+        let body = answer
+            .get(form.header_bytes()..header.whole_bytes.min(answer.len()))
+            .unwrap_or_default();
         let (descriptors, pages) = body.split_at_checked(header.descriptor_bytes)?;
         Some(Modes {
             write_protected: header.device_specific & WP != 0,
             force_unit_access: header.device_specific & DPOFUA != 0,
             blocks: BlockDescriptor::parse(header.long_lba, descriptors),
-            pages: elements(pages, ModePage::length).filter_map(ModePage::parse).collect(),
+            pages: elements(pages, ModePage::length)
+                .filter_map(ModePage::parse)
+                .collect(),
         })
     }
 
     /// The Caching page, if it is present and includes the flags.
     pub fn caching(&self) -> Option<Caching> {
-        let page = self.pages.iter().find(|page| (page.code, page.subpage) == (0x08, 0))?;
+        let page = self
+            .pages
+            .iter()
+            .find(|page| (page.code, page.subpage) == (0x08, 0))?;
         page.bytes.get(2).map(|_| Caching::parse(&page.bytes))
     }
 
     /// Encodes the parameter data. The medium type is 0, for block devices (SBC-3 6.4.1).
     pub fn write(&self, form: ModeForm) -> Vec<u8> {
-        let specific =
-            if self.write_protected { WP } else { 0 } | if self.force_unit_access { DPOFUA } else { 0 };
+        let specific = if self.write_protected { WP } else { 0 }
+            | if self.force_unit_access { DPOFUA } else { 0 };
         let descriptor = self.blocks.map(BlockDescriptor::write).unwrap_or_default();
         let long_lba = self.blocks.is_some_and(|blocks| blocks.long_lba);
         let mut data = match form {
             ModeForm::Six => vec![0, 0, specific, descriptor.len() as u8],
-            ModeForm::Ten => vec![0, 0, 0, specific, u8::from(long_lba), 0, 0, descriptor.len() as u8],
+            ModeForm::Ten => vec![
+                0,
+                0,
+                0,
+                specific,
+                u8::from(long_lba),
+                0,
+                0,
+                descriptor.len() as u8,
+            ],
         };
         debug_assert!(descriptor.len() <= 16, "one block descriptor at most");
         data.extend(descriptor);
@@ -172,7 +188,11 @@ impl Modes {
 impl BlockDescriptor {
     /// Parses the descriptor; `None` if it is truncated.
     pub fn parse(long_lba: bool, bytes: &[u8]) -> Option<BlockDescriptor> {
-        let (blocks, block_bytes) = if long_lba { (0..8, 12..16) } else { (0..4, 5..8) };
+        let (blocks, block_bytes) = if long_lba {
+            (0..8, 12..16)
+        } else {
+            (0..4, 5..8)
+        };
         let bytes = bytes.get(..block_bytes.end)?;
         Some(BlockDescriptor {
             blocks: number(bytes, blocks),
@@ -210,13 +230,25 @@ pub struct ModePageHeader {
 impl ModePageHeader {
     /// Parses the header; `None` if it is truncated. PS is ignored.
     pub fn parse(page: &[u8]) -> Option<ModePageHeader> {
-        let [first, second, ..] = *page else { return None };
+        let [first, second, ..] = *page else {
+            return None;
+        };
         let code = first & 0x3f;
         Some(match first & 0x40 {
-            0 => ModePageHeader { code, subpage: 0, header_bytes: 2, bytes: 2 + usize::from(second) },
+            0 => ModePageHeader {
+                code,
+                subpage: 0,
+                header_bytes: 2,
+                bytes: 2 + usize::from(second),
+            },
             _ => {
                 let bytes = 4 + usize::from(u16_at(page.get(..4)?, 2));
-                ModePageHeader { code, subpage: second, header_bytes: 4, bytes }
+                ModePageHeader {
+                    code,
+                    subpage: second,
+                    header_bytes: 4,
+                    bytes,
+                }
             }
         })
     }
@@ -233,7 +265,12 @@ impl ModePage {
     /// Parses a page; `None` if its header is truncated.
     pub fn parse(bytes: &[u8]) -> Option<ModePage> {
         let ModePageHeader { code, subpage, .. } = ModePageHeader::parse(bytes)?;
-        Some(ModePage { code, subpage, saveable: bytes[0] & PS != 0, bytes: bytes.to_vec() })
+        Some(ModePage {
+            code,
+            subpage,
+            saveable: bytes[0] & PS != 0,
+            bytes: bytes.to_vec(),
+        })
     }
 
     /// The name in the standard.
@@ -243,7 +280,8 @@ impl ModePage {
 
     /// The fields; none if the page is unknown.
     pub fn fields(&self) -> Vec<Field> {
-        definition(self.code, self.subpage).map_or(Vec::new(), |(_, layout)| read_all(layout, &self.bytes))
+        definition(self.code, self.subpage)
+            .map_or(Vec::new(), |(_, layout)| read_all(layout, &self.bytes))
     }
 }
 
@@ -257,7 +295,10 @@ impl fmt::Display for ModePage {
         }
         let fields = self.fields();
         if fields.is_empty() {
-            return self.bytes.chunks(32).try_for_each(|row| write!(f, "\n  {}", Hex(row)));
+            return self
+                .bytes
+                .chunks(32)
+                .try_for_each(|row| write!(f, "\n  {}", Hex(row)));
         }
         fields.iter().try_for_each(|field| write!(f, "\n  {field}"))
     }
@@ -266,13 +307,17 @@ impl fmt::Display for ModePage {
 /// Finds a field by name, ignoring case. Returns the page code, the subpage code and the field.
 pub fn mode_field(name: &str) -> Option<(u8, u8, FieldAt)> {
     PAGES.iter().find_map(|(code, subpage, _, layout)| {
-        let field = layout.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        let field = layout
+            .iter()
+            .find(|field| field.name.eq_ignore_ascii_case(name))?;
         Some((*code, *subpage, *field))
     })
 }
 
 pub(crate) fn definition(code: u8, subpage: u8) -> Option<(&'static str, &'static [FieldAt])> {
-    let page = PAGES.iter().find(|(of, sub, _, _)| (*of, *sub) == (code, subpage));
+    let page = PAGES
+        .iter()
+        .find(|(of, sub, _, _)| (*of, *sub) == (code, subpage));
     page.map(|(_, _, name, layout)| (*name, *layout))
 }
 
@@ -281,15 +326,30 @@ type Definition = (u8, u8, &'static str, &'static [FieldAt]);
 const PAGES: &[Definition] = &[
     (0x01, 0, "Read-Write Error Recovery", ErrorRecovery::FIELDS),
     (0x02, 0, "Disconnect-Reconnect", DisconnectReconnect::FIELDS),
-    (0x07, 0, "Verify Error Recovery", VerifyErrorRecovery::FIELDS),
+    (
+        0x07,
+        0,
+        "Verify Error Recovery",
+        VerifyErrorRecovery::FIELDS,
+    ),
     (0x08, 0, "Caching", Caching::FIELDS),
     (0x0a, 0, "Control", Control::FIELDS),
     (0x0a, 1, "Control Extension", ControlExtension::FIELDS),
     (0x18, 0, "Protocol Specific Logical Unit", &[]),
     (0x19, 0, "Protocol Specific Port", &[]),
     (0x1a, 0, "Power Condition", PowerCondition::FIELDS),
-    (0x1c, 0, "Informational Exceptions Control", InformationalExceptions::FIELDS),
-    (0x1c, 2, "Logical Block Provisioning", ProvisioningThresholds::FIELDS),
+    (
+        0x1c,
+        0,
+        "Informational Exceptions Control",
+        InformationalExceptions::FIELDS,
+    ),
+    (
+        0x1c,
+        2,
+        "Logical Block Provisioning",
+        ProvisioningThresholds::FIELDS,
+    ),
 ];
 
 /// The header of a page of `bytes` in total, in the page_0 format (SPC-4 7.5.7).
@@ -456,16 +516,28 @@ mod tests {
         assert!(modes.write_protected && modes.force_unit_access);
         assert_eq!(
             modes.blocks,
-            Some(BlockDescriptor { blocks: 0x0020_0000, block_bytes: 512, long_lba: false })
+            Some(BlockDescriptor {
+                blocks: 0x0020_0000,
+                block_bytes: 512,
+                long_lba: false
+            })
         );
         let fields = modes.pages[0].fields();
-        assert_eq!(fields.iter().find(|field| field.name == "WCE").unwrap().value, 1);
+        assert_eq!(
+            fields
+                .iter()
+                .find(|field| field.name == "WCE")
+                .unwrap()
+                .value,
+            1
+        );
         assert!(modes.pages[0].saveable);
     }
 
     #[test]
     fn the_short_form_says_the_same() {
-        let modes = Modes::parse(ModeForm::Six, &[&[23, 0, 0, 0][..], &caching()].concat()).unwrap();
+        let modes =
+            Modes::parse(ModeForm::Six, &[&[23, 0, 0, 0][..], &caching()].concat()).unwrap();
         assert_eq!((modes.pages.len(), modes.pages[0].name()), (1, "Caching"));
         assert!(!modes.write_protected);
     }
@@ -474,7 +546,11 @@ mod tests {
     fn a_subpage_has_a_header_of_its_own() {
         let page = [&[0x4a, 1, 0, 28, 0x02][..], &[0; 27]].concat();
         let modes = Modes::parse(ModeForm::Six, &[&[35, 0, 0, 0][..], &page].concat()).unwrap();
-        assert!(modes.pages[0].to_string().starts_with("Control Extension (0ah/01h)\n  TCMOS = 0"));
+        assert!(
+            modes.pages[0]
+                .to_string()
+                .starts_with("Control Extension (0ah/01h)\n  TCMOS = 0")
+        );
     }
 
     #[test]
@@ -518,16 +594,29 @@ mod tests {
             busy_timeout_period: 0xffff,
             ..Control::default()
         };
-        assert_eq!(page.write(), [0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(
+            page.write(),
+            [0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0]
+        );
         assert_eq!(Control::parse(&page.write()), page);
-        assert_eq!(ControlExtension::default().write()[..5], [0x4a, 1, 0, 0x1c, 0]);
-        let small = Control { queue_algorithm: 0x1f, ..Control::default() };
+        assert_eq!(
+            ControlExtension::default().write()[..5],
+            [0x4a, 1, 0, 0x1c, 0]
+        );
+        let small = Control {
+            queue_algorithm: 0x1f,
+            ..Control::default()
+        };
         assert_eq!(small.write()[3], 0xf0, "it has no room for more");
     }
 
     #[test]
     fn fields_have_names_of_their_own() {
-        let names: Vec<_> = PAGES.iter().flat_map(|page| page.3).map(|field| field.name).collect();
+        let names: Vec<_> = PAGES
+            .iter()
+            .flat_map(|page| page.3)
+            .map(|field| field.name)
+            .collect();
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{name}");
         }

@@ -79,7 +79,11 @@ impl AccessState {
     }
 
     fn supported(flags: u8) -> Vec<AccessState> {
-        STATES.into_iter().filter(|(_, bit, _)| flags & bit != 0).map(|(_, _, state)| state).collect()
+        STATES
+            .into_iter()
+            .filter(|(_, bit, _)| flags & bit != 0)
+            .map(|(_, _, state)| state)
+            .collect()
     }
 }
 
@@ -104,7 +108,12 @@ impl PortGroup {
             state: AccessState::new(u8_at(bytes, 0)),
             supported: AccessState::supported(u8_at(bytes, 1)),
             status: u8_at(bytes, 5),
-            ports: bytes.get(8..).unwrap_or_default().chunks_exact(4).map(|port| u16_at(port, 2)).collect(),
+            ports: bytes
+                .get(8..)
+                .unwrap_or_default()
+                .chunks_exact(4)
+                .map(|port| u16_at(port, 2))
+                .collect(),
         }
     }
 
@@ -113,20 +122,40 @@ impl PortGroup {
     pub fn parse_list(answer: &[u8]) -> Option<Vec<PortGroup>> {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
-        Some(elements(list, PortGroup::length).map(PortGroup::parse).collect())
+        Some(
+            elements(list, PortGroup::length)
+                .map(PortGroup::parse)
+                .collect(),
+        )
     }
 
     /// Encodes the groups, with the extended header if requested. A group lists at most its first 255 ports.
     pub fn write_list(groups: &[PortGroup], extended: bool) -> Vec<u8> {
-        let mut list = if extended { vec![0x10, 0, 0, 0] } else { vec![] };
+        let mut list = if extended {
+            vec![0x10, 0, 0, 0]
+        } else {
+            vec![]
+        };
         for group in groups {
             let (state, _) = group.state.code_and_bit();
-            let supported = group.supported.iter().fold(0, |bits, state| bits | state.code_and_bit().1);
+            let supported = group
+                .supported
+                .iter()
+                .fold(0, |bits, state| bits | state.code_and_bit().1);
             let [high, low] = group.group.to_be_bytes();
             let ports = &group.ports[..group.ports.len().min(255)];
             debug_assert!(state <= 0x0f, "a state of four bits");
             let preferred = u8::from(group.preferred) << 7;
-            list.extend([preferred | state, supported, high, low, 0, group.status, 0, ports.len() as u8]);
+            list.extend([
+                preferred | state,
+                supported,
+                high,
+                low,
+                0,
+                group.status,
+                0,
+                ports.len() as u8,
+            ]);
             list.extend(ports.iter().flat_map(|port| u32::from(*port).to_be_bytes()));
         }
         [&(list.len() as u32).to_be_bytes()[..], &list].concat()
@@ -141,9 +170,14 @@ mod tests {
 
     #[test]
     fn a_group_is_told_with_its_ports() {
-        let answer = [0, 0, 0, 16, 0x80, 0xcf, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+        let answer = [
+            0, 0, 0, 16, 0x80, 0xcf, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2,
+        ];
         let groups = PortGroup::parse_list(&answer).unwrap();
-        assert_eq!(groups[0].to_string(), "group 1: active/optimized, preferred, ports 1, 2");
+        assert_eq!(
+            groups[0].to_string(),
+            "group 1: active/optimized, preferred, ports 1, 2"
+        );
         assert_eq!(groups[0].supported.len(), 6);
     }
 

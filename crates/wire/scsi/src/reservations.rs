@@ -135,8 +135,14 @@ fn listed(generation: u32, list: &[u8]) -> Vec<u8> {
 impl RegisteredKeys {
     /// Parses READ KEYS data; `None` if it is too short for a header.
     pub fn parse(answer: &[u8]) -> Option<RegisteredKeys> {
-        let keys = additional(answer)?.chunks_exact(8).map(|key| u64_at(key, 0)).collect();
-        Some(RegisteredKeys { generation: u32_at(answer, 0), keys })
+        let keys = additional(answer)?
+            .chunks_exact(8)
+            .map(|key| u64_at(key, 0))
+            .collect();
+        Some(RegisteredKeys {
+            generation: u32_at(answer, 0),
+            keys,
+        })
     }
 
     /// Encodes the parameter data.
@@ -155,15 +161,23 @@ impl Reservation {
             descriptor if descriptor.len() < 16 => None,
             descriptor => {
                 let kind = ReservationType::try_from(descriptor[13] & 0x0f).ok()?;
-                Some(Some(Reservation { key: u64_at(descriptor, 0), kind }))
+                Some(Some(Reservation {
+                    key: u64_at(descriptor, 0),
+                    kind,
+                }))
             }
         }
     }
 
     /// Encodes the parameter data.
     pub fn write(generation: u32, reservation: Option<Reservation>) -> Vec<u8> {
-        let Some(Reservation { key, kind }) = reservation else { return listed(generation, &[]) };
-        listed(generation, &[&key.to_be_bytes()[..], &[0, 0, 0, 0, 0, kind.code(), 0, 0]].concat())
+        let Some(Reservation { key, kind }) = reservation else {
+            return listed(generation, &[]);
+        };
+        listed(
+            generation,
+            &[&key.to_be_bytes()[..], &[0, 0, 0, 0, 0, kind.code(), 0, 0]].concat(),
+        )
     }
 }
 
@@ -171,7 +185,10 @@ impl ReservationCapabilities {
     /// The supported types; empty if the target does not report them.
     pub fn types(&self) -> Vec<ReservationType> {
         let known = |kind: &ReservationType| self.type_mask & Self::type_bit(*kind) != 0;
-        ReservationType::ALL.into_iter().filter(|kind| self.type_mask_valid && known(kind)).collect()
+        ReservationType::ALL
+            .into_iter()
+            .filter(|kind| self.type_mask_valid && known(kind))
+            .collect()
     }
 
     /// The bit of a type in the mask (SPC-4 table 206). The bit number is the type code; bits 0 to 7 are in
@@ -186,7 +203,11 @@ impl Registration {
     /// Parses READ FULL STATUS data; `None` if it is too short for a header.
     pub fn parse_list(answer: &[u8]) -> Option<Vec<Registration>> {
         let length = |rest: &[u8]| Some(24 + u32_at(rest.get(..24)?, 20) as usize);
-        Some(elements(additional(answer)?, length).map(Registration::parse).collect())
+        Some(
+            elements(additional(answer)?, length)
+                .map(Registration::parse)
+                .collect(),
+        )
     }
 
     /// Parses a descriptor (SPC-4 table 208).
@@ -194,7 +215,9 @@ impl Registration {
         let flags = u8_at(bytes, 12);
         Registration {
             key: u64_at(bytes, 0),
-            holds: ReservationType::try_from(u8_at(bytes, 13) & 0x0f).ok().filter(|_| flags & 1 != 0),
+            holds: ReservationType::try_from(u8_at(bytes, 13) & 0x0f)
+                .ok()
+                .filter(|_| flags & 1 != 0),
             all_ports: flags & 2 != 0,
             relative_port: u16_at(bytes, 18),
             initiator: bytes.get(24..).and_then(TransportId::parse),
@@ -202,14 +225,33 @@ impl Registration {
     }
 
     /// Encodes the parameter data.
-    pub fn write_list(generation: u32, registrations: impl Iterator<Item = Registration>) -> Vec<u8> {
+    pub fn write_list(
+        generation: u32,
+        registrations: impl Iterator<Item = Registration>,
+    ) -> Vec<u8> {
         let mut list = Vec::new();
         for registration in registrations {
-            let id = registration.initiator.as_ref().map(TransportId::write).unwrap_or_default();
+            let id = registration
+                .initiator
+                .as_ref()
+                .map(TransportId::write)
+                .unwrap_or_default();
             debug_assert!(id.len().is_multiple_of(4), "TransportIDs are whole words");
-            let flags = u8::from(registration.all_ports) << 1 | u8::from(registration.holds.is_some());
+            let flags =
+                u8::from(registration.all_ports) << 1 | u8::from(registration.holds.is_some());
             list.extend(registration.key.to_be_bytes());
-            list.extend([0, 0, 0, 0, flags, registration.holds.map_or(0, ReservationType::code), 0, 0, 0, 0]);
+            list.extend([
+                0,
+                0,
+                0,
+                0,
+                flags,
+                registration.holds.map_or(0, ReservationType::code),
+                0,
+                0,
+                0,
+                0,
+            ]);
             list.extend(registration.relative_port.to_be_bytes());
             list.extend((id.len() as u32).to_be_bytes());
             list.extend(id);
@@ -230,7 +272,9 @@ impl fmt::Display for Registration {
             true => write!(f, " at all ports")?,
             false => write!(f, " at port {}", self.relative_port)?,
         }
-        self.holds.iter().try_for_each(|kind| write!(f, ", holds {kind}"))
+        self.holds
+            .iter()
+            .try_for_each(|kind| write!(f, ", holds {kind}"))
     }
 }
 
@@ -292,7 +336,9 @@ pub struct UnknownReservationType;
 impl fmt::Display for UnknownReservationType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown reservation type; use one of:")?;
-        ReservationType::ALL.into_iter().try_for_each(|kind| write!(f, " {kind}"))
+        ReservationType::ALL
+            .into_iter()
+            .try_for_each(|kind| write!(f, " {kind}"))
     }
 }
 
@@ -302,7 +348,10 @@ impl FromStr for ReservationType {
     type Err = UnknownReservationType;
 
     fn from_str(name: &str) -> Result<ReservationType, UnknownReservationType> {
-        ReservationType::ALL.into_iter().find(|kind| kind.to_string() == name).ok_or(UnknownReservationType)
+        ReservationType::ALL
+            .into_iter()
+            .find(|kind| kind.to_string() == name)
+            .ok_or(UnknownReservationType)
     }
 }
 
@@ -332,8 +381,19 @@ mod tests {
 
     #[test]
     fn keys_end_where_the_header_says() {
-        let answer = [&[0, 0, 0, 9, 0, 0, 0, 8][..], &7u64.to_be_bytes(), &8u64.to_be_bytes()].concat();
-        assert_eq!(RegisteredKeys::parse(&answer), Some(RegisteredKeys { generation: 9, keys: vec![7] }));
+        let answer = [
+            &[0, 0, 0, 9, 0, 0, 0, 8][..],
+            &7u64.to_be_bytes(),
+            &8u64.to_be_bytes(),
+        ]
+        .concat();
+        assert_eq!(
+            RegisteredKeys::parse(&answer),
+            Some(RegisteredKeys {
+                generation: 9,
+                keys: vec![7]
+            })
+        );
     }
 
     #[test]
@@ -344,7 +404,10 @@ mod tests {
         (answer[31], answer[32], answer[35]) = (40, 0x45, 36);
         let answer = [&answer[..], port].concat();
         let words = "key 0x7 by iqn.2026-01.io:a,i,0x800102030405 at port 1, holds write-exclusive";
-        assert_eq!(Registration::parse_list(&answer).unwrap()[0].to_string(), words);
+        assert_eq!(
+            Registration::parse_list(&answer).unwrap()[0].to_string(),
+            words
+        );
     }
 
     #[test]
@@ -352,8 +415,15 @@ mod tests {
         let all = ReservationCapabilities::parse(&[0, 8, 0x0d, 0x81, 0xea, 0x01, 0, 0]);
         assert_eq!(all.types(), ReservationType::ALL);
         assert!(all.persist_capable && all.persist_active);
-        assert!(ReservationCapabilities::parse(&[0, 8, 0, 0, 0xea, 1, 0, 0]).types().is_empty());
-        let mask = ReservationType::ALL.into_iter().map(ReservationCapabilities::type_bit).sum::<u16>();
+        assert!(
+            ReservationCapabilities::parse(&[0, 8, 0, 0, 0xea, 1, 0, 0])
+                .types()
+                .is_empty()
+        );
+        let mask = ReservationType::ALL
+            .into_iter()
+            .map(ReservationCapabilities::type_bit)
+            .sum::<u16>();
         assert_eq!(mask, 0xea01);
     }
 
@@ -363,14 +433,26 @@ mod tests {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(ReservationType::try_from(kind.code()), Ok(kind));
         }
-        assert_eq!("exclusive".parse::<ReservationType>(), Err(crate::UnknownReservationType));
+        assert_eq!(
+            "exclusive".parse::<ReservationType>(),
+            Err(crate::UnknownReservationType)
+        );
     }
 
     #[test]
     fn the_keys_are_where_the_clause_has_them() {
-        let list =
-            ReserveOutList { key: 1, service_action_key: 2, persist: true, ..ReserveOutList::default() };
-        assert_eq!(list.write(), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0]);
+        let list = ReserveOutList {
+            key: 1,
+            service_action_key: 2,
+            persist: true,
+            ..ReserveOutList::default()
+        };
+        assert_eq!(
+            list.write(),
+            [
+                0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0
+            ]
+        );
     }
 
     proptest! {

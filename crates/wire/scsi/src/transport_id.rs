@@ -35,12 +35,20 @@ impl PartialEq for TransportId {
     fn eq(&self, other: &TransportId) -> bool {
         use TransportId::{Iscsi, Other};
         match (self, other) {
-            (Iscsi { name, isid }, Iscsi { name: other, isid: of_other }) => {
-                name.eq_ignore_ascii_case(other) && isid == of_other
-            }
-            (Other { protocol, bytes }, Other { protocol: other, bytes: of_other }) => {
-                (protocol, bytes) == (other, of_other)
-            }
+            (
+                Iscsi { name, isid },
+                Iscsi {
+                    name: other,
+                    isid: of_other,
+                },
+            ) => name.eq_ignore_ascii_case(other) && isid == of_other,
+            (
+                Other { protocol, bytes },
+                Other {
+                    protocol: other,
+                    bytes: of_other,
+                },
+            ) => (protocol, bytes) == (other, of_other),
             (Iscsi { .. }, Other { .. }) | (Other { .. }, Iscsi { .. }) => false,
         }
     }
@@ -59,7 +67,11 @@ impl TransportId {
     /// The length of the TransportID at the start of `bytes`: 24 bytes, except for iSCSI.
     fn length(bytes: &[u8]) -> Option<usize> {
         let is_iscsi = bytes.first()? & 0x0f == ISCSI;
-        Some(if is_iscsi { 4 + usize::from(u16_at(bytes, 2)) } else { 24 })
+        Some(if is_iscsi {
+            4 + usize::from(u16_at(bytes, 2))
+        } else {
+            24
+        })
     }
 
     /// Parses a TransportID for display only; `None` if it is truncated.
@@ -67,11 +79,21 @@ impl TransportId {
         let whole = bytes.get(..TransportId::length(bytes)?)?;
         let (format, protocol) = (u8_at(whole, 0) >> 6, u8_at(whole, 0) & 0x0f);
         if protocol != ISCSI {
-            return Some(TransportId::Other { protocol, bytes: whole.to_vec() });
+            return Some(TransportId::Other {
+                protocol,
+                bytes: whole.to_vec(),
+            });
         }
         let text = utf8(&whole[4..]);
-        let port = if format == 1 { TransportId::port(&text) } else { None };
-        Some(port.unwrap_or(TransportId::Iscsi { name: text, isid: None }))
+        let port = if format == 1 {
+            TransportId::port(&text)
+        } else {
+            None
+        };
+        Some(port.unwrap_or(TransportId::Iscsi {
+            name: text,
+            isid: None,
+        }))
     }
 
     /// Parses an iSCSI TransportID that a command acts on, and returns it with the remaining bytes; `None` if
@@ -79,27 +101,41 @@ impl TransportId {
     pub fn parse_strictly(bytes: &[u8]) -> Option<(TransportId, &[u8])> {
         let (whole, rest) = bytes.split_at_checked(TransportId::length(bytes)?)?;
         let text = whole.get(4..)?;
-        if whole[0] & 0x0f != ISCSI || text.len() < ADDITIONAL_BYTES_MIN || !text.len().is_multiple_of(4) {
+        if whole[0] & 0x0f != ISCSI
+            || text.len() < ADDITIONAL_BYTES_MIN
+            || !text.len().is_multiple_of(4)
+        {
             return None;
         }
         let end = text.iter().position(|byte| *byte == 0)?;
         let text = std::str::from_utf8(&text[..end]).ok()?;
         let id = match whole[0] >> 6 {
-            0 => TransportId::Iscsi { name: text.to_owned(), isid: None },
+            0 => TransportId::Iscsi {
+                name: text.to_owned(),
+                isid: None,
+            },
             1 => TransportId::port(text)?,
             _ => return None,
         };
-        let TransportId::Iscsi { name, .. } = &id else { return None };
-        (1..=NAME_BYTES_MAX).contains(&name.len()).then_some((id, rest))
+        let TransportId::Iscsi { name, .. } = &id else {
+            return None;
+        };
+        (1..=NAME_BYTES_MAX)
+            .contains(&name.len())
+            .then_some((id, rest))
     }
 
     /// Parses the name of a port: name and ISID in one text.
     fn port(text: &str) -> Option<TransportId> {
         let (name, isid) = text.split_once(ISID_MARK)?;
-        let is_isid = (1..=12).contains(&isid.len()) && isid.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_isid =
+            (1..=12).contains(&isid.len()) && isid.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = u64::from_str_radix(isid, 16).ok().filter(|_| is_isid)?;
         let [_, _, isid @ ..] = number.to_be_bytes();
-        Some(TransportId::Iscsi { name: name.to_owned(), isid: Some(isid) })
+        Some(TransportId::Iscsi {
+            name: name.to_owned(),
+            isid: Some(isid),
+        })
     }
 
     /// Encodes the TransportID.
@@ -121,7 +157,10 @@ impl fmt::Display for TransportId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TransportId::Iscsi { name, isid: None } => f.write_str(name),
-            TransportId::Iscsi { name, isid: Some(isid) } => write!(f, "{name}{ISID_MARK}{}", Hex(isid)),
+            TransportId::Iscsi {
+                name,
+                isid: Some(isid),
+            } => write!(f, "{name}{ISID_MARK}{}", Hex(isid)),
             TransportId::Other { protocol, bytes } => {
                 let protocol = match protocol {
                     0 => "Fibre Channel",
@@ -156,9 +195,16 @@ mod tests {
 
     #[test]
     fn an_iscsi_port_is_a_name_and_an_isid() {
-        let port = TransportId::parse(&iscsi(1, b"iqn.2026-01.io:a,i,0x800102030405\0\0\0")).unwrap();
+        let port =
+            TransportId::parse(&iscsi(1, b"iqn.2026-01.io:a,i,0x800102030405\0\0\0")).unwrap();
         let isid = Some([0x80, 1, 2, 3, 4, 5]);
-        assert_eq!(port, TransportId::Iscsi { name: "iqn.2026-01.io:a".into(), isid });
+        assert_eq!(
+            port,
+            TransportId::Iscsi {
+                name: "iqn.2026-01.io:a".into(),
+                isid
+            }
+        );
         let device = TransportId::parse(&iscsi(0, b"iqn.2026-01.io:a\0\0\0\0")).unwrap();
         assert_eq!(device.to_string(), "iqn.2026-01.io:a");
     }
@@ -182,18 +228,30 @@ mod tests {
     fn a_device_has_no_isid() {
         let id = iscsi(0, b"iqn.2026-11.x:y\0\0\0\0\0");
         let (parsed, rest) = TransportId::parse_strictly(&id).unwrap();
-        assert_eq!(parsed, TransportId::Iscsi { name: "iqn.2026-11.x:y".into(), isid: None });
+        assert_eq!(
+            parsed,
+            TransportId::Iscsi {
+                name: "iqn.2026-11.x:y".into(),
+                isid: None
+            }
+        );
         assert!(rest.is_empty());
     }
 
     #[test]
     fn another_protocol_or_a_cut_or_endless_name_is_not_obeyed() {
         let id = host().write();
-        assert_eq!(TransportId::parse_strictly(&[&[0x46][..], &id[1..]].concat()), None);
+        assert_eq!(
+            TransportId::parse_strictly(&[&[0x46][..], &id[1..]].concat()),
+            None
+        );
         for length in 0..id.len() {
             assert_eq!(TransportId::parse_strictly(&id[..length]), None, "{length}");
         }
-        assert_eq!(TransportId::parse_strictly(&[&id[..4], &[b'a'; 44]].concat()), None);
+        assert_eq!(
+            TransportId::parse_strictly(&[&id[..4], &[b'a'; 44]].concat()),
+            None
+        );
     }
 
     proptest! {

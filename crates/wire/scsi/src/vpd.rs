@@ -75,13 +75,22 @@ impl Vpd {
         }
         let data = &data[..data.len().min(4 + length)];
         let content = definition(code).map_or(bytes as Read, |(_, _, read)| *read)(data);
-        Some(Vpd { code, content, bytes: data.to_vec() })
+        Some(Vpd {
+            code,
+            content,
+            bytes: data.to_vec(),
+        })
     }
 
     /// Encodes a page of a connected disk: header and content. The content is truncated to 65,535 bytes.
     pub fn write(code: u8, content: &[u8]) -> Vec<u8> {
         let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
-        [&[0, code], &length.to_be_bytes()[..], &content[..usize::from(length)]].concat()
+        [
+            &[0, code],
+            &length.to_be_bytes()[..],
+            &content[..usize::from(length)],
+        ]
+        .concat()
     }
 }
 
@@ -96,22 +105,36 @@ impl Port {
         let initiator_end = 8 + initiator;
         Some(Port {
             relative: u16_at(bytes, 2),
-            initiator: (initiator > 0).then(|| TransportId::parse(&bytes[8..initiator_end])).flatten(),
+            initiator: (initiator > 0)
+                .then(|| TransportId::parse(&bytes[8..initiator_end]))
+                .flatten(),
             designators: Designator::list(bytes.get(initiator_end + 4..)?),
         })
     }
 
     /// Encodes the port.
     pub fn write(&self) -> Vec<u8> {
-        let initiator = self.initiator.as_ref().map(TransportId::write).unwrap_or_default();
-        let designators = self.designators.iter().map(Designator::write).collect::<Vec<_>>().concat();
+        let initiator = self
+            .initiator
+            .as_ref()
+            .map(TransportId::write)
+            .unwrap_or_default();
+        let designators = self
+            .designators
+            .iter()
+            .map(Designator::write)
+            .collect::<Vec<_>>()
+            .concat();
         let mut port = vec![0, 0];
         port.extend(self.relative.to_be_bytes());
         port.extend([0; 2]);
         port.extend((initiator.len() as u16).to_be_bytes());
         port.extend(initiator);
         port.extend([0; 2]);
-        debug_assert!(designators.len() <= usize::from(u16::MAX), "designators beyond their length");
+        debug_assert!(
+            designators.len() <= usize::from(u16::MAX),
+            "designators beyond their length"
+        );
         port.extend((designators.len() as u16).to_be_bytes());
         port.extend(designators);
         port
@@ -165,17 +188,29 @@ fn definition(code: u8) -> Option<&'static (u8, &'static str, Read)> {
 
 /// The standard pages of disks: code, name, and parser.
 const PAGES: &[(u8, &str, Read)] = &[
-    (0x00, "Supported VPD Pages", |page| VpdContent::Pages(page[4..].to_vec())),
-    (0x80, "Unit Serial Number", |page| VpdContent::SerialNumber(text(page, 4..page.len()))),
-    (0x83, "Device Identification", |page| VpdContent::Designators(Designator::list(&page[4..]))),
+    (0x00, "Supported VPD Pages", |page| {
+        VpdContent::Pages(page[4..].to_vec())
+    }),
+    (0x80, "Unit Serial Number", |page| {
+        VpdContent::SerialNumber(text(page, 4..page.len()))
+    }),
+    (0x83, "Device Identification", |page| {
+        VpdContent::Designators(Designator::list(&page[4..]))
+    }),
     (0x84, "Software Interface Identification", bytes),
     (0x85, "Management Network Addresses", bytes),
-    (0x86, "Extended INQUIRY Data", |page| fields(ExtendedInquiry::FIELDS, page)),
+    (0x86, "Extended INQUIRY Data", |page| {
+        fields(ExtendedInquiry::FIELDS, page)
+    }),
     (0x87, "Mode Page Policy", |page| {
         VpdContent::ModePagePolicies(page[4..].chunks_exact(4).map(Policy::parse).collect())
     }),
     (0x88, "SCSI Ports", |page| {
-        VpdContent::Ports(elements(&page[4..], Port::length).filter_map(Port::parse).collect())
+        VpdContent::Ports(
+            elements(&page[4..], Port::length)
+                .filter_map(Port::parse)
+                .collect(),
+        )
     }),
     (0x89, "ATA Information", bytes),
     (0x8a, "Power Condition", bytes),
@@ -183,13 +218,21 @@ const PAGES: &[(u8, &str, Read)] = &[
     (0x8f, "Third-Party Copy", bytes),
     (0x90, "Protocol Specific Logical Unit Information", bytes),
     (0x91, "Protocol Specific Port Information", bytes),
-    (0xb0, "Block Limits", |page| fields(BlockLimits::FIELDS, page)),
-    (0xb1, "Block Device Characteristics", |page| fields(BlockDeviceCharacteristics::FIELDS, page)),
-    (0xb2, "Logical Block Provisioning", |page| fields(Provisioning::FIELDS, page)),
+    (0xb0, "Block Limits", |page| {
+        fields(BlockLimits::FIELDS, page)
+    }),
+    (0xb1, "Block Device Characteristics", |page| {
+        fields(BlockDeviceCharacteristics::FIELDS, page)
+    }),
+    (0xb2, "Logical Block Provisioning", |page| {
+        fields(Provisioning::FIELDS, page)
+    }),
     (0xb3, "Referrals", bytes),
     (0xb4, "Supported Block Lengths and Protection Types", bytes),
     (0xb5, "Block Device Characteristics Extension", bytes),
-    (0xb6, "Zoned Block Device Characteristics", |page| fields(ZonedBlockDevice::FIELDS, page)),
+    (0xb6, "Zoned Block Device Characteristics", |page| {
+        fields(ZonedBlockDevice::FIELDS, page)
+    }),
     (0xb7, "Block Limits Extension", bytes),
 ];
 
@@ -214,7 +257,11 @@ impl fmt::Display for Policy {
             2 => ": one for each initiator port",
             _ => ": one for each I_T nexus",
         })?;
-        f.write_str(if self.several_units { ", by several logical units" } else { "" })
+        f.write_str(if self.several_units {
+            ", by several logical units"
+        } else {
+            ""
+        })
     }
 }
 
@@ -223,20 +270,26 @@ impl fmt::Display for Vpd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:02x}h)", page_name(self.code), self.code)?;
         match &self.content {
-            VpdContent::Pages(pages) => {
-                pages.iter().try_for_each(|code| write!(f, "\n  {code:02x}h  {}", page_name(*code)))
-            }
+            VpdContent::Pages(pages) => pages
+                .iter()
+                .try_for_each(|code| write!(f, "\n  {code:02x}h  {}", page_name(*code))),
             VpdContent::SerialNumber(serial) => write!(f, "\n  {serial}"),
             VpdContent::Designators(designators) => lines(f, designators),
             VpdContent::ModePagePolicies(policies) => lines(f, policies),
             VpdContent::Ports(ports) => ports.iter().try_for_each(|port| {
                 write!(f, "\n  port {}", port.relative)?;
-                port.initiator.iter().try_for_each(|id| write!(f, "\n    initiator: {id}"))?;
-                port.designators.iter().try_for_each(|name| write!(f, "\n    {name}"))
+                port.initiator
+                    .iter()
+                    .try_for_each(|id| write!(f, "\n    initiator: {id}"))?;
+                port.designators
+                    .iter()
+                    .try_for_each(|name| write!(f, "\n    {name}"))
             }),
             VpdContent::Fields(fields) => lines(f, fields),
             VpdContent::Bytes(bytes) if bytes.is_empty() => write!(f, "\n  nothing"),
-            VpdContent::Bytes(bytes) => bytes.chunks(32).try_for_each(|row| write!(f, "\n  {}", Hex(row))),
+            VpdContent::Bytes(bytes) => bytes
+                .chunks(32)
+                .try_for_each(|row| write!(f, "\n  {}", Hex(row))),
         }
     }
 }
@@ -378,16 +431,24 @@ mod tests {
         let mut page = [0; 64];
         (page[1], page[3], page[5], page[11], page[32], page[35]) = (0xb0, 60, 1, 128, 0x80, 7);
         let limits = BlockLimits::parse(&page);
-        assert_eq!((limits.compare_and_write_blocks, limits.transfer_blocks), (1, 128));
+        assert_eq!(
+            (limits.compare_and_write_blocks, limits.transfer_blocks),
+            (1, 128)
+        );
         assert_eq!(limits.unmap_alignment_blocks, 7);
         let words = Vpd::parse(0xb0, &page).unwrap().to_string();
-        assert!(words.contains("MAX_TRANSFER = 128 (longest transfer, in blocks)"), "{words}");
+        assert!(
+            words.contains("MAX_TRANSFER = 128 (longest transfer, in blocks)"),
+            "{words}"
+        );
     }
 
     #[test]
     fn a_short_page_of_an_older_standard_has_fewer_fields() {
         let page = [0, 0xb0, 0, 12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
-        let VpdContent::Fields(fields) = Vpd::parse(0xb0, &page).unwrap().content else { panic!() };
+        let VpdContent::Fields(fields) = Vpd::parse(0xb0, &page).unwrap().content else {
+            panic!()
+        };
         assert_eq!(fields.last().unwrap().name, "OPTIMAL_TRANSFER");
         assert_eq!(BlockLimits::parse(&page).unmap_blocks, 0);
     }
@@ -395,29 +456,63 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let generation = CacheGeneration([7; 16]);
-        assert_eq!(CacheGeneration::parse(&generation.write()), Some(generation));
-        let policy = Policy { page: 0x3f, subpage: 0xff, several_units: true, policy: 3 };
+        assert_eq!(
+            CacheGeneration::parse(&generation.write()),
+            Some(generation)
+        );
+        let policy = Policy {
+            page: 0x3f,
+            subpage: 0xff,
+            several_units: true,
+            policy: 3,
+        };
         assert_eq!(Policy::parse(&policy.write()), policy);
-        let name = TransportId::Iscsi { name: "iqn.x:i".into(), isid: None };
+        let name = TransportId::Iscsi {
+            name: "iqn.x:i".into(),
+            isid: None,
+        };
         let designator = Designator::parse(&[0x51, 0x94, 0, 4, 0, 0, 0, 1]).unwrap();
-        let port = Port { relative: 1, initiator: Some(name), designators: vec![designator; 2] };
-        let none = Port { relative: 2, initiator: None, designators: vec![] };
+        let port = Port {
+            relative: 1,
+            initiator: Some(name),
+            designators: vec![designator; 2],
+        };
+        let none = Port {
+            relative: 2,
+            initiator: None,
+            designators: vec![],
+        };
         let page = Vpd::write(0x88, &[port.write(), none.write()].concat());
-        assert_eq!(Vpd::parse(0x88, &page).unwrap().content, VpdContent::Ports(vec![port, none]));
+        assert_eq!(
+            Vpd::parse(0x88, &page).unwrap().content,
+            VpdContent::Ports(vec![port, none])
+        );
     }
 
     #[test]
     fn ports_are_told_with_their_names() {
         let designator = [0x51, 0x94, 0, 4, 0, 0, 0, 1];
-        let page = [&[0, 0x88, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8][..], &designator].concat();
-        let VpdContent::Ports(ports) = Vpd::parse(0x88, &page).unwrap().content else { panic!() };
-        assert_eq!((ports.len(), ports[0].relative, ports[0].designators.len()), (1, 1, 1));
+        let page = [
+            &[0, 0x88, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8][..],
+            &designator,
+        ]
+        .concat();
+        let VpdContent::Ports(ports) = Vpd::parse(0x88, &page).unwrap().content else {
+            panic!()
+        };
+        assert_eq!(
+            (ports.len(), ports[0].relative, ports[0].designators.len()),
+            (1, 1, 1)
+        );
     }
 
     #[test]
     fn policies_are_told_in_words() {
         let page = Vpd::parse(0x87, &[0, 0x87, 0, 4, 0x3f, 0xff, 0x80, 0]).unwrap();
-        assert!(page.to_string().ends_with("all other mode pages: shared, by several logical units"));
+        assert!(
+            page.to_string()
+                .ends_with("all other mode pages: shared, by several logical units")
+        );
     }
 
     proptest! {

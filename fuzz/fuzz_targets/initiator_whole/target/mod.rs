@@ -73,13 +73,16 @@ impl Target {
 
     /// Processes every complete PDU.
     pub(crate) fn serve(&mut self, wire: usize, heard: &mut Vec<u8>, said: &mut Vec<u8>) {
-        self.wires.resize(self.wires.len().max(wire + 1), Numbers::default());
+        self.wires
+            .resize(self.wires.len().max(wire + 1), Numbers::default());
         let mut at = 0;
         while let Some(bhs) = heard[at..].first_chunk::<BHS_BYTES>() {
             let bhs = Bhs(*bhs);
             let begin = at + BHS_BYTES + bhs.total_ahs_length();
             let length = bhs.data_segment_length() as usize;
-            let Some(data) = heard.get(begin..begin + length) else { break };
+            let Some(data) = heard.get(begin..begin + length) else {
+                break;
+            };
             let data = data.to_vec();
             at = begin + length + pad_bytes(length);
             self.hear(wire, &bhs, &data, said);
@@ -234,12 +237,17 @@ fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
 /// Returns the result of a login's offers with a target that proposes nothing.
 fn agreement(offers: &[u8], portal_group: u16) -> Vec<u8> {
     let mut text = Vec::new();
-    for pair in offers.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
+    for pair in offers
+        .split(|byte| *byte == 0)
+        .filter(|pair| !pair.is_empty())
+    {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         match key {
             b"InitiatorName" | b"InitiatorAlias" | b"SessionType" => continue,
             b"TargetName" => text.extend(format!("TargetPortalGroupTag={portal_group}").bytes()),
-            b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => text.extend([key, b"=None"].concat()),
+            b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => {
+                text.extend([key, b"=None"].concat())
+            }
             b"TaskReporting" => text.extend_from_slice(b"TaskReporting=RFC3720"),
             b"iSCSIProtocolLevel" => text.extend_from_slice(b"iSCSIProtocolLevel=1"),
             _ => text.extend_from_slice(pair),

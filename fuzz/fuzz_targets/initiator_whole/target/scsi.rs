@@ -21,7 +21,11 @@ impl Target {
         if flags & WRITES == 0 {
             return self.end(wire, bhs, said, 0);
         }
-        let write = Write { wanted: bhs.u32(20), received: data.len() as u32, r2ts: 0 };
+        let write = Write {
+            wanted: bhs.u32(20),
+            received: data.len() as u32,
+            r2ts: 0,
+        };
         self.writes.insert(bhs.itt_raw(), write);
         // Without the F bit, unsolicited data follows first.
         if flags & FINAL != 0 {
@@ -42,7 +46,9 @@ impl Target {
     /// Sends an R2T, or the response if all data has arrived.
     fn ask_for_more(&mut self, wire: usize, bhs: &Bhs, said: &mut Vec<u8>) {
         let itt = bhs.itt_raw();
-        let Some(write) = self.writes.get_mut(&itt) else { return };
+        let Some(write) = self.writes.get_mut(&itt) else {
+            return;
+        };
         let (at, number) = (write.received, write.r2ts);
         let left = write.wanted.saturating_sub(at);
         write.r2ts += 1;
@@ -92,12 +98,20 @@ impl Target {
     fn end(&mut self, wire: usize, bhs: &Bhs, said: &mut Vec<u8>, missing: usize) {
         let (status, sense) = match self.byte() {
             0..0xd0 => (0x00, Vec::new()),
-            0xd0..0xe0 => (0x02, vec![0, 18, 0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0, 0, 0, 0, 0]),
+            0xd0..0xe0 => (
+                0x02,
+                vec![
+                    0, 18, 0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0, 0, 0, 0, 0,
+                ],
+            ),
             0xe0..0xf0 => {
                 let count = usize::from(self.byte());
                 (0x02, self.script(|script| script.bytes(count).to_vec()))
             }
-            other => ([0x08, 0x18, 0x28, 0x30, 0x40, 0xff, 0x04, 0x10][usize::from(other & 7)], Vec::new()),
+            other => (
+                [0x08, 0x18, 0x28, 0x30, 0x40, 0xff, 0x04, 0x10][usize::from(other & 7)],
+                Vec::new(),
+            ),
         };
         let mut response = self.status(wire, 0x21, bhs);
         response.set_u8(3, status);
@@ -132,7 +146,9 @@ fn canned(cdb: &[u8; 16], wanted: usize) -> Vec<u8> {
             status.extend_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0]);
             status
         }
-        (0x1a, _) => vec![23, 0, 0, 0, 0x08, 18, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        (0x1a, _) => vec![
+            23, 0, 0, 0, 0x08, 18, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
         (0xa0, _) => vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         _ => vec![0; wanted],
     }

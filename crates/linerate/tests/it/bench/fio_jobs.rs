@@ -29,12 +29,26 @@ fn a_job_file_is_measured_and_told_of() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let scene = Scene::new();
     let (file, out) = (scene.file("nightly.fio", JOBS), scene.text("out"));
-    let words = [&server.url("disk"), "--job", &file, "--allow-write", "--yes", "--out", &out];
+    let words = [
+        &server.url("disk"),
+        "--job",
+        &file,
+        "--allow-write",
+        "--yes",
+        "--out",
+        &out,
+    ];
     let said = bench(&words).expect_success();
-    assert!(said.contains("ignored: `direct` (line 4), `ioengine` (line 3)"), "{said}");
+    assert!(
+        said.contains("ignored: `direct` (line 4), `ioengine` (line 3)"),
+        "{said}"
+    );
     let record = record(&scene.path("out"));
     assert_eq!(record["suite"]["name"], "nightly");
-    assert_eq!(cells_run(&record), [("mixed".to_owned(), 0), ("tail".to_owned(), 0)]);
+    assert_eq!(
+        cells_run(&record),
+        [("mixed".to_owned(), 0), ("tail".to_owned(), 0)]
+    );
     let cells = &record["suite"]["steps"][0]["measure"]["cells"];
     let workload = &cells[0]["roles"][1]["workload"];
     assert_eq!(
@@ -42,27 +56,60 @@ fn a_job_file_is_measured_and_told_of() {
         (&4.into(), &(8 << 20).into()),
         "{workload}"
     );
-    assert_eq!(runs(&record)[0]["clients"].as_array().map(Vec::len), Some(2));
-    let ios = |cell: usize, kind: &str| runs(&record)[cell]["clients"][0]["run"][kind]["ios"].as_u64();
+    assert_eq!(
+        runs(&record)[0]["clients"].as_array().map(Vec::len),
+        Some(2)
+    );
+    let ios =
+        |cell: usize, kind: &str| runs(&record)[cell]["clients"][0]["run"][kind]["ios"].as_u64();
     assert!(ios(0, "writes") > Some(0) && ios(1, "writes") == Some(0) && ios(1, "reads") > Some(0));
 }
 
 #[test]
 fn a_job_file_with_mistakes_is_refused_with_all_of_them() {
     let scene = Scene::new();
-    let file = scene.file("wrong.fio", "[a]\nrw=randread\nzonemode=zbd\nbs=4x\nblcksize=4k\n");
-    let words =
-        ["line 3, column 1: `zonemode`", "line 4, column 4: `bs`", "line 5, column 1", "`blocksize`?"];
+    let file = scene.file(
+        "wrong.fio",
+        "[a]\nrw=randread\nzonemode=zbd\nbs=4x\nblcksize=4k\n",
+    );
+    let words = [
+        "line 3, column 1: `zonemode`",
+        "line 4, column 4: `bs`",
+        "line 5, column 1",
+        "`blocksize`?",
+    ];
     expect(bench(&["ram:16MiB", "--job", &file]), REFUSED, &words);
-    let file = scene.file("zones.fio", "[a]\nrw=randread\nzonemode=zbd\nnumber_ios=10\n");
+    let file = scene.file(
+        "zones.fio",
+        "[a]\nrw=randread\nzonemode=zbd\nnumber_ios=10\n",
+    );
     let said = bench(&["ram:16MiB", "--job", &file, "--job-ignore", "zonemode"]).expect_success();
     assert!(said.contains("`zonemode` (line 3)"), "{said}");
-    let two = scene.file("two.fio", "[a]\nruntime=1\ntime_based\n[b]\nruntime=2\ntime_based\n");
-    expect(bench(&["ram:16MiB", "--job", &two]), REFUSED, &["a ends after 1 s and b ends after 2 s"]);
+    let two = scene.file(
+        "two.fio",
+        "[a]\nruntime=1\ntime_based\n[b]\nruntime=2\ntime_based\n",
+    );
+    expect(
+        bench(&["ram:16MiB", "--job", &two]),
+        REFUSED,
+        &["a ends after 1 s and b ends after 2 s"],
+    );
     let writes = scene.file("writes.fio", "[a]\nrw=write\n");
-    expect(bench(&[&scene.image("image", 1), "--job", &writes]), REFUSED, &["--allow-write"]);
-    expect(bench(&["ram:16MiB", "--job", &file, "--depth", "4"]), REFUSED, &["--job", "--seconds"]);
-    expect(bench(&["ram:16MiB", "--job", &scene.text("none.fio")]), REFUSED, &["cannot read"]);
+    expect(
+        bench(&[&scene.image("image", 1), "--job", &writes]),
+        REFUSED,
+        &["--allow-write"],
+    );
+    expect(
+        bench(&["ram:16MiB", "--job", &file, "--depth", "4"]),
+        REFUSED,
+        &["--job", "--seconds"],
+    );
+    expect(
+        bench(&["ram:16MiB", "--job", &scene.text("none.fio")]),
+        REFUSED,
+        &["cannot read"],
+    );
 }
 
 #[test]

@@ -6,8 +6,16 @@ use super::{REFUSED, Scene, begun, bench, cells_run, expect, record, runs};
 use crate::program::{ended_within, until};
 
 /// Options for eight cells of a fraction of a second, each measured twice.
-const SWEEP: [&str; 8] =
-    ["--block", "4KiB,8KiB,16KiB,64KiB", "--depth", "1,8", "--seconds", "0.2", "--repeats", "2"];
+const SWEEP: [&str; 8] = [
+    "--block",
+    "4KiB,8KiB,16KiB,64KiB",
+    "--depth",
+    "1,8",
+    "--seconds",
+    "0.2",
+    "--repeats",
+    "2",
+];
 
 #[test]
 fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
@@ -23,13 +31,18 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
     for moment in 0..10 {
         let out = format!("killed-{moment}");
         let folder = scene.path(&out);
-        let mut child = begun(&[&[image.as_str()], &SWEEP[..], &["--out", &scene.text(&out)]].concat());
+        let mut child =
+            begun(&[&[image.as_str()], &SWEEP[..], &["--out", &scene.text(&out)]].concat());
         let early = ended_within_or_killed(&mut child, takes * (2 * moment + 1) / 20);
         if !folder.join("result.json").exists() {
             assert!(!early, "it ended by itself without a result");
             // The run was killed before anything was measured. There is nothing to resume, and this is
             // reported.
-            expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["result.json"]);
+            expect(
+                bench(&[&image, "--resume", &scene.text(&out)]),
+                REFUSED,
+                &["result.json"],
+            );
             continue;
         }
         let partial = record(&folder); // the file is readable at any time
@@ -39,16 +52,28 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
             "moment {moment}: it ended by itself before its time"
         );
         let is_whole = cells_run(&partial).len() == expected.len();
-        assert!(partial["ended"].is_null() || is_whole, "moment {moment}: {}", partial["ended"]);
+        assert!(
+            partial["ended"].is_null() || is_whole,
+            "moment {moment}: {}",
+            partial["ended"]
+        );
         let before = runs(&partial).to_vec();
         if partial["ended"].is_string() {
-            expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["already completed at"]);
+            expect(
+                bench(&[&image, "--resume", &scene.text(&out)]),
+                REFUSED,
+                &["already completed at"],
+            );
         } else {
             bench(&[&image, "--resume", &scene.text(&out)]).expect_success();
         }
         let resumed = record(&folder);
         assert!(resumed["ended"].is_string(), "moment {moment}");
-        assert_eq!(runs(&resumed)[..before.len()], before, "what was measured before is kept as it was");
+        assert_eq!(
+            runs(&resumed)[..before.len()],
+            before,
+            "what was measured before is kept as it was"
+        );
         let mut cells = cells_run(&resumed);
         cells.sort();
         assert_eq!(cells, expected, "moment {moment}");

@@ -27,9 +27,21 @@ fn what_does_not_go_together_is_refused() {
 
 #[test]
 fn a_span_that_the_storage_has_not_is_refused_with_both_sizes() {
-    expect(bench(&["ram:16MiB", "--span", "1GiB"]), REFUSED, &["1GiB", "16"]);
-    expect(bench(&["ram:16MiB", "--span", "8MiB..17MiB"]), REFUSED, &["17MiB"]);
-    expect(bench(&["ram:64KiB", "--block", "1MiB"]), REFUSED, &["65536"]);
+    expect(
+        bench(&["ram:16MiB", "--span", "1GiB"]),
+        REFUSED,
+        &["1GiB", "16"],
+    );
+    expect(
+        bench(&["ram:16MiB", "--span", "8MiB..17MiB"]),
+        REFUSED,
+        &["17MiB"],
+    );
+    expect(
+        bench(&["ram:64KiB", "--block", "1MiB"]),
+        REFUSED,
+        &["65536"],
+    );
     let scene = Scene::new();
     expect(bench(&[&scene.file("empty", "")]), REFUSED, &["empty"]);
 }
@@ -38,8 +50,19 @@ fn a_span_that_the_storage_has_not_is_refused_with_both_sizes() {
 fn writing_is_asked_for_where_anything_is_kept() {
     let scene = Scene::new();
     let image = scene.image("disk.img", 1);
-    expect(bench(&[&image, "--read", "50"]), REFUSED, &["--allow-write"]);
-    let part = ["--read", "0", "--yes", "--seconds", "0.1", "--allow-write=256KiB..512KiB"];
+    expect(
+        bench(&[&image, "--read", "50"]),
+        REFUSED,
+        &["--allow-write"],
+    );
+    let part = [
+        "--read",
+        "0",
+        "--yes",
+        "--seconds",
+        "0.1",
+        "--allow-write=256KiB..512KiB",
+    ];
     bench(&[&[image.as_str()], &part[..]].concat()).expect_success();
     let content = std::fs::read(image).expect("it is there");
     let untouched = |part: &[u8]| part.iter().all(|&byte| byte == 0x5a);
@@ -51,17 +74,30 @@ fn writing_is_asked_for_where_anything_is_kept() {
 fn a_volume_that_is_not_there_is_made_only_where_writing_is_allowed() {
     let scene = Scene::new();
     let path = scene.text("new.img");
-    for place in [format!("file:{path}?size=4MiB"), format!("512e:[file:{path}?size=4MiB&block=4096]")] {
+    for place in [
+        format!("file:{path}?size=4MiB"),
+        format!("512e:[file:{path}?size=4MiB&block=4096]"),
+    ] {
         for workload in [&[][..], &["--read", "100"], &["--read", "0", "--yes"]] {
             let all = [&[&place, "--seconds", "0.1"][..], workload].concat();
             expect(bench(&all), REFUSED, &["new.img", "--allow-write"]);
             assert!(!scene.path("new.img").exists(), "{all:?}");
         }
-        bench(&[&place, "--seconds", "0.1", "--block", "4KiB", "--read", "50", "--allow-write"])
-            .expect_success();
+        bench(&[
+            &place,
+            "--seconds",
+            "0.1",
+            "--block",
+            "4KiB",
+            "--read",
+            "50",
+            "--allow-write",
+        ])
+        .expect_success();
         // Reading holes would measure nothing.
-        let space =
-            std::os::unix::fs::MetadataExt::blocks(&scene.path("new.img").metadata().expect("a file"));
+        let space = std::os::unix::fs::MetadataExt::blocks(
+            &scene.path("new.img").metadata().expect("a file"),
+        );
         assert!(space * 512 >= 4 << 20, "{space} sectors");
         std::fs::remove_file(&path).expect("our own file");
     }
@@ -70,8 +106,16 @@ fn a_volume_that_is_not_there_is_made_only_where_writing_is_allowed() {
 #[test]
 fn a_place_that_is_not_there_is_not_made() {
     let scene = Scene::new();
-    expect(bench(&[&scene.text("missing.img")]), REFUSED, &["missing.img"]);
-    expect(bench(&[&scene.text("missing.img"), "--allow-write"]), REFUSED, &["missing.img"]);
+    expect(
+        bench(&[&scene.text("missing.img")]),
+        REFUSED,
+        &["missing.img"],
+    );
+    expect(
+        bench(&[&scene.text("missing.img"), "--allow-write"]),
+        REFUSED,
+        &["missing.img"],
+    );
     assert!(!scene.path("missing.img").exists());
     expect(
         bench(&[&scene.folder.path().display().to_string()]),
@@ -98,8 +142,15 @@ fn a_record_that_is_none_is_not_resumed_nor_overwritten() {
     ] {
         std::fs::write(folder.join("result.json"), content).expect("a file");
         expect(resume(), REFUSED, &[words]);
-        expect(bench(&["ram:16MiB", "--seconds", "0.1", "--out", &out]), REFUSED, &["holds a result"]);
-        assert_eq!(std::fs::read_to_string(folder.join("result.json")).expect("it is there"), content);
+        expect(
+            bench(&["ram:16MiB", "--seconds", "0.1", "--out", &out]),
+            REFUSED,
+            &["holds a result"],
+        );
+        assert_eq!(
+            std::fs::read_to_string(folder.join("result.json")).expect("it is there"),
+            content
+        );
     }
 }
 
@@ -107,25 +158,51 @@ fn a_record_that_is_none_is_not_resumed_nor_overwritten() {
 fn a_document_that_there_is_not_is_told_before_anything_is_measured() {
     let scene = Scene::new();
     let out = scene.text("out");
-    let sweep = ["ram:16MiB", "--block", "4KiB,64KiB", "--seconds", "0.1", "--out", &out, "--beside"];
+    let sweep = [
+        "ram:16MiB",
+        "--block",
+        "4KiB,64KiB",
+        "--seconds",
+        "0.1",
+        "--out",
+        &out,
+        "--beside",
+    ];
     let beside = |document| bench(&[&sweep[..], &[document]].concat());
-    expect(beside("009"), REFUSED, &["invalid value '009'", "possible values: 000, 001, 002, 003, 004"]);
+    expect(
+        beside("009"),
+        REFUSED,
+        &[
+            "invalid value '009'",
+            "possible values: 000, 001, 002, 003, 004",
+        ],
+    );
     assert!(!scene.path("out").exists());
     beside("001").expect_success();
     let page = std::fs::read_to_string(scene.path("out/report.html")).expect("a report");
-    assert!(page.contains("Super ATTO Clone"), "document 001's curve is drawn");
+    assert!(
+        page.contains("Super ATTO Clone"),
+        "document 001's curve is drawn"
+    );
 }
 
 #[test]
 fn what_was_never_written_is_no_silent_result() {
     let scene = Scene::new();
     let path = scene.path("sparse.img");
-    std::fs::File::create(&path).and_then(|file| file.set_len(16 << 20)).expect("a sparse file");
+    std::fs::File::create(&path)
+        .and_then(|file| file.set_len(16 << 20))
+        .expect("a sparse file");
     let (path, out) = (path.display().to_string(), scene.text("out"));
     bench(&[&path, "--seconds", "0.1", "--out", &out]).expect_success();
     let notes = super::record(&scene.path("out"))["notes"].to_string();
     assert!(notes.contains("have never been written"), "{notes}");
     let (full, out) = (scene.image("full.img", 16), scene.text("full"));
     bench(&[&full, "--seconds", "0.1", "--out", &out]).expect_success();
-    assert_eq!(super::record(&scene.path("full"))["notes"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        super::record(&scene.path("full"))["notes"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
 }

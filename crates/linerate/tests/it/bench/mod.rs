@@ -51,8 +51,10 @@ fn expect(ended: Ended, code: i32, words: &[&str]) -> String {
     for word in words {
         assert!(said.contains(word), "{word:?} is not in: {said}");
     }
-    let sentences =
-        said.lines().filter(|line| line.starts_with("linerate: ") || line.starts_with("error: ")).count();
+    let sentences = said
+        .lines()
+        .filter(|line| line.starts_with("linerate: ") || line.starts_with("error: "))
+        .count();
     assert_eq!(sentences, 1, "{said}");
     said
 }
@@ -64,7 +66,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene { folder: TempDir::new().expect("a temporary folder") }
+        Scene {
+            folder: TempDir::new().expect("a temporary folder"),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -90,7 +94,8 @@ impl Scene {
 /// The record that `--out` has saved.
 fn record(folder: &Path) -> Value {
     let path = folder.join("result.json");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -108,5 +113,7 @@ fn cells_run(record: &Value) -> Vec<(String, u64)> {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
 }

@@ -18,9 +18,15 @@ impl Tiny {
             eprintln!("skipped: only root mounts a small file system");
             return None;
         }
-        let tiny = Tiny { folder: tempfile::TempDir::new().expect("a temporary folder") };
+        let tiny = Tiny {
+            folder: tempfile::TempDir::new().expect("a temporary folder"),
+        };
         let options = format!("size={size}");
-        run("mount", &["-t", "tmpfs", "-o", &options, "linerate-test", &tiny.path()]).expect_success();
+        run(
+            "mount",
+            &["-t", "tmpfs", "-o", &options, "linerate-test", &tiny.path()],
+        )
+        .expect_success();
         Some(tiny)
     }
 
@@ -35,8 +41,14 @@ impl Drop for Tiny {
     }
 }
 
-const SWEEP: [&str; 6] =
-    ["--block", "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.2"];
+const SWEEP: [&str; 6] = [
+    "--block",
+    "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB",
+    "--depth",
+    "1,4,16",
+    "--seconds",
+    "0.2",
+];
 
 /// Whether at least this number of results has been saved.
 fn has_runs(folder: &Path, least: usize) -> bool {
@@ -45,7 +57,9 @@ fn has_runs(folder: &Path, least: usize) -> bool {
 
 #[test]
 fn a_full_output_disk_is_told_and_what_was_measured_is_shown() {
-    let Some(tiny) = Tiny::mounted("64k") else { return };
+    let Some(tiny) = Tiny::mounted("64k") else {
+        return;
+    };
     let out = format!("{}/out", tiny.path());
     let said = expect(
         bench(&[&["ram:16MiB"], &SWEEP[..], &["--out", &out]].concat()),
@@ -57,7 +71,9 @@ fn a_full_output_disk_is_told_and_what_was_measured_is_shown() {
 
 #[test]
 fn a_disk_that_is_full_when_a_run_is_resumed_keeps_what_was_there() {
-    let Some(tiny) = Tiny::mounted("512k") else { return };
+    let Some(tiny) = Tiny::mounted("512k") else {
+        return;
+    };
     let scene = Scene::new();
     let (image, out) = (scene.image("disk.img", 16), format!("{}/out", tiny.path()));
     let mut child = begun(&[&[image.as_str()], &SWEEP[..], &["--out", &out]].concat());
@@ -78,7 +94,14 @@ fn a_target_that_vanishes_ends_the_run_and_leaves_the_results() {
     let scene = Scene::new();
     let out = scene.text("out");
     let url = format!("{}?reconnect-time=1", server.url("disk"));
-    let mut command = command(&[&[url.as_str()], &SWEEP[..4], &["--seconds", "0.2", "--out", &out]].concat());
+    let mut command = command(
+        &[
+            &[url.as_str()],
+            &SWEEP[..4],
+            &["--seconds", "0.2", "--out", &out],
+        ]
+        .concat(),
+    );
     let thread = std::thread::spawn(move || run_command(&mut command));
     until("a result", || has_runs(&scene.path("out"), 1));
     server.kill();

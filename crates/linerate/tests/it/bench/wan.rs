@@ -21,21 +21,38 @@ fn what_makes_no_sense_beside_a_lab_is_refused() {
     ] {
         expect(bench(&[&WAN, arguments].concat()), REFUSED, words);
     }
-    expect(bench(&["--suite", "quick"]), REFUSED, &["name what to measure"]);
+    expect(
+        bench(&["--suite", "quick"]),
+        REFUSED,
+        &["name what to measure"],
+    );
     for own in [&["--quick"][..], &["--link", "1G"]] {
-        expect(bench(&[&["ram:16MiB", "--suite", "quick"], own].concat()), REFUSED, &["--suite wan"]);
+        expect(
+            bench(&[&["ram:16MiB", "--suite", "quick"], own].concat()),
+            REFUSED,
+            &["--suite wan"],
+        );
     }
     let scene = Scene::new();
     let other = scene.text("other");
     bench(&["ram:16MiB", "--seconds", "0.2", "--out", &other]).expect_success();
-    expect(bench(&["--suite", "wan", "--resume", &other]), REFUSED, &["a measurement of the suite `wan`"]);
+    expect(
+        bench(&["--suite", "wan", "--resume", &other]),
+        REFUSED,
+        &["a measurement of the suite `wan`"],
+    );
 }
 
 #[test]
 fn a_matrix_that_was_interrupted_is_gone_on_with() {
     let scene = Scene::new();
     let out = scene.text("out");
-    let kept = || scene.path("out/result.json").exists().then(|| runs(&record(&scene.path("out"))).len());
+    let kept = || {
+        scene
+            .path("out/result.json")
+            .exists()
+            .then(|| runs(&record(&scene.path("out"))).len())
+    };
     let mut before = 0;
     for place in ["--out", "--resume"] {
         let mut child = begun(&[&["--suite", "wan", "--seconds", "0.2", place, &out][..]].concat());
@@ -57,5 +74,9 @@ fn a_matrix_that_was_interrupted_is_gone_on_with() {
     }
     let record = record(&scene.path("out"));
     assert_eq!(record["subject"]["kind"], "lab");
-    assert!(record["notes"].to_string().contains("resumed at"), "{}", record["notes"]);
+    assert!(
+        record["notes"].to_string().contains("resumed at"),
+        "{}",
+        record["notes"]
+    );
 }

@@ -20,8 +20,13 @@ impl Dialogue {
     /// Starts a program. Returns `None` if the program ends before it has printed `end` for the first time.
     pub(crate) fn begin(command: &mut Command, end: &'static str) -> Option<Dialogue> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-        let (stdin, mut stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let (stdin, mut stdout) = (
+            child.stdin.take().expect("a pipe"),
+            child.stdout.take().expect("a pipe"),
+        );
         let (sender, said) = mpsc::channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -29,14 +34,22 @@ impl Dialogue {
                 let _ = sender.send(buffer[..bytes].to_vec()); // fails at the end of the scene
             }
         });
-        let mut dialogue = Dialogue { child, stdin, said, end };
+        let mut dialogue = Dialogue {
+            child,
+            stdin,
+            said,
+            end,
+        };
         dialogue.answer().map(|_| dialogue)
     }
 
     /// Sends a command, and returns its result.
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.stdin.write_all(format!("{line}\n").as_bytes()).expect("a program that listens");
-        self.answer().unwrap_or_else(|| panic!("it ended at {line}"))
+        self.stdin
+            .write_all(format!("{line}\n").as_bytes())
+            .expect("a program that listens");
+        self.answer()
+            .unwrap_or_else(|| panic!("it ended at {line}"))
     }
 
     fn answer(&mut self) -> Option<String> {
@@ -45,7 +58,9 @@ impl Dialogue {
             match self.said.recv_timeout(PATIENCE) {
                 Ok(bytes) => text += &String::from_utf8_lossy(&bytes),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer within {PATIENCE:?}: {text}"),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("no answer within {PATIENCE:?}: {text}")
+                }
             }
         }
         Some(text.trim_end_matches(self.end).to_owned())

@@ -49,7 +49,10 @@ impl Timing {
             progress.started.fetch_add(1, Relaxed);
         }
         self.requests += 1;
-        let longest = self.longest.entry(progress.change.load(Relaxed)).or_default();
+        let longest = self
+            .longest
+            .entry(progress.change.load(Relaxed))
+            .or_default();
         *longest = begun.elapsed().max(*longest);
     }
 }
@@ -67,7 +70,9 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
     let url = format!("iscsi://127.0.0.1:{port}/{TARGET}/0?initiator={INITIATORS}load");
     let url = Url::parse(&url).expect("a URL");
     let work = async move || {
-        let lun = iscsi_client::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"));
+        let lun = iscsi_client::open(&url, random)
+            .await
+            .unwrap_or_else(|error| panic!("login: {error}"));
         let mut timing = Timing::default();
         let extent = |slot| Extent::new(slot * SLOT_BYTES / 512, SLOT_BYTES / 512);
         let mut stamps = [0; SLOTS as usize];
@@ -75,16 +80,24 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
             let (slot, stamp) = (round % SLOTS, round as u8);
             let begun = Instant::now();
             let data = Buffer::from(&[stamp; SLOT_BYTES as usize][..]).share();
-            lun.write(extent(slot), data, Durability::Cached).await.expect("nothing is wrong with LUN 0");
+            lun.write(extent(slot), data, Durability::Cached)
+                .await
+                .expect("nothing is wrong with LUN 0");
             timing.note(&progress, begun);
             stamps[slot as usize] = stamp;
             // Read the data that was written half a round of slots ago, and the data that was just written.
             for slot in [(slot + SLOTS / 2) % SLOTS, slot] {
                 let begun = Instant::now();
-                let read = lun.read(extent(slot), Buffer::zeroed(SLOT_BYTES as usize)).await;
+                let read = lun
+                    .read(extent(slot), Buffer::zeroed(SLOT_BYTES as usize))
+                    .await;
                 timing.note(&progress, begun);
                 let expected = stamps[slot as usize];
-                assert!(read.expect("nor is with reading it").iter().all(|byte| *byte == expected));
+                assert!(
+                    read.expect("nor is with reading it")
+                        .iter()
+                        .all(|byte| *byte == expected)
+                );
             }
             reactor::sleep(PAUSE).await;
             if progress.is_over.load(Relaxed) {
@@ -113,7 +126,9 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
         return None;
     }
     let mut command = Command::new("qemu-io");
-    command.args(["--image-opts", "-t", "none"]).stderr(Stdio::null());
+    command
+        .args(["--image-opts", "-t", "none"])
+        .stderr(Stdio::null());
     command.arg(format!(
         "driver=iscsi,transport=tcp,portal=127.0.0.1:{port},target={TARGET},lun=0,initiator-name={INITIATORS}qemu"
     ));
@@ -124,7 +139,10 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
             let begun = Instant::now();
             let said = qemu.ask(line);
             timing.note(&progress, begun);
-            assert!(said.starts_with(done) && !said.contains("failed"), "{line}: {said}");
+            assert!(
+                said.starts_with(done) && !said.contains("failed"),
+                "{line}: {said}"
+            );
         };
         for round in 1_u64.. {
             let (place, stamp) = (2 << 20 | (round % SLOTS * SLOT_BYTES), round % 255 + 1);
@@ -139,8 +157,14 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
         // again still has the old one.
         let end_bytes = progress.end_bytes.load(Relaxed);
         carry_out(&format!("truncate {end_bytes}"), "");
-        carry_out(&format!("write -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "wrote ");
-        carry_out(&format!("read -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "read ");
+        carry_out(
+            &format!("write -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES),
+            "wrote ",
+        );
+        carry_out(
+            &format!("read -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES),
+            "read ",
+        );
         timing
     };
     Some(thread::spawn(work))

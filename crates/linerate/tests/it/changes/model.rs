@@ -71,12 +71,18 @@ pub(super) struct Change {
 
 impl Change {
     fn of_file(what: String) -> Option<Change> {
-        Some(Change { what, command: None })
+        Some(Change {
+            what,
+            command: None,
+        })
     }
 
     fn command(words: &[&str]) -> Option<Change> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        Some(Change { what: format!("server {}", words.join(" ")), command: Some(words) })
+        Some(Change {
+            what: format!("server {}", words.join(" ")),
+            command: Some(words),
+        })
     }
 }
 
@@ -98,7 +104,13 @@ impl Model {
         };
         for (lun, file, mib) in [(0, "a", 8), (1, "f", 1)] {
             let volume = model.add(Some(file.to_owned()), mib);
-            model.luns.insert(lun, Lun { volume, is_hidden: false });
+            model.luns.insert(
+                lun,
+                Lun {
+                    volume,
+                    is_hidden: false,
+                },
+            );
         }
         model
     }
@@ -124,14 +136,24 @@ impl Model {
 
     fn add(&mut self, file: Option<String>, mib: u64) -> String {
         let name = self.name();
-        let volume = Volume { device: self.count, file, mib, deadline_s: 30, previous_name: None };
+        let volume = Volume {
+            device: self.count,
+            file,
+            mib,
+            deadline_s: 30,
+            previous_name: None,
+        };
         self.volumes.insert(name.clone(), volume);
         name
     }
 
     fn spec(&self, volume: &Volume) -> String {
         match &volume.file {
-            Some(file) => format!("file:{}/{file}?size={}MiB", self.state.display(), volume.mib),
+            Some(file) => format!(
+                "file:{}/{file}?size={}MiB",
+                self.state.display(),
+                volume.mib
+            ),
             None => format!("ram:{}MiB", volume.mib),
         }
     }
@@ -143,18 +165,36 @@ impl Model {
         for port in [Some(self.port), self.second_portal].into_iter().flatten() {
             put(format!("[[portal]]\nlisten = \"127.0.0.1:{port}\"\n"));
         }
-        put(format!("[limits]\nsessions = {}\nlogin-time = \"{}s\"\n", 100 + self.limits, 20 + self.limits));
+        put(format!(
+            "[limits]\nsessions = {}\nlogin-time = \"{}s\"\n",
+            100 + self.limits,
+            20 + self.limits
+        ));
         for (name, volume) in &self.volumes {
-            put(format!("[volume.{name}]\nspec = \"{}\"\n", self.spec(volume)));
+            put(format!(
+                "[volume.{name}]\nspec = \"{}\"\n",
+                self.spec(volume)
+            ));
             put(format!("deadline = \"{}s\"\n", volume.deadline_s));
-            put(volume.previous_name.iter().map(|name| format!("previous-name = \"{name}\"\n")).collect());
+            put(volume
+                .previous_name
+                .iter()
+                .map(|name| format!("previous-name = \"{name}\"\n"))
+                .collect());
         }
-        put(format!("[[target]]\nname = \"{TARGET}\"\nalias = \"disks {}\"\n", self.alias));
+        put(format!(
+            "[[target]]\nname = \"{TARGET}\"\nalias = \"disks {}\"\n",
+            self.alias
+        ));
         if self.has_access_lists {
-            put(format!("initiators = [\"{INITIATORS}*\"]\nnetworks = [\"127.0.0.0/8\"]\n"));
+            put(format!(
+                "initiators = [\"{INITIATORS}*\"]\nnetworks = [\"127.0.0.0/8\"]\n"
+            ));
         }
         for (lun, Lun { volume, is_hidden }) in &self.luns {
-            put(format!("[[target.lun]]\nlun = {lun}\nvolume = \"{volume}\"\n"));
+            put(format!(
+                "[[target.lun]]\nlun = {lun}\nvolume = \"{volume}\"\n"
+            ));
             let hidden = format!("initiators = [\"{INITIATORS}nobody\"]\n");
             put(if *is_hidden { hidden } else { String::new() });
         }
@@ -166,7 +206,9 @@ impl Model {
         ));
         for volume in &self.alone {
             let name = own_target(volume);
-            put(format!("[[target]]\nname = \"{name}\"\nlun = [{{ lun = 0, volume = \"{volume}\" }}]\n"));
+            put(format!(
+                "[[target]]\nname = \"{name}\"\nlun = [{{ lun = 0, volume = \"{volume}\" }}]\n"
+            ));
         }
         text
     }
@@ -191,7 +233,10 @@ impl Model {
             let secret = (self.luns[&1].volume == *name).then(|| (SECRET_TARGET.to_owned(), 0));
             its.chain(alone).chain(secret).collect()
         };
-        self.volumes.iter().map(|(name, volume)| (name.clone(), (volume.mib, places(name)))).collect()
+        self.volumes
+            .iter()
+            .map(|(name, volume)| (name.clone(), (volume.mib, places(name))))
+            .collect()
     }
 
     /// The names of the two permanent files.
@@ -202,7 +247,11 @@ impl Model {
     /// The targets that discovery must find.
     pub(super) fn targets(&self) -> BTreeSet<String> {
         let fixed = [TARGET.to_owned(), SECRET_TARGET.to_owned()];
-        self.alone.iter().map(|name| own_target(name)).chain(fixed).collect()
+        self.alone
+            .iter()
+            .map(|name| own_target(name))
+            .chain(fixed)
+            .collect()
     }
 
     pub(super) fn second_portal(&self) -> Option<u16> {
@@ -226,7 +275,12 @@ impl Model {
     /// Makes a change of this kind. Returns `None`, and changes nothing, if no such change is possible now.
     fn try_to(&mut self, kind: u64) -> Option<Change> {
         let free: Vec<u16> = (2..8).filter(|lun| !self.luns.contains_key(lun)).collect();
-        let more: Vec<u16> = self.luns.keys().copied().filter(|lun| (2..8).contains(lun)).collect();
+        let more: Vec<u16> = self
+            .luns
+            .keys()
+            .copied()
+            .filter(|lun| (2..8).contains(lun))
+            .collect();
         let is_command = self.below(2) == 0;
         match kind {
             0 | 1 => {
@@ -300,12 +354,25 @@ impl Model {
         let mib = 1 + self.below(4);
         let file = is_command.then(|| format!("x{}", self.count));
         let name = self.add(file, mib);
-        self.luns.insert(lun, Lun { volume: name.clone(), is_hidden: false });
+        self.luns.insert(
+            lun,
+            Lun {
+                volume: name.clone(),
+                is_hidden: false,
+            },
+        );
         if !is_command {
             return Change::of_file(format!("LUN {lun} is new"));
         }
         let volume = format!("{name}={}", self.spec(&self.volumes[&name]));
-        Change::command(&["add", &volume, "--target", TARGET, "--lun", &lun.to_string()])
+        Change::command(&[
+            "add",
+            &volume,
+            "--target",
+            TARGET,
+            "--lun",
+            &lun.to_string(),
+        ])
     }
 
     fn remove_lun(&mut self, lun: u16, is_command: bool) -> Option<Change> {
@@ -333,7 +400,13 @@ impl Model {
         let its = self.luns.values_mut().filter(|lun| lun.volume == old);
         its.for_each(|lun| lun.volume.clone_from(&new));
         let what = format!("{old} is called {new}");
-        self.volumes.insert(new, Volume { previous_name: Some(old), ..volume });
+        self.volumes.insert(
+            new,
+            Volume {
+                previous_name: Some(old),
+                ..volume
+            },
+        );
         Change::of_file(what)
     }
 
@@ -375,7 +448,13 @@ impl Model {
     fn second_lun(&mut self) -> Option<Change> {
         let volume = self.luns.get(&0)?.volume.clone();
         if self.luns.remove(&SECOND_LUN).is_none() {
-            self.luns.insert(SECOND_LUN, Lun { volume, is_hidden: false });
+            self.luns.insert(
+                SECOND_LUN,
+                Lun {
+                    volume,
+                    is_hidden: false,
+                },
+            );
         }
         Change::of_file(format!("LUN {SECOND_LUN} is LUN 0, too, or not"))
     }

@@ -41,7 +41,10 @@ fn a_command_that_is_refused_is_one_layer_less() {
     let (_server, _meddler, url) = scene(|| Forbids(TEST_UNIT_READY, false));
     let found = evidence(&url, &[]);
     assert!(!why_not(&found["ladder"]["test_unit_ready"]).is_empty());
-    assert!(median_us(&found["ladder"]["cached_read"]) > 0.0 && median_us(&found["ladder"]["nop"]) > 0.0);
+    assert!(
+        median_us(&found["ladder"]["cached_read"]) > 0.0
+            && median_us(&found["ladder"]["nop"]) > 0.0
+    );
 }
 
 #[test]
@@ -52,7 +55,10 @@ fn a_target_that_refuses_reads_leaves_what_is_above_them() {
     assert!(!why_not(&found["ladder"]["medium_read"]).is_empty());
     assert!(median_us(&found["ladder"]["test_unit_ready"]) > 0.0);
     let load = &found["loads"][0];
-    assert!(load["errors"].as_u64() > Some(0) && load["first_failure"].is_string(), "{load}");
+    assert!(
+        load["errors"].as_u64() > Some(0) && load["first_failure"].is_string(),
+        "{load}"
+    );
 }
 
 /// Supports only NOPs without data, and rejects others as unknown.
@@ -71,7 +77,10 @@ impl Meddle for NoPingData {
 fn a_ping_that_is_rejected_is_one_layer_less() {
     let (_server, meddler, url) = scene(|| NoPingData);
     let found = evidence(&url, &[]);
-    assert!(why_not(&found["ladder"]["nop_with_data"][0][1]).contains("reject"), "{found}");
+    assert!(
+        why_not(&found["ladder"]["nop_with_data"][0][1]).contains("reject"),
+        "{found}"
+    );
     assert!(median_us(&found["ladder"]["nop"]) > 0.0);
     assert_eq!(found["long_packets"], serde_json::Value::Null);
     assert!(meddler.connections() > 0);
@@ -82,7 +91,11 @@ struct ForgetsPingData;
 
 impl Meddle for ForgetsPingData {
     fn to_target(&mut self, pdu: &mut Pdu) -> Fate {
-        if pdu.is(Opcode::NopOut) && pdu.data_bytes() > 0 { Fate::Vanishes } else { Fate::Passes }
+        if pdu.is(Opcode::NopOut) && pdu.data_bytes() > 0 {
+            Fate::Vanishes
+        } else {
+            Fate::Passes
+        }
     }
 }
 
@@ -90,7 +103,10 @@ impl Meddle for ForgetsPingData {
 fn a_ping_that_is_never_answered_is_no_path_that_loses_long_packets() {
     let (_server, _meddler, url) = scene(|| ForgetsPingData);
     let found = evidence(&url, &[]);
-    assert!(why_not(&found["ladder"]["nop_with_data"][2][1]).contains("no response"), "{found}");
+    assert!(
+        why_not(&found["ladder"]["nop_with_data"][2][1]).contains("no response"),
+        "{found}"
+    );
     assert_eq!(found["long_packets"], serde_json::Value::Null);
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0);
 }
@@ -124,7 +140,11 @@ struct Dies(u32);
 impl Meddle for Dies {
     fn to_target(&mut self, pdu: &mut Pdu) -> Fate {
         self.0 -= u32::from(pdu.command() == Some(READ_16));
-        if self.0 == 0 { Fate::Ends } else { Fate::Passes }
+        if self.0 == 0 {
+            Fate::Ends
+        } else {
+            Fate::Passes
+        }
     }
 }
 
@@ -134,7 +154,11 @@ fn a_session_that_is_dropped_is_made_again() {
     let found = evidence(&url, &[]);
     assert!(meddler.connections() > 2, "it was");
     assert!(median_us(&found["ladder"]["nop"]) > 0.0);
-    assert!(found["loads"].as_array().is_some_and(|loads| !loads.is_empty()));
+    assert!(
+        found["loads"]
+            .as_array()
+            .is_some_and(|loads| !loads.is_empty())
+    );
 }
 
 #[test]
@@ -142,7 +166,11 @@ fn a_target_that_ends_every_session_soon_is_given_up_in_time() {
     let begun = Instant::now();
     let (_server, meddler, url) = scene(|| Dies(1));
     let found = evidence(&url, &[]);
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        begun.elapsed()
+    );
     assert!(meddler.connections() < 200);
     assert!(!why_not(&found["ladder"]["cached_read"]).is_empty());
 }
@@ -153,7 +181,11 @@ struct Mute;
 impl Meddle for Mute {
     fn to_target(&mut self, pdu: &mut Pdu) -> Fate {
         let blocks = u32::from_be_bytes(pdu.bhs.0[42..46].try_into().expect("four bytes"));
-        if pdu.command() == Some(READ_16) && blocks > 1 { Fate::Silences } else { Fate::Passes }
+        if pdu.command() == Some(READ_16) && blocks > 1 {
+            Fate::Silences
+        } else {
+            Fate::Passes
+        }
     }
 }
 
@@ -162,11 +194,27 @@ fn a_way_on_which_long_answers_never_come_is_told_in_time() {
     let begun = Instant::now();
     let (_server, _meddler, url) = scene(|| Mute);
     let found = evidence(&url, &[]);
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
     let lost = &found["long_packets"];
-    assert!(lost["lost"].as_str().is_some_and(|lost| lost.contains("a READ of 65536 bytes")), "{lost}");
-    assert_eq!(lost["works_bytes"], serde_json::Value::Null, "shorter segments did not help");
-    assert!(median_us(&found["ladder"]["cached_read"]) > 0.0, "what is short works");
+    assert!(
+        lost["lost"]
+            .as_str()
+            .is_some_and(|lost| lost.contains("a READ of 65536 bytes")),
+        "{lost}"
+    );
+    assert_eq!(
+        lost["works_bytes"],
+        serde_json::Value::Null,
+        "shorter segments did not help"
+    );
+    assert!(
+        median_us(&found["ladder"]["cached_read"]) > 0.0,
+        "what is short works"
+    );
 }
 
 /// Reports a wrong capacity. The value is the address of the last block.
@@ -204,7 +252,10 @@ fn a_capacity_of_nothing_ends_in_a_sentence() {
     let ended = diagnose(&url, &[]);
     assert!(!ended.said.contains("panic"), "{}", ended.said);
     let said = ended.expect_failure();
-    assert!(said.starts_with("linerate: ") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.starts_with("linerate: ") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]

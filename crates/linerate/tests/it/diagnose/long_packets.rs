@@ -26,34 +26,77 @@ fn jumbo_frames_that_vanish() -> Option<Lab> {
         eprintln!("skipped: only root makes network namespaces");
         return None;
     }
-    let mut plan = Plan::pair(Conditions { mtu: 1500, ..Conditions::default() });
-    plan.links[0].ends.iter_mut().for_each(|end| end.interface_mtu = Some(9000));
+    let mut plan = Plan::pair(Conditions {
+        mtu: 1500,
+        ..Conditions::default()
+    });
+    plan.links[0]
+        .ends
+        .iter_mut()
+        .for_each(|end| end.interface_mtu = Some(9000));
     let lab = Lab::build(&plan);
     lab.map_err(|error| eprintln!("skipped: {error}")).ok()
 }
 
 #[test]
 fn long_packets_that_vanish_are_noticed_and_gone_around() {
-    let Some(lab) = jumbo_frames_that_vanish() else { return };
-    let (client, server) = (lab.host("client").expect("a host"), lab.host("server").expect("a host"));
+    let Some(lab) = jumbo_frames_that_vanish() else {
+        return;
+    };
+    let (client, server) = (
+        lab.host("client").expect("a host"),
+        lab.host("server").expect("a host"),
+    );
     let state = tempfile::TempDir::new().expect("a temporary folder");
     let linerate = env!("CARGO_BIN_EXE_linerate");
     let portal = format!("{}:3260", server.address());
     let mut serve = server.command(linerate);
-    serve.args(["--log", "error", "serve", "--volume", "disk=ram:64MiB", "--listen", &portal, "--state"]);
-    serve.arg(state.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+    serve.args([
+        "--log",
+        "error",
+        "serve",
+        "--volume",
+        "disk=ram:64MiB",
+        "--listen",
+        &portal,
+        "--state",
+    ]);
+    serve
+        .arg(state.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     let mut serving = Serving(serve.spawn().expect("the linerate binary"));
     let said = BufReader::new(serving.0.stdout.take().expect("a pipe"));
-    assert!(said.lines().map_while(Result::ok).any(|line| line == "ready"), "it serves");
+    assert!(
+        said.lines()
+            .map_while(Result::ok)
+            .any(|line| line == "ready"),
+        "it serves"
+    );
 
     let mut diagnose = client.command(linerate);
     let url = format!("iscsi://{portal}/iqn.2026-01.io.linerate:disk/0");
-    diagnose.args(["--log", "error", "diagnose", &url, "--seconds", "2", "--evidence", "-"]);
+    diagnose.args([
+        "--log",
+        "error",
+        "diagnose",
+        &url,
+        "--seconds",
+        "2",
+        "--evidence",
+        "-",
+    ]);
     let found = parsed(run_command(&mut diagnose));
     let lost = &found["long_packets"];
-    assert!(lost["segment_bytes"].as_u64() > Some(8000), "what both ends believe: {lost}");
+    assert!(
+        lost["segment_bytes"].as_u64() > Some(8000),
+        "what both ends believe: {lost}"
+    );
     assert_eq!(lost["works_bytes"], 1460, "what Ethernet carries: {lost}");
-    assert!(median_us(&found["ladder"]["cached_reads"][3][1]) > 0.0, "262144 bytes arrive");
+    assert!(
+        median_us(&found["ladder"]["cached_reads"][3][1]) > 0.0,
+        "262144 bytes arrive"
+    );
     assert!(found["paths"][0]["segment_bytes"].as_u64() <= Some(1460));
     assert!(found["loads"][0]["bytes_per_s"][1].as_f64() > Some(0.0));
 }

@@ -96,8 +96,13 @@ impl Meddler {
 fn begin(initiator: &TcpStream, target: &TcpStream, meddle: impl Meddle) {
     let meddle = Arc::new(Mutex::new((meddle, false)));
     for (from, to, to_target) in [(initiator, target, true), (target, initiator, false)] {
-        [from, to].iter().for_each(|stream| stream.set_nodelay(true).expect("a socket option"));
-        let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+        [from, to]
+            .iter()
+            .for_each(|stream| stream.set_nodelay(true).expect("a socket option"));
+        let (from, to) = (
+            from.try_clone().expect("a socket"),
+            to.try_clone().expect("a socket"),
+        );
         let meddle = Arc::clone(&meddle);
         thread::spawn(move || {
             let _ = pass(&from, &to, to_target, &meddle); // either end may disconnect at any time
@@ -115,15 +120,23 @@ fn pass(
     shared: &Mutex<(impl Meddle, bool)>,
 ) -> io::Result<()> {
     loop {
-        let mut pdu = Pdu { bhs: Bhs([0; BHS_BYTES]), rest: Vec::new() };
+        let mut pdu = Pdu {
+            bhs: Bhs([0; BHS_BYTES]),
+            rest: Vec::new(),
+        };
         from.read_exact(&mut pdu.bhs.0)?;
         let ahs = usize::from(pdu.bhs.0[4]) * 4;
-        pdu.rest.resize(ahs + (pdu.data_bytes() as usize).next_multiple_of(4), 0);
+        pdu.rest
+            .resize(ahs + (pdu.data_bytes() as usize).next_multiple_of(4), 0);
         from.read_exact(&mut pdu.rest)?;
         let fate = {
             let mut shared = shared.lock().expect("no panic while locked");
             let (meddle, is_silent) = &mut *shared;
-            let fate = if to_target { meddle.to_target(&mut pdu) } else { meddle.to_initiator(&mut pdu) };
+            let fate = if to_target {
+                meddle.to_target(&mut pdu)
+            } else {
+                meddle.to_initiator(&mut pdu)
+            };
             *is_silent |= fate == Fate::Silences;
             if *is_silent { Fate::Vanishes } else { fate }
         };

@@ -22,7 +22,9 @@ fn diagnose(url: &str, options: &[&str]) -> Ended {
 
 fn diagnose_for(seconds: u32, url: &str, options: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["--log", "error", "diagnose", url, "--evidence", "-"]).args(options);
+    command
+        .args(["--log", "error", "diagnose", url, "--evidence", "-"])
+        .args(options);
     run_command(command.args(["--seconds", &seconds.to_string()]))
 }
 
@@ -48,5 +50,7 @@ fn median_us(timed: &Value) -> f64 {
 /// The reason why a value is unknown.
 #[track_caller]
 fn why_not(timed: &Value) -> &str {
-    timed["unknown"].as_str().unwrap_or_else(|| panic!("measured: {timed}"))
+    timed["unknown"]
+        .as_str()
+        .unwrap_or_else(|| panic!("measured: {timed}"))
 }

@@ -21,7 +21,11 @@ impl Scene {
         let image = folder.path().join("disk.img");
         write_patterned_file(&image, BYTES);
         let server = Server::serving(&[&format!("disk=file:{}", image.display())]);
-        Scene { server, image, _folder: folder }
+        Scene {
+            server,
+            image,
+            _folder: folder,
+        }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -43,7 +47,10 @@ fn nothing_is_changed_unless_writing_is_allowed() {
     let scene = Scene::new();
     let (bytes, state) = (scene.bytes(), scene.state());
     let found = evidence(&scene.server.url("disk"), &[]);
-    assert!(median_us(&found["ladder"]["medium_read"]) > 0.0, "it was looked at: {found}");
+    assert!(
+        median_us(&found["ladder"]["medium_read"]) > 0.0,
+        "it was looked at: {found}"
+    );
     assert!(why_not(&found["ladder"]["flush"]).contains("--allow-write"));
     assert!(
         found["loads"]
@@ -58,13 +65,20 @@ fn nothing_is_changed_unless_writing_is_allowed() {
 fn only_what_was_named_is_overwritten() {
     let scene = Scene::new();
     let bytes = scene.bytes();
-    let said = diagnose(&scene.server.url("disk"), &["--allow-write=16MiB..24MiB"]).expect_failure();
+    let said =
+        diagnose(&scene.server.url("disk"), &["--allow-write=16MiB..24MiB"]).expect_failure();
     assert!(said.contains("--yes"), "there is something on it: {said}");
     assert!(scene.bytes() == bytes, "it was asked first");
-    let found = evidence(&scene.server.url("disk"), &["--allow-write=16MiB..24MiB", "--yes"]);
+    let found = evidence(
+        &scene.server.url("disk"),
+        &["--allow-write=16MiB..24MiB", "--yes"],
+    );
     assert!(median_us(&found["ladder"]["write"]) > 0.0);
     let after = scene.bytes();
     let (from, to) = (16 << 20, 24 << 20);
-    assert!(after[..from] == bytes[..from] && after[to..] == bytes[to..], "only this part was touched");
+    assert!(
+        after[..from] == bytes[..from] && after[to..] == bytes[to..],
+        "only this part was touched"
+    );
     assert!(after[from..to] != bytes[from..to], "and it was");
 }

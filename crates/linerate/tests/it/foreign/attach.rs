@@ -14,14 +14,19 @@ fn a_file_system_on_any_target_keeps_its_files() {
         return;
     }
     with_each(Needs::Nothing, async |san| {
-        for (disk, options) in [(Disk::Plain, &[][..]), (Disk::FourKi, &["--sector-size", "4096"])] {
+        for (disk, options) in [
+            (Disk::Plain, &[][..]),
+            (Disk::FourKi, &["--sector-size", "4096"]),
+        ] {
             let attached = Attached::to(&san.url(disk, "?congestion=cubic"));
             let device = Loop::over(&attached.path(), options);
             run("mkfs.ext4", &["-q", device.name()]).expect_success();
             let mounted = Mounted::new(&device);
             let file = mounted.path().join("file");
             write_patterned_file(&file, 4_000_000);
-            fs::File::open(&file).and_then(|file| file.sync_all()).expect("flushed");
+            fs::File::open(&file)
+                .and_then(|file| file.sync_all())
+                .expect("flushed");
             drop(mounted); // and with it the pages of the file
             drop(device);
             attached.detach().expect_success();
@@ -33,7 +38,10 @@ fn a_file_system_on_any_target_keeps_its_files() {
             let expected = tempfile::NamedTempFile::new().expect("a temporary file");
             write_patterned_file(expected.path(), 4_000_000);
             let read = fs::read(mounted.path().join("file")).expect("the file");
-            assert!(read == fs::read(expected.path()).expect("the pattern"), "on {disk:?}");
+            assert!(
+                read == fs::read(expected.path()).expect("the pattern"),
+                "on {disk:?}"
+            );
         }
     });
 }
@@ -48,6 +56,11 @@ fn a_write_protected_disk_of_any_target_is_attached_read_only() {
         let attached = Attached::to(&san.url(Disk::Protected, ""));
         let written = fs::OpenOptions::new().write(true).open(attached.path());
         assert_eq!(written.expect_err("refused").raw_os_error(), Some(EROFS));
-        assert!(fs::read(attached.path()).expect("readable").iter().all(|&byte| byte == 0));
+        assert!(
+            fs::read(attached.path())
+                .expect("readable")
+                .iter()
+                .all(|&byte| byte == 0)
+        );
     });
 }

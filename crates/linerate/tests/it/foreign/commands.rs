@@ -15,7 +15,10 @@ fn json(said: &str) -> serde_json::Value {
     // The output starts with a warning.
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     let mut values = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
-    values.next().and_then(Result::ok).unwrap_or_else(|| panic!("no JSON: {said}"))
+    values
+        .next()
+        .and_then(Result::ok)
+        .unwrap_or_else(|| panic!("no JSON: {said}"))
 }
 
 fn portal(san: &San) -> String {
@@ -32,7 +35,10 @@ fn targets_and_luns_are_found() {
         let targets = found["targets"].as_array().expect("targets");
         let (name, lun) = san.place(Disk::Plain);
         let lun = lun.to_string();
-        let plain = targets.iter().find(|target| target["name"] == name).unwrap_or_else(|| panic!("{said}"));
+        let plain = targets
+            .iter()
+            .find(|target| target["name"] == name)
+            .unwrap_or_else(|| panic!("{said}"));
         let luns = plain["luns"].as_array().expect("LUNs");
         let disk = luns
             .iter()
@@ -47,9 +53,16 @@ fn a_disk_is_told_in_words() {
     with_each(Needs::Nothing, async |san| {
         let said = linerate(&["info", &san.url(Disk::FourKi, ""), "--json"]).expect_success();
         let disk = &json(&said)["luns"][0]["disk"];
-        assert_eq!((&disk["bytes"], &disk["block_bytes"]), (&BYTES.into(), &4096.into()), "{said}");
+        assert_eq!(
+            (&disk["bytes"], &disk["block_bytes"]),
+            (&BYTES.into(), &4096.into()),
+            "{said}"
+        );
         let said = linerate(&["info", &san.url(Disk::Protected, "")]).expect_success();
-        assert!(said.contains("  writable     no\n") || said.contains("  writable   no\n"), "{said}");
+        assert!(
+            said.contains("  writable     no\n") || said.contains("  writable   no\n"),
+            "{said}"
+        );
     });
 }
 
@@ -57,7 +70,16 @@ fn a_disk_is_told_in_words() {
 fn verbs_that_ask_are_answered() {
     with_each(Needs::Nothing, async |san| {
         let url = san.url(Disk::Plain, "");
-        for verb in ["inquiry", "vpd", "ready", "sense", "modes", "luns", "capacity", "registrations"] {
+        for verb in [
+            "inquiry",
+            "vpd",
+            "ready",
+            "sense",
+            "modes",
+            "luns",
+            "capacity",
+            "registrations",
+        ] {
             let said = linerate(&["scsi", verb, &url]).expect_success();
             assert!(!said.trim().is_empty(), "{verb}");
         }
@@ -69,7 +91,9 @@ fn a_wrong_secret_and_none_are_the_same_failure() {
     with_each(Needs::Nothing, async |san| {
         let url = san.url_as(&format!("{USER}@"), Disk::Locked, "?chap=md5");
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command.args(["scsi", "ready", &url]).env("LINERATE_SECRET", "not the secret");
+        command
+            .args(["scsi", "ready", &url])
+            .env("LINERATE_SECRET", "not the secret");
         let stranger = linerate(&["scsi", "ready", &san.url(Disk::Locked, "")]);
         for Ended { status, said } in [run_command(&mut command), stranger] {
             assert_eq!(status.code(), Some(5), "{said}");

@@ -29,24 +29,51 @@ struct Unit {
 /// The targets. In istgt, block length, protection and limits are properties of a target, not of a LUN, so
 /// each disk with other values is a separate target.
 const UNITS: &[Unit] = &[
-    Unit { name: "disks", more: "LUN1 Storage {folder}/second 64MB" },
-    Unit { name: "fourki", more: "BlockLength 4096" },
-    Unit { name: "protected", more: "ReadOnly Yes" },
-    Unit { name: "locked", more: "AuthMethod CHAP" },
-    Unit { name: "narrow", more: "MaxRecvDataSegmentLength 512\n  FirstBurstLength 512" },
+    Unit {
+        name: "disks",
+        more: "LUN1 Storage {folder}/second 64MB",
+    },
+    Unit {
+        name: "fourki",
+        more: "BlockLength 4096",
+    },
+    Unit {
+        name: "protected",
+        more: "ReadOnly Yes",
+    },
+    Unit {
+        name: "locked",
+        more: "AuthMethod CHAP",
+    },
+    Unit {
+        name: "narrow",
+        more: "MaxRecvDataSegmentLength 512\n  FirstBurstLength 512",
+    },
 ];
 
 impl Istgt {
     pub(super) fn start() -> Istgt {
-        let names: Vec<&str> = UNITS.iter().map(|unit| unit.name).chain(["second"]).collect();
+        let names: Vec<&str> = UNITS
+            .iter()
+            .map(|unit| unit.name)
+            .chain(["second"])
+            .collect();
         let folder = images(&names);
         let (port, control) = (free_port(), free_port());
-        write(&folder.path().join("istgt.conf"), &configuration(folder.path(), port, control));
-        let accounts =
-            format!("[AuthGroup1]\n  Auth \"{USER}\" \"{SECRET}\" \"{TARGET_USER}\" \"{TARGET_SECRET}\"\n");
+        write(
+            &folder.path().join("istgt.conf"),
+            &configuration(folder.path(), port, control),
+        );
+        let accounts = format!(
+            "[AuthGroup1]\n  Auth \"{USER}\" \"{SECRET}\" \"{TARGET_USER}\" \"{TARGET_SECRET}\"\n"
+        );
         write(&folder.path().join("auth.conf"), &accounts);
         let daemon = daemon(folder.path());
-        let mut istgt = Istgt { daemon, port, folder };
+        let mut istgt = Istgt {
+            daemon,
+            port,
+            folder,
+        };
         istgt.until_it_listens();
         istgt
     }
@@ -84,7 +111,12 @@ impl Istgt {
     fn until_it_listens(&mut self) {
         until("an istgt that listens", || {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert_eq!(self.daemon.try_wait().expect("a child"), None, "istgt has ended: {}", log());
+            assert_eq!(
+                self.daemon.try_wait().expect("a child"),
+                None,
+                "istgt has ended: {}",
+                log()
+            );
             TcpStream::connect(("127.0.0.1", self.port)).is_ok()
         });
     }

@@ -51,7 +51,10 @@ impl Load {
                 let target = Arc::clone(lun.target());
                 ready.send(()).expect("who began it waits");
                 let device: Arc<dyn BlockDevice> = lun;
-                let orders = Orders { patience: PATIENCE, ..Orders::for_time(LONGER_THAN_ANY_SCENE) };
+                let orders = Orders {
+                    patience: PATIENCE,
+                    ..Orders::for_time(LONGER_THAN_ANY_SCENE)
+                };
                 let each = &mut |sample: &bench::record::Sample| {
                     let _ = tell.send(sample.reads + sample.writes); // fails if the scene has already failed
                     if over.load(Relaxed) { Go::Stop } else { Go::On }
@@ -63,7 +66,12 @@ impl Load {
             });
         });
         begun.recv().expect("a login");
-        Load { thread, outcome, samples, is_over }
+        Load {
+            thread,
+            outcome,
+            samples,
+            is_over,
+        }
     }
 
     /// Waits until many more requests have completed, in which every block has been written.
@@ -99,7 +107,10 @@ impl Load {
     /// Stops the load, and checks that no data was lost or stale and no request was rejected.
     pub(super) fn end(self) -> Run {
         self.is_over.store(true, Relaxed);
-        let measured = self.outcome.recv_timeout(PATIENCE).expect("an end of the load");
+        let measured = self
+            .outcome
+            .recv_timeout(PATIENCE)
+            .expect("an end of the load");
         self.thread.join().expect("without a panic");
         assert_eq!(measured.first_failure, None, "{measured:?}");
         measured
@@ -109,7 +120,10 @@ impl Load {
 fn workload() -> Workload {
     let percent = |percent| Percent::new(percent).expect("a percentage");
     Workload {
-        span: Span { start_bytes: 0, bytes: Some(SPAN_BYTES) },
+        span: Span {
+            start_bytes: 0,
+            bytes: Some(SPAN_BYTES),
+        },
         data: Data::Stamped,
         ..Workload::simple(BLOCK_BYTES, 32, percent(40), percent(90))
     }

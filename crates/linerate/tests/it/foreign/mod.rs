@@ -67,30 +67,79 @@ enum Needs {
 
 /// The features that a make does not support, with the observations that prove this.
 const CANNOT: &[(Make, Needs, &str)] = &[
-    (Make::Tgt, Needs::Connections, "tgt 1.0.85 answers MaxConnections=1, whatever is offered"),
-    (Make::Tgt, Needs::StrongHash, "tgt 1.0.85 knows MD5, and SHA-1 by the number that became SHA-256's"),
-    (Make::Istgt, Needs::StrongHash, "istgt 20111008 knows MD5 alone"),
-    (Make::Istgt, Needs::UnsolicitedData, "istgt 20111008 refuses a configuration with InitialR2T No"),
-    (Make::Istgt, Needs::Sense, "istgt 20111008 has none for LBA OUT OF RANGE and WRITE PROTECTED"),
-    (Make::Tgt, Needs::LogoutOfAnother, "tgt 1.0.85 has one connection"),
+    (
+        Make::Tgt,
+        Needs::Connections,
+        "tgt 1.0.85 answers MaxConnections=1, whatever is offered",
+    ),
+    (
+        Make::Tgt,
+        Needs::StrongHash,
+        "tgt 1.0.85 knows MD5, and SHA-1 by the number that became SHA-256's",
+    ),
+    (
+        Make::Istgt,
+        Needs::StrongHash,
+        "istgt 20111008 knows MD5 alone",
+    ),
+    (
+        Make::Istgt,
+        Needs::UnsolicitedData,
+        "istgt 20111008 refuses a configuration with InitialR2T No",
+    ),
+    (
+        Make::Istgt,
+        Needs::Sense,
+        "istgt 20111008 has none for LBA OUT OF RANGE and WRITE PROTECTED",
+    ),
+    (
+        Make::Tgt,
+        Needs::LogoutOfAnother,
+        "tgt 1.0.85 has one connection",
+    ),
     (
         Make::Istgt,
         Needs::LogoutOfAnother,
         "istgt 20111008 closes the connection that asks, without an answer, so that the session must begin again",
     ),
-    (Make::Tgt, Needs::Growth, "tgt 1.0.85 looks at a file's size once"),
-    (Make::Istgt, Needs::Growth, "istgt 20111008 has the size from its configuration, which it reads once"),
-    (Make::Linerate, Needs::NewLun, "linerate reads its configuration once"),
-    (Make::Istgt, Needs::NewLun, "istgt 20111008 reads its configuration once"),
-    (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
-    (Make::Istgt, Needs::LbaStatus, "istgt 20111008 has no GET LBA STATUS"),
+    (
+        Make::Tgt,
+        Needs::Growth,
+        "tgt 1.0.85 looks at a file's size once",
+    ),
+    (
+        Make::Istgt,
+        Needs::Growth,
+        "istgt 20111008 has the size from its configuration, which it reads once",
+    ),
+    (
+        Make::Linerate,
+        Needs::NewLun,
+        "linerate reads its configuration once",
+    ),
+    (
+        Make::Istgt,
+        Needs::NewLun,
+        "istgt 20111008 reads its configuration once",
+    ),
+    (
+        Make::Istgt,
+        Needs::ReadWithoutData,
+        "istgt 20111008 never answers it",
+    ),
+    (
+        Make::Istgt,
+        Needs::LbaStatus,
+        "istgt 20111008 has no GET LBA STATUS",
+    ),
 ];
 
 /// Runs a scene, in its own runtime environment, with every make of target that is installed here and meets
 /// the scene's needs.
 fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
     for_each(needs, |san| {
-        in_a_world(async { reactor::timeout(PATIENCE, scene(san)).await }).expect("an end of the scene");
+        in_a_world(async { reactor::timeout(PATIENCE, scene(san)).await })
+            .expect("an end of the scene");
     });
 }
 
@@ -108,8 +157,12 @@ fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
 
 /// Whether a make meets the needs; prints the reason if not.
 fn can(make: Make, needs: Needs) -> bool {
-    let cannot = CANNOT.iter().find(|(who, what, _)| (*who, *what) == (make, needs));
-    cannot.iter().for_each(|(_, _, why)| eprintln!("not with {make:?}: {why}"));
+    let cannot = CANNOT
+        .iter()
+        .find(|(who, what, _)| (*who, *what) == (make, needs));
+    cannot
+        .iter()
+        .for_each(|(_, _, why)| eprintln!("not with {make:?}: {why}"));
     cannot.is_none()
 }
 
@@ -121,7 +174,9 @@ async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
 }
 
 async fn open(url: &str) -> RemoteLun {
-    try_open(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+    try_open(url)
+        .await
+        .unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 /// Blocks that contain their address and the generation of the write.
@@ -136,7 +191,9 @@ fn stamped(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) -> Slice {
 async fn round_trip(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) {
     let extent = Extent::new(lba, blocks);
     let data = stamped(lun, lba, blocks, generation);
-    lun.write(extent, data, Durability::Cached).await.unwrap_or_else(|why| panic!("write {extent:?}: {why}"));
+    lun.write(extent, data, Durability::Cached)
+        .await
+        .unwrap_or_else(|why| panic!("write {extent:?}: {why}"));
     let length = lun.geometry().length(extent) as usize;
     let read = lun.read(extent, Buffer::recycled(length)).await;
     let read = read.unwrap_or_else(|why| panic!("read {extent:?}: {why}"));
@@ -149,6 +206,10 @@ async fn round_trip(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) {
 fn what_a_make_cannot_do_is_said_once() {
     for (at, (make, needs, why)) in CANNOT.iter().enumerate() {
         eprintln!("{make:?} has no {needs:?}: {why}");
-        assert!(CANNOT[..at].iter().all(|(who, what, _)| (who, what) != (make, needs)));
+        assert!(
+            CANNOT[..at]
+                .iter()
+                .all(|(who, what, _)| (who, what) != (make, needs))
+        );
     }
 }

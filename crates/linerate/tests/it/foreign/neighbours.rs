@@ -13,21 +13,40 @@ use crate::server::Server;
 
 /// The sense key, code and qualifier with which TEST UNIT READY is rejected; `None` if it succeeds.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
-    let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
-    answer.sense.map(|Sense { key, code, qualifier, .. }| (key, code, qualifier))
+    let answer = lun
+        .command(cdb::test_unit_ready(), Transfer::None)
+        .await
+        .expect("an answer");
+    answer.sense.map(
+        |Sense {
+             key,
+             code,
+             qualifier,
+             ..
+         }| (key, code, qualifier),
+    )
 }
 
 #[test]
 fn another_session_hears_of_a_reset_and_goes_on() {
     with_each(Needs::Nothing, async |san| {
-        let [one, other] = [open(&san.url(Disk::Plain, "")).await, open(&san.url(Disk::Plain, "")).await];
+        let [one, other] = [
+            open(&san.url(Disk::Plain, "")).await,
+            open(&san.url(Disk::Plain, "")).await,
+        ];
         round_trip(&other, 0, 64, 1).await;
         let reset = Management::LogicalUnitReset(one.unit().lun());
-        assert_eq!(one.target().manage(reset).await, Ok(TaskManagementResult::FunctionComplete));
+        assert_eq!(
+            one.target().manage(reset).await,
+            Ok(TaskManagementResult::FunctionComplete)
+        );
         if san.make() != Make::Istgt {
             // istgt closes the other sessions instead, so commands that must not be repeated are lost.
             let heard = attention(&other).await;
-            assert!(matches!(heard, Some((6, 0x29, _))), "RESET OCCURRED, and not {heard:?}");
+            assert!(
+                matches!(heard, Some((6, 0x29, _))),
+                "RESET OCCURRED, and not {heard:?}"
+            );
         }
         round_trip(&other, 0, 64, 2).await;
         for lun in [one, other] {
@@ -46,7 +65,10 @@ fn resets_by_another_session_fail_no_request() {
             let reset = Management::LogicalUnitReset(other.unit().lun());
             for _ in 0..5 {
                 load.goes_on();
-                assert_eq!(other.target().manage(reset).await, Ok(TaskManagementResult::FunctionComplete));
+                assert_eq!(
+                    other.target().manage(reset).await,
+                    Ok(TaskManagementResult::FunctionComplete)
+                );
             }
             other.close().await;
         });
@@ -59,7 +81,11 @@ fn a_lun_that_is_added_is_told_and_found() {
     with_each(Needs::NewLun, async |san| {
         let lun = open(&san.url(Disk::Plain, "")).await;
         let number = san.add_lun();
-        assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        assert_eq!(
+            attention(&lun).await,
+            Some((6, 0x3f, 0x0e)),
+            "REPORTED LUNS DATA HAS CHANGED"
+        );
         let added = lun.target().lun(number).await.expect("the new LUN");
         round_trip(&added, 0, 64, 1).await;
         lun.close().await;
@@ -92,18 +118,36 @@ fn what_another_initiator_has_reserved_is_left_alone() {
         round_trip(&ours, 0, 8, 1).await;
         let (key, kind) = (0x5eed, ReservationType::ExclusiveAccess);
         let unit = theirs.unit();
-        let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: key, persist: false };
+        let register = PersistentReserve::RegisterAndIgnoreExistingKey {
+            new_key: key,
+            persist: false,
+        };
         unit.persistent_reserve(register).await.expect("registered");
-        unit.persistent_reserve(PersistentReserve::Reserve { key, kind }).await.expect("reserved");
-        let written = ours.write(Extent::new(0, 8), stamped(&ours, 0, 8, 2), Durability::Cached).await;
+        unit.persistent_reserve(PersistentReserve::Reserve { key, kind })
+            .await
+            .expect("reserved");
+        let written = ours
+            .write(
+                Extent::new(0, 8),
+                stamped(&ours, 0, 8, 2),
+                Durability::Cached,
+            )
+            .await;
         assert_eq!(written, Err(DeviceError::Reserved));
         let read = ours.read(Extent::new(0, 8), Buffer::recycled(4096)).await;
         assert_eq!(read.err(), Some(DeviceError::Reserved));
         round_trip(&theirs, 8, 8, 1).await;
-        unit.persistent_reserve(PersistentReserve::Release { key, kind }).await.expect("released");
-        let read = ours.read(Extent::new(0, 8), Buffer::recycled(4096)).await.expect("free again");
+        unit.persistent_reserve(PersistentReserve::Release { key, kind })
+            .await
+            .expect("released");
+        let read = ours
+            .read(Extent::new(0, 8), Buffer::recycled(4096))
+            .await
+            .expect("free again");
         bench::pattern::check(&read, block::Lba(0), 512, 1).expect("what was there before");
-        unit.persistent_reserve(PersistentReserve::Clear { key }).await.expect("cleared");
+        unit.persistent_reserve(PersistentReserve::Clear { key })
+            .await
+            .expect("cleared");
         for lun in [ours, theirs] {
             lun.close().await;
         }

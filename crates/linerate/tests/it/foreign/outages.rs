@@ -23,12 +23,15 @@ const NEVER: &str =
 /// Settings with which an unresponsive connection is detected early. On a slow machine, this may be a
 /// different connection from the scene's. A command is sent again after a minute, because istgt sometimes
 /// never completes a command that was outstanding when a connection was replaced.
-const SOON: &str =
-    "&congestion=cubic&nop-interval=1&login-time=3600&command-time=60&command-tries=10&reconnect-time=3600";
+const SOON: &str = "&congestion=cubic&nop-interval=1&login-time=3600&command-time=60&command-tries=10&reconnect-time=3600";
 
 /// Starts a load in a session with this number of connections and these settings, through the proxy.
 fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
-    Load::begin(&san.url_by(proxy, Disk::Plain, &format!("?connections={connections}{terms}")))
+    Load::begin(&san.url_by(
+        proxy,
+        Disk::Plain,
+        &format!("?connections={connections}{terms}"),
+    ))
 }
 
 /// Waits until there have been at least this number of connections. There can be more, because the whole
@@ -88,12 +91,18 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         // Responses continue. Otherwise every command would have arrived, and the other connections could
         // continue forever.
         proxy.hold_towards_target(1);
-        until("something that is late", || proxy.held(1, Towards::Target) > 0);
+        until("something that is late", || {
+            proxy.held(1, Towards::Target) > 0
+        });
         load.stands_still(); // commands are executed in order
         proxy.release(1);
         load.goes_on();
         load.end();
-        assert_eq!(proxy.connections(), 4, "to be late is no reason to be given up");
+        assert_eq!(
+            proxy.connections(),
+            4,
+            "to be late is no reason to be given up"
+        );
     });
 }
 
@@ -245,7 +254,9 @@ fn four_connections_to_a_target_that_is_killed_again_and_again() {
 /// Reads a block, with a timeout longer than the target's longest wait.
 async fn read(lun: &RemoteLun) -> Result<Buffer, DeviceError> {
     let read = lun.read(Extent::new(0, 8), Buffer::recycled(4096));
-    reactor::timeout(PATIENCE, read).await.expect("an answer, whatever it is")
+    reactor::timeout(PATIENCE, read)
+        .await
+        .expect("an answer, whatever it is")
 }
 
 /// Repeats a read until it succeeds.
@@ -288,13 +299,18 @@ fn locked(disk: &str, secret: &str, images: &Path) -> String {
 const SECRET: &str = "correct-horse-battery";
 
 fn url_with_secret(server: &Server, query: &str) -> String {
-    server.url("disk").replace("iscsi://", &format!("iscsi://joe%{SECRET}@")) + query
+    server
+        .url("disk")
+        .replace("iscsi://", &format!("iscsi://joe%{SECRET}@"))
+        + query
 }
 
 #[test]
 fn a_target_that_comes_back_with_another_secret_gets_no_requests() {
     let images = images(&["one", "two"]);
-    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else { return };
+    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else {
+        return;
+    };
     in_a_world(async {
         let lun = open(&url_with_secret(&server, "?reconnect-time=2")).await;
         round_trip(&lun, 0, 64, 1).await;
@@ -313,7 +329,9 @@ fn a_target_that_comes_back_with_another_secret_gets_no_requests() {
 #[test]
 fn another_disk_at_the_same_lun_is_never_written_to() {
     let images = images(&["one", "two"]);
-    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else { return };
+    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else {
+        return;
+    };
     in_a_world(async {
         let lun = open(&url_with_secret(&server, "?reconnect-time=2")).await;
         round_trip(&lun, 0, 64, 1).await;
@@ -321,12 +339,21 @@ fn another_disk_at_the_same_lun_is_never_written_to() {
         server.reconfigure(&locked("two", SECRET, images.path()));
         server.restart();
         for _ in 0..3 {
-            let written = lun.write(Extent::new(0, 8), stamped(&lun, 0, 8, 2), Durability::Stable).await;
+            let written = lun
+                .write(
+                    Extent::new(0, 8),
+                    stamped(&lun, 0, 8, 2),
+                    Durability::Stable,
+                )
+                .await;
             assert_eq!(written, Err(DeviceError::NotReady));
             assert_eq!(read(&lun).await.err(), Some(DeviceError::NotReady));
         }
         lun.close().await;
     });
     let other = std::fs::read(images.path().join("two")).expect("its image");
-    assert!(other.iter().all(|byte| *byte == 0), "nothing has been written to the other disk");
+    assert!(
+        other.iter().all(|byte| *byte == 0),
+        "nothing has been written to the other disk"
+    );
 }

@@ -57,7 +57,10 @@ impl San {
             Make::Linerate => {
                 let images = images(&["plain", "second", "fourki", "protected", "locked"]);
                 let configuration = OURS.replace("{images}", &images.path().display().to_string());
-                Daemon::Linerate { server: Server::configured(&configuration)?, images }
+                Daemon::Linerate {
+                    server: Server::configured(&configuration)?,
+                    images,
+                }
             }
             Make::Tgt => Daemon::Tgt(installed(&["tgtd", "tgtadm"]).then(Tgt::start)?),
             Make::Istgt => Daemon::Istgt(installed(&["istgt"]).then(Istgt::start)?),
@@ -96,7 +99,10 @@ impl San {
     /// Like [`San::url`], with an account such as `user%secret@`.
     pub(super) fn url_as(&self, account: &str, disk: Disk, query: &str) -> String {
         let (target, lun) = self.place(disk);
-        format!("iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}", self.port())
+        format!(
+            "iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}",
+            self.port()
+        )
     }
 
     /// Like [`San::url`], through a proxy.
@@ -135,8 +141,11 @@ impl San {
     /// Makes the plain disk's file longer.
     pub(super) fn grow(&self, bytes: u64) {
         if let Daemon::Linerate { images, .. } = &self.daemon {
-            let file = std::fs::File::options().write(true).open(images.path().join("plain"));
-            file.and_then(|file| file.set_len(bytes)).expect("the disk's file");
+            let file = std::fs::File::options()
+                .write(true)
+                .open(images.path().join("plain"));
+            file.and_then(|file| file.set_len(bytes))
+                .expect("the disk's file");
         }
     }
 

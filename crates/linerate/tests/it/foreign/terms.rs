@@ -52,7 +52,12 @@ impl Terms {
 
     /// Numbers of blocks around every limit, and across several bursts.
     fn lengths(&self) -> Vec<u64> {
-        let limits = [self.first_burst_bytes, self.max_burst_bytes, self.max_segment_bytes, 8192];
+        let limits = [
+            self.first_burst_bytes,
+            self.max_burst_bytes,
+            self.max_segment_bytes,
+            8192,
+        ];
         let mut lengths: Vec<u64> = limits
             .iter()
             .flat_map(|bytes| [bytes / 512 - 1, bytes / 512, bytes / 512 + 1])
@@ -70,7 +75,9 @@ async fn pieces_at_once(lun: &Arc<RemoteLun>, mut lba: u64, lengths: &[u64], gen
     let mut pieces = Vec::new();
     for blocks in lengths.iter().copied() {
         let lun = Arc::clone(lun);
-        pieces.push(reactor::spawn(async move { round_trip(&lun, lba, blocks, generation).await }));
+        pieces.push(reactor::spawn(async move {
+            round_trip(&lun, lba, blocks, generation).await
+        }));
         lba += blocks;
     }
     for piece in pieces {
@@ -105,7 +112,9 @@ fn data_come_back_on_all_terms_of_bursts_and_r2ts() {
             let sessions = (0..).zip(terms).map(|(number, terms)| {
                 let (url, lengths) = (san.url(Disk::Plain, &terms.query()), terms.lengths());
                 assert!(lengths.iter().sum::<u64>() <= blocks_each, "{lengths:?}");
-                reactor::spawn(async move { moved(&url, number * blocks_each, &lengths, generation).await })
+                reactor::spawn(async move {
+                    moved(&url, number * blocks_each, &lengths, generation).await
+                })
             });
             for session in sessions.collect::<Vec<_>>() {
                 session.await;
@@ -117,8 +126,16 @@ fn data_come_back_on_all_terms_of_bursts_and_r2ts() {
 #[test]
 fn a_target_gets_segments_no_longer_than_it_takes() {
     with_each(Needs::Nothing, async |san| {
-        for (generation, query) in (1..).zip(["?", "?immediate-data=no", "?initial-r2t=yes&max-burst=4096"]) {
-            moved(&san.url(Disk::Narrow, query), 0, &[1, 2, 8, 9, 129, 1025], generation).await;
+        for (generation, query) in
+            (1..).zip(["?", "?immediate-data=no", "?initial-r2t=yes&max-burst=4096"])
+        {
+            moved(
+                &san.url(Disk::Narrow, query),
+                0,
+                &[1, 2, 8, 9, 129, 1025],
+                generation,
+            )
+            .await;
         }
     });
 }
@@ -126,7 +143,11 @@ fn a_target_gets_segments_no_longer_than_it_takes() {
 #[test]
 fn unsolicited_data_may_fill_the_first_burst() {
     with_each(Needs::UnsolicitedData, async |san| {
-        let lun = open(&san.url(Disk::Plain, "?immediate-data=no&initial-r2t=no&first-burst=65536")).await;
+        let lun = open(&san.url(
+            Disk::Plain,
+            "?immediate-data=no&initial-r2t=no&first-burst=65536",
+        ))
+        .await;
         assert!(!lun.target().parameters().initial_r2t);
         for blocks in [127, 128, 129] {
             round_trip(&lun, 0, blocks, blocks).await;
@@ -139,13 +160,27 @@ fn unsolicited_data_may_fill_the_first_burst() {
 fn digests_go_with_all_terms() {
     with_each(Needs::Nothing, async |san| {
         let mut generation = 0;
-        for (header, data) in [("None", "None"), ("CRC32C", "None"), ("None", "CRC32C"), ("CRC32C", "CRC32C")]
-        {
+        for (header, data) in [
+            ("None", "None"),
+            ("CRC32C", "None"),
+            ("None", "CRC32C"),
+            ("CRC32C", "CRC32C"),
+        ] {
             san.allow_digests(header, data);
-            for more in ["", "&immediate-data=no", "&max-segment=512&initial-r2t=yes&max-burst=4096"] {
+            for more in [
+                "",
+                "&immediate-data=no",
+                "&max-segment=512&initial-r2t=yes&max-burst=4096",
+            ] {
                 generation += 1;
                 let query = format!("?header-digest={header}&data-digest={data}{more}");
-                moved(&san.url(Disk::Plain, &query), 0, &[1, 8, 129, 1025], generation).await;
+                moved(
+                    &san.url(Disk::Plain, &query),
+                    0,
+                    &[1, 8, 129, 1025],
+                    generation,
+                )
+                .await;
             }
         }
     });
@@ -155,8 +190,7 @@ fn digests_go_with_all_terms() {
 fn blocks_of_4096_bytes_go_with_digests_and_small_bursts() {
     with_each(Needs::Nothing, async |san| {
         san.allow_digests("CRC32C", "CRC32C");
-        let query =
-            "?header-digest=crc32c&data-digest=crc32c&max-burst=4096&first-burst=4096&max-segment=512";
+        let query = "?header-digest=crc32c&data-digest=crc32c&max-burst=4096&first-burst=4096&max-segment=512";
         moved(&san.url(Disk::FourKi, query), 0, &[1, 2, 17, 65], 1).await;
     });
 }
@@ -168,7 +202,13 @@ fn a_session_has_as_many_connections_as_both_want() {
             let query = format!("?connections={connections}&congestion=cubic");
             let lun = Arc::new(open(&san.url(Disk::Plain, &query)).await);
             assert_eq!(lun.target().parameters().max_connections, connections);
-            pieces_at_once(&lun, 0, &[1, 8, 64, 129, 512, 1025, 2048, 3, 5, 7, 9], generation).await;
+            pieces_at_once(
+                &lun,
+                0,
+                &[1, 8, 64, 129, 512, 1025, 2048, 3, 5, 7, 9],
+                generation,
+            )
+            .await;
             lun.target().close().await;
         }
     });

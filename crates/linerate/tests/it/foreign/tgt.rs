@@ -22,10 +22,22 @@ const NARROW: &str = "3";
 
 impl Tgt {
     pub(super) fn start() -> Tgt {
-        let images = images(&["plain", "second", "fourki", "protected", "locked", "narrow", "added"]);
+        let images = images(&[
+            "plain",
+            "second",
+            "fourki",
+            "protected",
+            "locked",
+            "narrow",
+            "added",
+        ]);
         let port = free_port();
         let daemon = daemon(port);
-        let mut tgt = Tgt { daemon, port, images };
+        let mut tgt = Tgt {
+            daemon,
+            port,
+            images,
+        };
         tgt.until_it_answers();
         tgt.set_up();
         tgt
@@ -35,7 +47,10 @@ impl Tgt {
         let _ = self.daemon.kill(); // it may have ended already
         let _ = self.daemon.wait();
         let control = control_port(self.port);
-        for file in [format!("socket.{control}"), format!("socket.{control}.lock")] {
+        for file in [
+            format!("socket.{control}"),
+            format!("socket.{control}.lock"),
+        ] {
             let _ = std::fs::remove_file(format!("/var/run/tgtd/{file}"));
         }
     }
@@ -48,7 +63,15 @@ impl Tgt {
 
     /// The configuration of tgtd, as tgt's own tool dumps it.
     pub(super) fn dump(&self) -> String {
-        run("tgt-admin", &["--control-port", &control_port(self.port).to_string(), "--dump"]).expect_success()
+        run(
+            "tgt-admin",
+            &[
+                "--control-port",
+                &control_port(self.port).to_string(),
+                "--dump",
+            ],
+        )
+        .expect_success()
     }
 
     pub(super) fn signal(&self, name: &str) {
@@ -83,29 +106,64 @@ impl Tgt {
     }
 
     fn set_for(&self, target: &str, key: &str, value: &str) {
-        self.admin(&["--op", "update", "--mode", "target", "--tid", target, "-n", key, "-v", value]);
+        self.admin(&[
+            "--op", "update", "--mode", "target", "--tid", target, "-n", key, "-v", value,
+        ]);
     }
 
     fn set_up(&self) {
         for (number, name) in [(DISKS, "disks"), (LOCKED, "locked"), (NARROW, "narrow")] {
             let name = format!("{PREFIX}{name}");
-            self.admin(&["--op", "new", "--mode", "target", "--tid", number, "-T", &name]);
-            self.admin(&["--op", "bind", "--mode", "target", "--tid", number, "-I", "ALL"]);
+            self.admin(&[
+                "--op", "new", "--mode", "target", "--tid", number, "-T", &name,
+            ]);
+            self.admin(&[
+                "--op", "bind", "--mode", "target", "--tid", number, "-I", "ALL",
+            ]);
             self.set_for(number, "InitialR2T", "No"); // so that initiators can choose
         }
         self.add_lun(DISKS, "1", "plain", "512");
         self.add_lun(DISKS, "2", "second", "512");
         self.add_lun(DISKS, "3", "fourki", "4096");
         self.add_lun(DISKS, "4", "protected", "512");
-        let protected = ["--mode", "logicalunit", "--tid", DISKS, "--lun", "4", "--params", "readonly=1"];
+        let protected = [
+            "--mode",
+            "logicalunit",
+            "--tid",
+            DISKS,
+            "--lun",
+            "4",
+            "--params",
+            "readonly=1",
+        ];
         self.admin(&[&["--op", "update"], &protected[..]].concat());
-        let thin = ["--mode", "logicalunit", "--tid", DISKS, "--lun", "2", "--params", "thin_provisioning=1"];
+        let thin = [
+            "--mode",
+            "logicalunit",
+            "--tid",
+            DISKS,
+            "--lun",
+            "2",
+            "--params",
+            "thin_provisioning=1",
+        ];
         self.admin(&[&["--op", "update"], &thin[..]].concat());
         self.add_lun(LOCKED, "1", "locked", "512");
         for (user, secret) in [(USER, SECRET), (TARGET_USER, TARGET_SECRET)] {
-            self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", secret]);
+            self.admin(&[
+                "--op",
+                "new",
+                "--mode",
+                "account",
+                "--user",
+                user,
+                "--password",
+                secret,
+            ]);
         }
-        let bind = ["--op", "bind", "--mode", "account", "--tid", LOCKED, "--user"];
+        let bind = [
+            "--op", "bind", "--mode", "account", "--tid", LOCKED, "--user",
+        ];
         self.admin(&[&bind[..], &[USER]].concat());
         self.admin(&[&bind[..], &[TARGET_USER, "--outgoing"]].concat());
         self.add_lun(NARROW, "1", "narrow", "512");
@@ -115,13 +173,26 @@ impl Tgt {
     fn add_lun(&self, target: &str, lun: &str, image: &str, block_bytes: &str) {
         let image = self.images.path().join(image).display().to_string();
         let unit = ["--mode", "logicalunit", "--tid", target, "--lun", lun];
-        self.admin(&[&["--op", "new"], &unit[..], &["-b", &image, "--blocksize", block_bytes]].concat());
+        self.admin(
+            &[
+                &["--op", "new"],
+                &unit[..],
+                &["-b", &image, "--blocksize", block_bytes],
+            ]
+            .concat(),
+        );
     }
 
     fn until_it_answers(&mut self) {
         until("an answer of tgtd", || {
-            assert_eq!(self.daemon.try_wait().expect("a child"), None, "tgtd has ended");
-            self.try_admin(&["--op", "show", "--mode", "sys"]).status.success()
+            assert_eq!(
+                self.daemon.try_wait().expect("a child"),
+                None,
+                "tgtd has ended"
+            );
+            self.try_admin(&["--op", "show", "--mode", "sys"])
+                .status
+                .success()
         });
     }
 
@@ -131,7 +202,11 @@ impl Tgt {
 
     fn try_admin(&self, arguments: &[&str]) -> Ended {
         let control = control_port(self.port).to_string();
-        run_command(Command::new("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(arguments))
+        run_command(
+            Command::new("tgtadm")
+                .args(["-C", &control, "--lld", "iscsi"])
+                .args(arguments),
+        )
     }
 }
 
@@ -148,7 +223,13 @@ fn daemon(port: u16) -> Child {
         false => format!("portal=127.0.0.1:{port}"),
     };
     Command::new("tgtd")
-        .args(["--foreground", "--control-port", &control, "--iscsi", &portals])
+        .args([
+            "--foreground",
+            "--control-port",
+            &control,
+            "--iscsi",
+            &portals,
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -33,7 +33,9 @@ fn a_login_follows_where_it_is_sent() {
                 "[[target]]\nname = \"{name}\"\n[target.redirect]\naddress = \"127.0.0.1:{}\"\npermanent = {permanent}\n",
                 san.port()
             );
-            let Some(sender) = Server::configured(&text) else { return };
+            let Some(sender) = Server::configured(&text) else {
+                return;
+            };
             in_a_world(async {
                 let lun = open(&format!("iscsi://127.0.0.1:{}/{name}/{lun}", sender.port())).await;
                 round_trip(&lun, 0, 64, 1).await;
@@ -45,11 +47,14 @@ fn a_login_follows_where_it_is_sent() {
 
 /// Runs a few operations of every kind.
 async fn everything(san: &San) {
-    let (portal, settings) = Portal::parse(&format!("iscsi://127.0.0.1:{}", san.port())).expect("a portal");
+    let (portal, settings) =
+        Portal::parse(&format!("iscsi://127.0.0.1:{}", san.port())).expect("a portal");
     discover(&portal, &settings, random).await.expect("targets");
-    for query in
-        ["?congestion=cubic", "?immediate-data=no&initial-r2t=yes&max-burst=4096", "?max-segment=512"]
-    {
+    for query in [
+        "?congestion=cubic",
+        "?immediate-data=no&initial-r2t=yes&max-burst=4096",
+        "?max-segment=512",
+    ] {
         for disk in [Disk::Plain, Disk::FourKi, Disk::Narrow] {
             let lun = open(&san.url(disk, query)).await;
             for blocks in [1, 9, 129, 700] {
@@ -58,7 +63,11 @@ async fn everything(san: &San) {
             lun.close().await;
         }
     }
-    let hash = if san.make() == Make::Tgt { "?chap=md5" } else { "" };
+    let hash = if san.make() == Make::Tgt {
+        "?chap=md5"
+    } else {
+        ""
+    };
     let lun = open(&san.url_as(&format!("{USER}%{SECRET}@"), Disk::Locked, hash)).await;
     round_trip(&lun, 0, 8, 1).await;
     lun.close().await;
@@ -71,7 +80,9 @@ async fn everything(san: &San) {
 
 #[test]
 fn what_goes_over_the_wire_is_what_tshark_expects() {
-    for_each(Needs::Nothing, |san| watched_port(san.port(), || in_a_world(everything(san))));
+    for_each(Needs::Nothing, |san| {
+        watched_port(san.port(), || in_a_world(everything(san)))
+    });
 }
 
 fn linerate(arguments: &[&str]) -> Ended {
@@ -89,7 +100,17 @@ fn the_command_line_finds_and_describes_every_disk() {
         let said = linerate(&["scsi", "inquiry", &url]).expect_success();
         assert!(said.to_lowercase().contains("disk"), "{said}");
         linerate(&["scsi", "vpd", &url]).expect_success();
-        linerate(&["bench", "--seconds", "1", "--read", "50", "--verify", "--allow-write", "--yes", &url])
-            .expect_success();
+        linerate(&[
+            "bench",
+            "--seconds",
+            "1",
+            "--read",
+            "50",
+            "--verify",
+            "--allow-write",
+            "--yes",
+            &url,
+        ])
+        .expect_success();
     });
 }

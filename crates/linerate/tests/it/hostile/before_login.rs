@@ -10,7 +10,9 @@ use crate::wire::{Heard, PATIENCE, Wire};
 
 #[test]
 fn who_does_not_log_in_is_shown_the_door() {
-    let Some(siege) = Siege::begin("") else { return };
+    let Some(siege) = Siege::begin("") else {
+        return;
+    };
     for garbage in [
         vec![0xa5; 4096],
         vec![0xff; 48],
@@ -19,7 +21,8 @@ fn who_does_not_log_in_is_shown_the_door() {
         b"GET / HTTP/1.1\r\n\r\n".repeat(8),
     ] {
         let mut wire = siege.wire();
-        wire.send_bytes(&garbage).expect("a connection that is open");
+        wire.send_bytes(&garbage)
+            .expect("a connection that is open");
         assert_eq!(
             wire.hear_the_end(),
             0,
@@ -32,10 +35,13 @@ fn who_does_not_log_in_is_shown_the_door() {
 
 #[test]
 fn a_login_that_does_not_end_is_ended() {
-    let Some(sieges) = with_and_without(SHORT_LOGIN) else { return };
+    let Some(sieges) = with_and_without(SHORT_LOGIN) else {
+        return;
+    };
     let half = |siege: &Siege| {
         let mut half = siege.wire();
-        half.send_bytes(&login(1, false, 0).0[..20]).expect("a connection that is open");
+        half.send_bytes(&login(1, false, 0).0[..20])
+            .expect("a connection that is open");
         half
     };
     let begin = Instant::now();
@@ -50,7 +56,9 @@ fn a_login_that_does_not_end_is_ended() {
 fn a_crowd_that_says_nothing_leaves_room_for_others() {
     const MOST: usize = 50;
     let limits = format!("login-time = \"1h\"\nconnections-per-address = {MOST}");
-    let Some(siege) = Siege::begin(&limits) else { return };
+    let Some(siege) = Siege::begin(&limits) else {
+        return;
+    };
     let mut open: Vec<Wire> = Vec::new();
     for _ in 0..20 {
         open.extend((0..50).map(|_| siege.wire()));
@@ -66,12 +74,17 @@ fn a_crowd_that_says_nothing_leaves_room_for_others() {
 
 #[test]
 fn a_login_text_without_end_is_refused() {
-    let Some(siege) = Siege::begin("") else { return };
+    let Some(siege) = Siege::begin("") else {
+        return;
+    };
     let mut wire = siege.wire();
     let text = vec![b'x'; 8192];
     for _ in 0..100 {
-        wire.send(&login(1, true, text.len()), &text).expect("a connection that is open");
-        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+        wire.send(&login(1, true, text.len()), &text)
+            .expect("a connection that is open");
+        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else {
+            panic!("closed without a status")
+        };
         match LoginResponse::parse(&bhs).expect("a login response").status {
             LoginStatus::Success => {}
             status => {
@@ -86,18 +99,27 @@ fn a_login_text_without_end_is_refused() {
 
 #[test]
 fn a_login_that_announces_sixteen_megabytes_is_refused() {
-    let Some(siege) = Siege::begin("") else { return };
+    let Some(siege) = Siege::begin("") else {
+        return;
+    };
     // Send it as the first request and, in another login, as the second one. Regression: the second request
     // was accepted as one without text.
     for begun in [false, true] {
         let mut wire = siege.wire();
         if begun {
-            wire.send(&login(1, false, INTRODUCTION.len()), INTRODUCTION).expect("a connection that is open");
+            wire.send(&login(1, false, INTRODUCTION.len()), INTRODUCTION)
+                .expect("a connection that is open");
             assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
         }
-        wire.send_bytes(&login(1, false, 0xff_ffff).0).expect("a connection that is open");
-        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
-        assert_eq!(LoginResponse::parse(&bhs).map(|pdu| pdu.status), Ok(LoginStatus::InitiatorError));
+        wire.send_bytes(&login(1, false, 0xff_ffff).0)
+            .expect("a connection that is open");
+        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else {
+            panic!("closed without a status")
+        };
+        assert_eq!(
+            LoginResponse::parse(&bhs).map(|pdu| pdu.status),
+            Ok(LoginStatus::InitiatorError)
+        );
         wire.hear_the_end();
     }
     siege.holds();
@@ -105,13 +127,22 @@ fn a_login_that_announces_sixteen_megabytes_is_refused() {
 
 #[test]
 fn other_pdus_have_no_place_in_a_login() {
-    let Some(siege) = Siege::begin("") else { return };
+    let Some(siege) = Siege::begin("") else {
+        return;
+    };
     let mut wire = siege.wire();
-    wire.send(&login(1, false, INTRODUCTION.len()), INTRODUCTION).expect("a connection that is open");
+    wire.send(&login(1, false, INTRODUCTION.len()), INTRODUCTION)
+        .expect("a connection that is open");
     assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
-    wire.send(&ping(None).emit(), &[]).expect("a connection that is open");
-    let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
-    assert_eq!(LoginResponse::parse(&bhs).map(|pdu| pdu.status), Ok(LoginStatus::InvalidDuringLogin));
+    wire.send(&ping(None).emit(), &[])
+        .expect("a connection that is open");
+    let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else {
+        panic!("closed without a status")
+    };
+    assert_eq!(
+        LoginResponse::parse(&bhs).map(|pdu| pdu.status),
+        Ok(LoginStatus::InvalidDuringLogin)
+    );
     wire.hear_the_end();
     siege.holds();
 }

@@ -7,11 +7,16 @@ use crate::peer::BLOCK;
 
 #[test]
 fn a_bad_header_digest_ends_the_connection() {
-    let Some(siege) = Siege::begin("") else { return };
+    let Some(siege) = Siege::begin("") else {
+        return;
+    };
     let mut rogue = siege.peer(with_digests);
     let mut bytes = rogue.wire.framed(&ping(Itt::new(1)).emit(), &[], &[]);
     bytes[40] ^= 1;
-    rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+    rogue
+        .wire
+        .send_bytes(&bytes)
+        .expect("a connection that is open");
     rogue.wire.hear_the_end();
     siege.holds();
 }
@@ -19,18 +24,32 @@ fn a_bad_header_digest_ends_the_connection() {
 /// Writes over the witness's data, in one segment that is corrupted in transit and arrives in two parts, the
 /// first with `cut` bytes. None of the corrupted data may be visible afterwards.
 fn writes_bent_data(blocks: usize, cut: usize) {
-    let Some(mut siege) = Siege::begin("") else { return };
+    let Some(mut siege) = Siege::begin("") else {
+        return;
+    };
     let mut rogue = siege.peer(with_digests);
     let write = rogue.write(blocks * BLOCK);
     rogue.say(&write.emit(), &[]);
     let r2t = R2t::parse(&rogue.hear_a(Opcode::R2t).0).expect("an R2T");
     let pdu = data_out(write.itt, Some(r2t.ttt), 0, 0, (blocks * BLOCK) as u32);
-    let mut bytes = rogue.wire.framed(&pdu.emit(), &[], &vec![1; blocks * BLOCK]);
+    let mut bytes = rogue
+        .wire
+        .framed(&pdu.emit(), &[], &vec![1; blocks * BLOCK]);
     bytes[100] ^= 1;
     let (first, rest) = bytes.split_at(cut);
-    rogue.wire.send_bytes(first).expect("a connection that is open");
-    assert_eq!(siege.witness.read(0, 64), [0x5a; 64 * BLOCK], "before the digest has come");
-    rogue.wire.send_bytes(rest).expect("a connection that is open");
+    rogue
+        .wire
+        .send_bytes(first)
+        .expect("a connection that is open");
+    assert_eq!(
+        siege.witness.read(0, 64),
+        [0x5a; 64 * BLOCK],
+        "before the digest has come"
+    );
+    rogue
+        .wire
+        .send_bytes(rest)
+        .expect("a connection that is open");
     rogue.expect_reject(RejectReason::DataDigestError);
     rogue.expect_check_condition();
     rogue.expect_alive();

@@ -13,8 +13,8 @@ use std::time::Duration;
 use iscsi::login::InitiatorConfig;
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{
-    BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, Lun, NopOut, Opcode, Reject, RejectReason,
-    ScsiCommand, ScsiResponse, Sn, Stage, Tsih, Ttt,
+    BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, Lun, NopOut, Opcode, Reject,
+    RejectReason, ScsiCommand, ScsiResponse, Sn, Stage, Tsih, Ttt,
 };
 
 use crate::peer::{BLOCK, Peer, initiator, read_10, write_10};
@@ -62,7 +62,11 @@ impl Siege {
         let mut witness = Peer::attach(&server, "disk", 200);
         witness.write(0, &[0x5a; 64 * BLOCK]);
         let memory_bytes = resident_bytes(&server);
-        Some(Siege { server, witness, memory_bytes })
+        Some(Siege {
+            server,
+            witness,
+            memory_bytes,
+        })
     }
 
     fn wire(&self) -> Wire {
@@ -74,13 +78,23 @@ impl Siege {
         change(&mut config);
         let mut wire = self.wire();
         let attached = wire.log_in(config).expect("a session");
-        Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 1000 }.at_ease()
+        Rogue {
+            wire,
+            cmd_sn: attached.exp_cmd_sn,
+            max_cmd_sn: attached.max_cmd_sn,
+            tag: 1000,
+        }
+        .at_ease()
     }
 
     /// Checks that the server is running and serves others, and that its memory has not grown.
     fn holds(mut self) {
         self.witness.ping();
-        assert_eq!(self.witness.read(0, 64), [0x5a; 64 * BLOCK], "and has its data");
+        assert_eq!(
+            self.witness.read(0, 64),
+            [0x5a; 64 * BLOCK],
+            "and has its data"
+        );
         let grown = resident_bytes(&self.server).saturating_sub(self.memory_bytes);
         println!("the server has grown by {} KiB", grown >> 10);
         assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
@@ -95,7 +109,10 @@ fn long_times_beside(limits: &str) -> String {
 
 /// A server with this limit, and one with its default.
 fn with_and_without(limit: &str) -> Option<[Siege; 2]> {
-    Some([Siege::begin(limit)?, Siege::with(&long_times_beside(limit))?])
+    Some([
+        Siege::begin(limit)?,
+        Siege::with(&long_times_beside(limit))?,
+    ])
 }
 
 /// Checks that a limit is effective. A state that starts on both servers must end on the server with the
@@ -115,9 +132,17 @@ pub(crate) fn ends_earlier<S, T>(
 
 /// The resident memory of a server (VmRSS of proc(5)).
 pub(crate) fn resident_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a running server");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))
+        .expect("a running server");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .expect("a size");
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("a number");
     kib << 10
 }
 
@@ -139,7 +164,9 @@ impl Rogue {
     }
 
     fn say(&mut self, bhs: &Bhs, data: &[u8]) {
-        self.wire.send(bhs, data).expect("a connection that is open");
+        self.wire
+            .send(bhs, data)
+            .expect("a connection that is open");
     }
 
     fn hear(&mut self) -> (Bhs, Vec<u8>) {
@@ -167,7 +194,11 @@ impl Rogue {
     fn expect_reject(&mut self, reason: RejectReason) {
         let (bhs, data) = self.hear_a(Opcode::Reject);
         assert_eq!(Reject::parse(&bhs).map(|reject| reject.reason), Ok(reason));
-        assert_eq!(data.len(), BHS_BYTES, "the header that was refused (section 11.17)");
+        assert_eq!(
+            data.len(),
+            BHS_BYTES,
+            "the header that was refused (section 11.17)"
+        );
     }
 
     #[track_caller]
@@ -197,12 +228,20 @@ impl Rogue {
 
     fn write(&mut self, bytes: usize) -> ScsiCommand {
         let command = self.command(long(&write_10(0, bytes, false)));
-        ScsiCommand { write: true, expected_data_transfer_length: bytes as u32, ..command }
+        ScsiCommand {
+            write: true,
+            expected_data_transfer_length: bytes as u32,
+            ..command
+        }
     }
 
     fn read(&mut self, blocks: usize) -> ScsiCommand {
         let command = self.command(long(&read_10(0, blocks)));
-        ScsiCommand { read: true, expected_data_transfer_length: (blocks * BLOCK) as u32, ..command }
+        ScsiCommand {
+            read: true,
+            expected_data_transfer_length: (blocks * BLOCK) as u32,
+            ..command
+        }
     }
 }
 
@@ -254,7 +293,11 @@ fn login(cmd_sn: u32, continues: bool, length: usize) -> Bhs {
 }
 
 fn solicited_only(config: &mut InitiatorConfig) {
-    config.offers = Offers { initial_r2t: true, immediate_data: false, ..config.offers.clone() };
+    config.offers = Offers {
+        initial_r2t: true,
+        immediate_data: false,
+        ..config.offers.clone()
+    };
 }
 
 fn with_digests(config: &mut InitiatorConfig) {

@@ -56,8 +56,15 @@ impl Client {
 
     fn greeted(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let mut client = Client { stream, extended: false, cookie: 0 };
-        assert_eq!(client.hear(18).expect("a greeting"), b"NBDMAGICIHAVEOPT\0\x03");
+        let mut client = Client {
+            stream,
+            extended: false,
+            cookie: 0,
+        };
+        assert_eq!(
+            client.hear(18).expect("a greeting"),
+            b"NBDMAGICIHAVEOPT\0\x03"
+        );
         client.say(&3_u32.to_be_bytes());
         client
     }
@@ -71,14 +78,23 @@ impl Client {
     pub(super) fn extended(port: u16, export: &str) -> Client {
         let mut client = Client::connect(port);
         assert_eq!(client.option(OPT_EXTENDED_HEADERS, &[]), 1);
-        let context = [&string(export)[..], &1_u32.to_be_bytes(), &string("base:allocation")].concat();
+        let context = [
+            &string(export)[..],
+            &1_u32.to_be_bytes(),
+            &string("base:allocation"),
+        ]
+        .concat();
         assert_eq!(client.option(OPT_SET_META_CONTEXT, &context), 1);
         client.extended = true;
         client.go(export)
     }
 
     fn go(mut self, export: &str) -> Client {
-        assert_eq!(self.option(OPT_GO, &[&string(export)[..], &[0, 0]].concat()), 1, "GO {export}");
+        assert_eq!(
+            self.option(OPT_GO, &[&string(export)[..], &[0, 0]].concat()),
+            1,
+            "GO {export}"
+        );
         self
     }
 
@@ -88,7 +104,8 @@ impl Client {
         loop {
             let header = self.hear(20).expect("a reply");
             let code = four(&header, 12);
-            self.hear(four(&header, 16) as usize).expect("a reply's data");
+            self.hear(four(&header, 16) as usize)
+                .expect("a reply's data");
             if code == 1 || code >> 31 == 1 {
                 return code;
             }
@@ -96,13 +113,19 @@ impl Client {
     }
 
     pub(super) fn say(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("a connection that is open");
+        self.stream
+            .write_all(bytes)
+            .expect("a connection that is open");
     }
 
     /// The same connection, to read its replies while another thread sends.
     pub(super) fn listener(&self) -> Client {
         let stream = self.stream.try_clone().expect("a socket");
-        Client { stream, extended: self.extended, cookie: self.cookie }
+        Client {
+            stream,
+            extended: self.extended,
+            cookie: self.cookie,
+        }
     }
 
     pub(super) fn hear(&mut self, length: usize) -> Result<Vec<u8>> {
@@ -128,11 +151,30 @@ impl Client {
         self.cookie += 1;
         let announced = self.extended && kind == WRITE;
         let flags: u16 = if announced { 1 << 5 } else { 0 };
-        let magic: u32 = if self.extended { 0x21e4_1c71 } else { 0x2560_9513 };
+        let magic: u32 = if self.extended {
+            0x21e4_1c71
+        } else {
+            0x2560_9513
+        };
         let length = length.to_be_bytes();
-        let length = if self.extended { &length[..] } else { &length[4..] };
-        let fixed = [&magic.to_be_bytes()[..], &flags.to_be_bytes(), &kind.to_be_bytes()].concat();
-        [&fixed[..], &self.cookie.to_be_bytes(), &offset.to_be_bytes(), length].concat()
+        let length = if self.extended {
+            &length[..]
+        } else {
+            &length[4..]
+        };
+        let fixed = [
+            &magic.to_be_bytes()[..],
+            &flags.to_be_bytes(),
+            &kind.to_be_bytes(),
+        ]
+        .concat();
+        [
+            &fixed[..],
+            &self.cookie.to_be_bytes(),
+            &offset.to_be_bytes(),
+            length,
+        ]
+        .concat()
     }
 
     /// Sends a request without waiting for its reply.
@@ -148,11 +190,23 @@ impl Client {
             let header = self.hear(16)?;
             assert_eq!(four(&header, 0), 0x6744_6698);
             let error = four(&header, 4);
-            let data = if error == 0 { self.hear(read)? } else { Vec::new() };
-            return Ok(Answer { error, cookie: eight(&header, 8), data });
+            let data = if error == 0 {
+                self.hear(read)?
+            } else {
+                Vec::new()
+            };
+            return Ok(Answer {
+                error,
+                cookie: eight(&header, 8),
+                data,
+            });
         }
         let header = self.hear(32)?;
-        assert_eq!((four(&header, 0), two(&header, 4)), (0x6e8a_278c, 1), "one chunk");
+        assert_eq!(
+            (four(&header, 0), two(&header, 4)),
+            (0x6e8a_278c, 1),
+            "one chunk"
+        );
         let payload = self.hear(eight(&header, 24) as usize)?;
         let (error, data) = match two(&header, 6) {
             0 => (0, Vec::new()),
@@ -161,7 +215,11 @@ impl Client {
             0x8001 => (four(&payload, 0), Vec::new()),
             other => panic!("a chunk of type {other}"),
         };
-        Ok(Answer { error, cookie: eight(&header, 8), data })
+        Ok(Answer {
+            error,
+            cookie: eight(&header, 8),
+            data,
+        })
     }
 
     /// Sends a request, and returns the data or the error in its reply.
@@ -173,9 +231,15 @@ impl Client {
         data: &[u8],
     ) -> std::result::Result<Vec<u8>, u32> {
         self.begin(kind, offset, length, data);
-        let answer = self.answer(if kind == READ { length as usize } else { 0 }).expect("an answer");
+        let answer = self
+            .answer(if kind == READ { length as usize } else { 0 })
+            .expect("an answer");
         assert_eq!(answer.cookie, self.cookie);
-        if answer.error == 0 { Ok(answer.data) } else { Err(answer.error) }
+        if answer.error == 0 {
+            Ok(answer.data)
+        } else {
+            Err(answer.error)
+        }
     }
 
     pub(super) fn read(&mut self, offset: u64, length: usize) -> std::result::Result<Vec<u8>, u32> {
@@ -189,7 +253,13 @@ impl Client {
 
 pub(super) fn an_option(option: u32, data: &[u8]) -> Vec<u8> {
     let length = data.len() as u32;
-    [b"IHAVEOPT", &option.to_be_bytes()[..], &length.to_be_bytes(), data].concat()
+    [
+        b"IHAVEOPT",
+        &option.to_be_bytes()[..],
+        &length.to_be_bytes(),
+        data,
+    ]
+    .concat()
 }
 
 pub(super) fn string(text: &str) -> Vec<u8> {

@@ -35,28 +35,52 @@ fn say_cut(client: &mut Client, bytes: &[u8], cuts: &[usize]) {
 
 #[test]
 fn what_was_written_is_read_wherever_it_was_cut() {
-    let Some(both) = Both::serving(&[VOLUME], "") else { return };
+    let Some(both) = Both::serving(&[VOLUME], "") else {
+        return;
+    };
     for attach in [Client::attach, Client::extended] {
         let (mut client, mut other) = (attach(both.port, "disk"), attach(both.port, "disk"));
         let header = client.header(WRITE, 0, 0).len();
-        let around = [header, header + LENGTH, 2 * header + LENGTH, 2 * (header + LENGTH)];
+        let around = [
+            header,
+            header + LENGTH,
+            2 * header + LENGTH,
+            2 * (header + LENGTH),
+        ];
         let near = |at: usize| (at - header..=at + header).step_by(3);
-        for (turn, cut) in (1..header).chain(around.into_iter().flat_map(near)).enumerate() {
+        for (turn, cut) in (1..header)
+            .chain(around.into_iter().flat_map(near))
+            .enumerate()
+        {
             // One of the writes spans two huge pages.
             let offsets = [(2 << 20) - 512 * (1 + turn), (4 << 20) + 512 * turn];
-            let written: Vec<_> = offsets.iter().map(|at| data((turn + at) as u64, LENGTH)).collect();
+            let written: Vec<_> = offsets
+                .iter()
+                .map(|at| data((turn + at) as u64, LENGTH))
+                .collect();
             let mut said = Vec::new();
             for (offset, data) in offsets.iter().zip(&written) {
                 said.extend(client.header(WRITE, *offset as u64, LENGTH as u64));
                 said.extend(data);
             }
             said.extend(client.header(FLUSH, 0, 0)); // replies may arrive in any order
-            say_cut(&mut client, &said, &[cut, cut + header + 1, cut + LENGTH / 2]);
+            say_cut(
+                &mut client,
+                &said,
+                &[cut, cut + header + 1, cut + LENGTH / 2],
+            );
             for _ in 0..3 {
-                assert_eq!(client.answer(0).expect("an answer").error, 0, "cut at {cut}");
+                assert_eq!(
+                    client.answer(0).expect("an answer").error,
+                    0,
+                    "cut at {cut}"
+                );
             }
             for (offset, data) in offsets.iter().zip(&written) {
-                assert!(other.read(*offset as u64, LENGTH) == Ok(data.clone()), "cut at {cut}");
+                assert!(
+                    other.read(*offset as u64, LENGTH) == Ok(data.clone()),
+                    "cut at {cut}"
+                );
             }
         }
     }
@@ -64,7 +88,9 @@ fn what_was_written_is_read_wherever_it_was_cut() {
 
 #[test]
 fn requests_of_all_lengths_in_one_stream_stay_apart() {
-    let Some(both) = Both::serving(&[VOLUME], "") else { return };
+    let Some(both) = Both::serving(&[VOLUME], "") else {
+        return;
+    };
     let mut client = Client::extended(both.port, "disk");
     let (mut random, mut model) = (Random::new(20_261_126), vec![0; 16 << 20]);
     for _ in 0..60 {
@@ -75,7 +101,8 @@ fn requests_of_all_lengths_in_one_stream_stay_apart() {
             let unit = [1, 512, 4096][random.below(3) as usize];
             let longest = [4096, LENGTH as u64, 1 << 20, 2 << 20][random.below(4) as usize];
             let length = ((1 + random.below(longest / unit)) * unit) as usize;
-            let at = ((1 << 20) + area * AREA + random.below((AREA - length as u64) / unit) * unit) as usize;
+            let at = ((1 << 20) + area * AREA + random.below((AREA - length as u64) / unit) * unit)
+                as usize;
             if random.below(3) == 0 {
                 said.extend(client.header(READ, at as u64, length as u64));
             } else {
@@ -85,7 +112,9 @@ fn requests_of_all_lengths_in_one_stream_stay_apart() {
                 said.extend(data);
             }
         }
-        let mut cuts: Vec<usize> = (0..4).map(|_| random.below(said.len() as u64) as usize).collect();
+        let mut cuts: Vec<usize> = (0..4)
+            .map(|_| random.below(said.len() as u64) as usize)
+            .collect();
         cuts.sort_unstable();
         let mut hears = client.listener();
         std::thread::scope(|scope| {
@@ -95,13 +124,18 @@ fn requests_of_all_lengths_in_one_stream_stay_apart() {
             }
         });
         let mut whole = Client::attach(both.port, "disk");
-        assert!(whole.read(0, 16 << 20) == Ok(model.clone()), "the volume is not what was written");
+        assert!(
+            whole.read(0, 16 << 20) == Ok(model.clone()),
+            "the volume is not what was written"
+        );
     }
 }
 
 #[test]
 fn nothing_of_a_write_lands_whose_end_does_not_come() {
-    let Some(both) = Both::serving(&[VOLUME], "") else { return };
+    let Some(both) = Both::serving(&[VOLUME], "") else {
+        return;
+    };
     let before = data(1, LENGTH);
     for come in [0, 1, 511, 4096, 65_536, LENGTH - 512, LENGTH - 1] {
         let mut client = Client::attach(both.port, "disk");
@@ -112,13 +146,18 @@ fn nothing_of_a_write_lands_whose_end_does_not_come() {
         sleep(MOMENT);
         drop(client);
         let mut other = Client::attach(both.port, "disk");
-        assert!(other.read(0, LENGTH) == Ok(before.clone()), "{come} bytes had come");
+        assert!(
+            other.read(0, LENGTH) == Ok(before.clone()),
+            "{come} bytes had come"
+        );
     }
 }
 
 #[test]
 fn a_slow_write_is_received_as_it_comes() {
-    let Some(both) = Both::serving(&[VOLUME], "") else { return };
+    let Some(both) = Both::serving(&[VOLUME], "") else {
+        return;
+    };
     let (mut client, written) = (Client::attach(both.port, "disk"), data(3, LENGTH));
     client.write(1 << 20, &written).expect("written");
     let header = client.header(WRITE, 0, LENGTH as u64);
@@ -133,7 +172,9 @@ fn a_slow_write_is_received_as_it_comes() {
 
 #[test]
 fn a_reservation_that_comes_with_the_data_keeps_them_out() {
-    let Some(both) = Both::serving(&[VOLUME], "") else { return };
+    let Some(both) = Both::serving(&[VOLUME], "") else {
+        return;
+    };
     let (mut client, before) = (Client::attach(both.port, "disk"), data(4, LENGTH));
     client.write(0, &before).expect("written");
     let mut peer = Peer::attach(&both.server, "disk", 1);

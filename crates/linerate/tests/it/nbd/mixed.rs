@@ -111,15 +111,26 @@ fn load(
                     is = Some(next);
                 } else if let Some(before) = is.filter(|_| !was_refused) {
                     // A preemption also ends outstanding writes. Later writes have no effect.
-                    is = [before, next].into_iter().find(|value| writer.has(offset, REGION, *value));
-                    let mut either = |at| writer.has(at, PAGE, before) || writer.has(at, PAGE, next);
-                    let is_legal = is.is_some() || (offset..offset + REGION).step_by(PAGE).all(&mut either);
+                    is = [before, next]
+                        .into_iter()
+                        .find(|value| writer.has(offset, REGION, *value));
+                    let mut either =
+                        |at| writer.has(at, PAGE, before) || writer.has(at, PAGE, next);
+                    let is_legal =
+                        is.is_some() || (offset..offset + REGION).step_by(PAGE).all(&mut either);
                     assert!(is_legal, "{name} reads neither {before} nor {next}");
                 }
                 (was_refused, next) = (!written, next % 250 + 1);
                 let has = is.is_none_or(|is| writer.has(offset, REGION, is));
-                assert!(has, "{name} does not read {is:?}, which it has written last");
-                let count = if written { &seen.written } else { &seen.refused };
+                assert!(
+                    has,
+                    "{name} does not read {is:?}, which it has written last"
+                );
+                let count = if written {
+                    &seen.written
+                } else {
+                    &seen.refused
+                };
                 count.fetch_add(1, Relaxed);
             }
         })
@@ -132,23 +143,38 @@ fn qemu(arguments: &[&str]) -> Option<Dialogue> {
         return None;
     }
     let mut command = Command::new("qemu-io");
-    command.args(["-t", "none"]).args(arguments).stderr(Stdio::null());
+    command
+        .args(["-t", "none"])
+        .args(arguments)
+        .stderr(Stdio::null());
     Some(Dialogue::begin(&mut command, "qemu-io> ").expect("QEMU opens the volume"))
 }
 
 #[test]
 fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
-    let Some(both) = Both::serving(&["disk=file:{state}/disk.img?size=16MiB"], "") else { return };
+    let Some(both) = Both::serving(&["disk=file:{state}/disk.img?size=16MiB"], "") else {
+        return;
+    };
     let over = Arc::new(AtomicBool::new(false));
     let attach = || Client::attach(both.port, "disk");
     let peer = |number| Peer::attach(&both.server, "disk", number);
     let mut loads = vec![
         load("an NBD client", 0, &over, attach()),
-        load("another NBD client", 1, &over, Client::extended(both.port, "disk")),
+        load(
+            "another NBD client",
+            1,
+            &over,
+            Client::extended(both.port, "disk"),
+        ),
         load("an initiator", 2, &over, peer(1)),
     ];
-    let iscsi = format!("iscsi://{}/{}/0", both.server.portal(), both.server.target_name("disk"));
-    let qemu_nbd = qemu(&["-f", "raw", &both.url("disk")]).map(|qemu| load("QEMU by NBD", 3, &over, qemu));
+    let iscsi = format!(
+        "iscsi://{}/{}/0",
+        both.server.portal(),
+        both.server.target_name("disk")
+    );
+    let qemu_nbd =
+        qemu(&["-f", "raw", &both.url("disk")]).map(|qemu| load("QEMU by NBD", 3, &over, qemu));
     let libiscsi = qemu(&["-f", "raw", &iscsi]).map(|qemu| load("libiscsi", 4, &over, qemu));
     loads.extend(qemu_nbd.into_iter().chain(libiscsi));
 
@@ -158,11 +184,15 @@ fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
     let go_on = |count: fn(&Seen) -> &AtomicU64| {
         for Load { name, seen, thread } in &loads {
             let before = count(seen).load(Relaxed);
-            until(name, || count(seen).load(Relaxed) > before + 1 || thread.is_finished());
+            until(name, || {
+                count(seen).load(Relaxed) > before + 1 || thread.is_finished()
+            });
         }
     };
     for round in 0..ROUNDS {
-        observer.write(beyond, &[1; 4096]).expect("it is not reserved");
+        observer
+            .write(beyond, &[1; 4096])
+            .expect("it is not reserved");
         go_on(|seen| &seen.written);
         persistent_reserve(&mut host, 1, WRITE_EXCLUSIVE, 8, 0);
         if round % 2 == 0 {
@@ -179,6 +209,9 @@ fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
     over.store(true, Relaxed);
     for Load { name, seen, thread } in loads {
         thread.join().expect("a load that ends well");
-        println!("{name}: {:?} written, {:?} refused", seen.written, seen.refused);
+        println!(
+            "{name}: {:?} written, {:?} refused",
+            seen.written, seen.refused
+        );
     }
 }

@@ -31,12 +31,15 @@ impl Both {
     pub(crate) fn serving(volumes: &[&str], more: &str) -> Option<Both> {
         let port = free_port();
         let mut text = format!("{more}\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n");
-        let volumes = volumes.iter().map(|volume| volume.split_once('=').expect("NAME=SPEC"));
+        let volumes = volumes
+            .iter()
+            .map(|volume| volume.split_once('=').expect("NAME=SPEC"));
         for (index, (name, spec)) in volumes.enumerate() {
             text += &export_of(name);
             if index == 0 {
-                text +=
-                    &format!("[[nbd.export]]\nvolume = \"{name}\"\nname = \"protected\"\nread-only = true\n");
+                text += &format!(
+                    "[[nbd.export]]\nvolume = \"{name}\"\nname = \"protected\"\nread-only = true\n"
+                );
             }
             text += &format!(
                 "[volume.{name}]\nspec = \"{spec}\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\n\
@@ -57,7 +60,11 @@ impl Both {
     /// `linerate server …`.
     fn command(&self, arguments: &[&str]) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command.arg("server").args(arguments).arg("--control").arg(self.server.state().join("control"));
+        command
+            .arg("server")
+            .args(arguments)
+            .arg("--control")
+            .arg(self.server.state().join("control"));
         run_command(&mut command)
     }
 }

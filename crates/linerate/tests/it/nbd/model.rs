@@ -14,7 +14,9 @@ fn random_range(random: &mut Random) -> (u64, u64) {
     let unit = *random.pick(&[1, 1, 512, 4096]);
     let most = *random.pick(&[16, 700, 9000, 300_000]);
     let offset = random.below(SIZE / unit) * unit;
-    let length = (1 + random.below(most)).next_multiple_of(unit).min(SIZE - offset);
+    let length = (1 + random.below(most))
+        .next_multiple_of(unit)
+        .min(SIZE - offset);
     (offset, length)
 }
 
@@ -32,7 +34,9 @@ fn every_byte_is_what_was_written_last() {
 }
 
 fn play(volume: &str, block: usize) {
-    let Some(both) = Both::serving(&[volume], "") else { return };
+    let Some(both) = Both::serving(&[volume], "") else {
+        return;
+    };
     let mut random = Random::new(SEED);
     let mut clients: Vec<Client> = (0..2).map(|_| Client::attach(both.port, "disk")).collect();
     clients.push(Client::extended(both.port, "disk"));
@@ -45,21 +49,30 @@ fn play(volume: &str, block: usize) {
         match random.below(10) {
             0..3 => {
                 let seed = random.below(256) as u8;
-                let data: Vec<u8> = (0..length).map(|index| (index as u8).wrapping_mul(31) ^ seed).collect();
+                let data: Vec<u8> = (0..length)
+                    .map(|index| (index as u8).wrapping_mul(31) ^ seed)
+                    .collect();
                 client.write(offset, &data).expect("written");
                 model[at].copy_from_slice(&data);
             }
             3..6 => {
-                assert_eq!(client.read(offset, length as usize).as_deref(), Ok(&model[at]), "step {step}")
+                assert_eq!(
+                    client.read(offset, length as usize).as_deref(),
+                    Ok(&model[at]),
+                    "step {step}"
+                )
             }
             6 => {
-                client.ask(WRITE_ZEROES, offset, length, &[]).expect("zeroed");
+                client
+                    .ask(WRITE_ZEROES, offset, length, &[])
+                    .expect("zeroed");
                 model[at].fill(0);
             }
             7 => {
                 client.ask(TRIM, offset, length, &[]).expect("trimmed");
                 // The content was undefined. From now on, it must not change.
-                model[at.clone()].copy_from_slice(&client.read(offset, length as usize).expect("read"));
+                model[at.clone()]
+                    .copy_from_slice(&client.read(offset, length as usize).expect("read"));
             }
             8 => drop(client.ask(FLUSH, 0, 0, &[]).expect("flushed")),
             _ => {
@@ -67,18 +80,23 @@ fn play(volume: &str, block: usize) {
                 let blocks = blocks.min(SIZE as usize / block - lba);
                 let at = lba * block..(lba + blocks) * block;
                 if random.below(2) == 0 {
-                    let read =
-                        peer.run(&read_10(lba as u32, blocks), Moves::In(at.len() as u32)).expect_good();
+                    let read = peer
+                        .run(&read_10(lba as u32, blocks), Moves::In(at.len() as u32))
+                        .expect_good();
                     assert_eq!(read, model[at], "step {step}, by iSCSI");
                 } else {
                     model[at.clone()].fill(step as u8);
                     let write = write_10(lba as u32, blocks * BLOCK, false);
-                    peer.run(&write, Moves::Out(model[at].to_vec())).expect_good();
+                    peer.run(&write, Moves::Out(model[at].to_vec()))
+                        .expect_good();
                 }
             }
         }
     }
     let whole = clients[0].read(0, SIZE as usize).expect("read");
-    let differs = whole.iter().zip(&model).position(|(read, wanted)| read != wanted);
+    let differs = whole
+        .iter()
+        .zip(&model)
+        .position(|(read, wanted)| read != wanted);
     assert_eq!(differs, None);
 }

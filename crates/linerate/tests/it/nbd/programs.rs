@@ -4,8 +4,11 @@ use super::Both;
 use crate::program::{installed, run, write_patterned_file};
 
 /// Every kind of block, and both stores.
-const VOLUMES: &[&str] =
-    &["disk=ram:64MiB", "disk=ram:64MiB?block=4096", "disk=file:{state}/disk.img?size=64MiB"];
+const VOLUMES: &[&str] = &[
+    "disk=ram:64MiB",
+    "disk=ram:64MiB?block=4096",
+    "disk=file:{state}/disk.img?size=64MiB",
+];
 
 /// The distribution's Python has libnbd, whichever Python is first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -25,7 +28,9 @@ fn the_rules_of_the_standard_hold() {
         return;
     }
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else { return };
+        let Some(both) = Both::serving(&[volume], "") else {
+            return;
+        };
         let base = format!("nbd://127.0.0.1:{}", both.port);
         run(PYTHON, &["-c", include_str!("rules.py"), &base, "67108864"]).expect_success();
     }
@@ -36,14 +41,20 @@ fn nbdinfo_lists_and_maps() {
     if !installed(&["nbdinfo"]) {
         return;
     }
-    let Some(both) = Both::serving(&["disk=ram:64MiB", "other=ram:8MiB"], "") else { return };
+    let Some(both) = Both::serving(&["disk=ram:64MiB", "other=ram:8MiB"], "") else {
+        return;
+    };
     let said = run("nbdinfo", &["--list", "--json", &both.url("")]).expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let exports = said["exports"].as_array().expect("exports");
     let told: Vec<_> = exports
         .iter()
         .map(|export| {
-            (export["export-name"].as_str(), export["export-size"].as_u64(), export["is_read_only"].as_bool())
+            (
+                export["export-name"].as_str(),
+                export["export-size"].as_u64(),
+                export["is_read_only"].as_bool(),
+            )
         })
         .collect();
     let size = Some(64 << 20);
@@ -73,8 +84,16 @@ fn nbdinfo_lists_and_maps() {
         run("nbdcopy", &[&image, &both.url("disk")]).expect_success();
         let said = run("nbdinfo", &["--map", "--json", &both.url("disk")]).expect_success();
         let map: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!((&map[0]["length"], &map[0]["type"]), (&(1 << 20).into(), &0.into()), "{said}");
-        assert_eq!((&map[1]["length"], &map[1]["type"]), (&(63 << 20).into(), &3.into()), "{said}");
+        assert_eq!(
+            (&map[0]["length"], &map[0]["type"]),
+            (&(1 << 20).into(), &0.into()),
+            "{said}"
+        );
+        assert_eq!(
+            (&map[1]["length"], &map[1]["type"]),
+            (&(63 << 20).into(), &3.into()),
+            "{said}"
+        );
     }
     run("nbdinfo", &[&both.url("nothing")]).expect_failure();
 }
@@ -85,7 +104,9 @@ fn images_are_copied_over_several_connections() {
         return;
     }
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else { return };
+        let Some(both) = Both::serving(&[volume], "") else {
+            return;
+        };
         copied_there_and_back(&both, &both.url("disk"));
     }
 }
@@ -109,13 +130,23 @@ fn qemu_copies_images_and_parts_of_blocks() {
         return;
     }
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else { return };
+        let Some(both) = Both::serving(&[volume], "") else {
+            return;
+        };
         let url = both.url("disk");
         let image = both.server.state().join("image");
         write_patterned_file(&image, 64 << 20);
         let image = image.display().to_string();
-        run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url]).expect_success();
-        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &url]).expect_success();
+        run(
+            "qemu-img",
+            &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url],
+        )
+        .expect_success();
+        run(
+            "qemu-img",
+            &["compare", "-f", "raw", "-F", "raw", &image, &url],
+        )
+        .expect_success();
         let said = crate::qemu::qemu_io(
             &url,
             &[
@@ -137,7 +168,11 @@ fn qemu_copies_images_and_parts_of_blocks() {
         );
         assert!(!said.contains("Pattern verification failed"), "{said}");
         let url = both.url("protected");
-        run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 3M 256k", &url]).expect_success();
+        run(
+            "qemu-io",
+            &["-r", "-f", "raw", "-c", "read -P 0 3M 256k", &url],
+        )
+        .expect_success();
         run("qemu-io", &["-f", "raw", "-c", "write -P 1 0 64k", &url]).expect_failure();
     }
 }
@@ -147,7 +182,9 @@ fn fio_reads_what_it_has_written() {
     if !installed(&["fio"]) || !run("fio", &["--enghelp"]).said.contains("nbd") {
         return eprintln!("skipped: fio has no engine nbd");
     }
-    let Some(both) = Both::serving(&[VOLUMES[2]], "") else { return };
+    let Some(both) = Both::serving(&[VOLUMES[2]], "") else {
+        return;
+    };
     let uri = format!("--uri={}", both.url("disk"));
     let arguments = [
         "--name=verify",
@@ -179,8 +216,14 @@ fn a_file_system_lives_on_an_export() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: mounting wants root");
     }
-    let Some(both) = Both::serving(&[VOLUMES[0]], "") else { return };
+    let Some(both) = Both::serving(&[VOLUMES[0]], "") else {
+        return;
+    };
     let script = include_str!("filesystem.sh");
     let folder = both.server.state().display().to_string();
-    run("sh", &["-euc", script, "filesystem", &folder, &both.url("disk")]).expect_success();
+    run(
+        "sh",
+        &["-euc", script, "filesystem", &folder, &both.url("disk")],
+    )
+    .expect_success();
 }

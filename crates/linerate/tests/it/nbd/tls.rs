@@ -95,29 +95,68 @@ fn other_peoples_clients_use_certificates() {
     }
     let pki = Pki::new();
     for keys in ["", MUTUAL] {
-        let Some(both) = serving(&pki, keys) else { return };
+        let Some(both) = serving(&pki, keys) else {
+            return;
+        };
         let url = both.secure("disk", &format!("tls-certificates={}", pki.folder()));
         let listed = run("nbdinfo", &["--list", &url]).expect_success();
         assert!(listed.contains("export=\"disk\""), "{listed}");
-        assert_eq!(listed.contains("export=\"secret\""), keys == MUTUAL, "{listed}");
-        assert!(run("nbdinfo", &[&url]).expect_success().contains("protocol: newstyle-fixed with TLS"));
+        assert_eq!(
+            listed.contains("export=\"secret\""),
+            keys == MUTUAL,
+            "{listed}"
+        );
+        assert!(
+            run("nbdinfo", &[&url])
+                .expect_success()
+                .contains("protocol: newstyle-fixed with TLS")
+        );
         let [before, _] = copied_there_and_back(&both, &url);
 
         let object = TLS_CREDENTIALS.replace("DIR", &pki.folder());
-        let image = format!("driver=nbd,host=localhost,port={},export=disk,tls-creds=tls0", both.port);
+        let image = format!(
+            "driver=nbd,host=localhost,port={},export=disk,tls-creds=tls0",
+            both.port
+        );
         let qemu = |program: &str, rest: &[&str]| {
-            run(program, &[&rest[..1], &["--object", &object, "--image-opts"], &rest[1..]].concat())
+            run(
+                program,
+                &[
+                    &rest[..1],
+                    &["--object", &object, "--image-opts"],
+                    &rest[1..],
+                ]
+                .concat(),
+            )
         };
         let there = format!("driver=raw,file.driver=file,file.filename={before}");
         qemu("qemu-img", &["compare", &there, &image]).expect_success();
-        let commands =
-            ["write -P 0xa5 0 4M", "read -P 0xa5 1000 5000", "write -f -P 7 4095 2", "read -P 7 4095 2"];
-        let commands: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
-        let said =
-            run("qemu-io", &[&["--object", &object, "--image-opts"], &commands[..], &[&image]].concat());
+        let commands = [
+            "write -P 0xa5 0 4M",
+            "read -P 0xa5 1000 5000",
+            "write -f -P 7 4095 2",
+            "read -P 7 4095 2",
+        ];
+        let commands: Vec<&str> = commands
+            .iter()
+            .flat_map(|command| ["-c", command])
+            .collect();
+        let said = run(
+            "qemu-io",
+            &[
+                &["--object", &object, "--image-opts"],
+                &commands[..],
+                &[&image],
+            ]
+            .concat(),
+        );
         assert!(!said.expect_success().contains("verification failed"));
 
-        let names = if keys == MUTUAL { "certificate=\"host1, host1.example\"" } else { "certificate=\"\"" };
+        let names = if keys == MUTUAL {
+            "certificate=\"host1, host1.example\""
+        } else {
+            "certificate=\"\""
+        };
         assert!(both.server.log().contains(names), "{}", both.server.log());
     }
 }
@@ -126,7 +165,9 @@ fn other_peoples_clients_use_certificates() {
 #[test]
 fn clear_text_gets_nothing_where_tls_is_required() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else { return };
+    let Some(both) = serving(&pki, "") else {
+        return;
+    };
     let mut client = Client::connect(both.port);
     for option in [OPT_LIST, OPT_GO, 8, 11, 4711] {
         assert_eq!(client.option(option, &[]), 0x8000_0005, "TLS_REQD");
@@ -134,7 +175,9 @@ fn clear_text_gets_nothing_where_tls_is_required() {
     let mut client = Client::connect(both.port);
     client.say(&an_option(1, b"disk"));
     assert!(client.is_closed(), "EXPORT_NAME has no error");
-    until("it is logged", || both.server.log().contains("requires TLS"));
+    until("it is logged", || {
+        both.server.log().contains("requires TLS")
+    });
     let told = linerate(&["info", &both.url("disk")]).expect_failure();
     assert!(told.contains("requires TLS; use nbds://"), "{told}");
 }
@@ -143,30 +186,58 @@ fn clear_text_gets_nothing_where_tls_is_required() {
 #[test]
 fn an_export_is_for_the_clients_that_are_listed() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, &format!("tls = \"allowed\"\n{MUTUAL}")) else { return };
-    Client::attach(both.port, "disk").read(0, 512).expect("for anybody");
+    let Some(both) = serving(&pki, &format!("tls = \"allowed\"\n{MUTUAL}")) else {
+        return;
+    };
+    Client::attach(both.port, "disk")
+        .read(0, 512)
+        .expect("for anybody");
     let mut client = Client::connect(both.port);
     let go = |name| [&string(name)[..], &[0, 0]].concat();
-    assert_eq!(client.option(OPT_GO, &go("secret")), 0x8000_0005, "TLS_REQD");
-    assert_eq!(client.option(OPT_GO, &go("nothing")), 0x8000_0006, "UNKNOWN");
-    assert_eq!(client.option(OPT_GO, &go("")), 1, "the only one for this client");
+    assert_eq!(
+        client.option(OPT_GO, &go("secret")),
+        0x8000_0005,
+        "TLS_REQD"
+    );
+    assert_eq!(
+        client.option(OPT_GO, &go("nothing")),
+        0x8000_0006,
+        "UNKNOWN"
+    );
+    assert_eq!(
+        client.option(OPT_GO, &go("")),
+        1,
+        "the only one for this client"
+    );
     let own = format!("tls-certificates={}", pki.folder());
     linerate(&["info", &both.secure("secret", &own)]).expect_success();
     let listed = |query: &str| linerate(&["discover", &both.secure("", query)]).expect_success();
-    assert!(listed(&own).contains("secret") && listed(&own).contains("disk"), "{}", listed(&own));
+    assert!(
+        listed(&own).contains("secret") && listed(&own).contains("disk"),
+        "{}",
+        listed(&own)
+    );
     let listed = linerate(&["discover", &both.url("")]).expect_success();
-    assert!(listed.contains("disk") && !listed.contains("secret"), "{listed}");
+    assert!(
+        listed.contains("disk") && !listed.contains("secret"),
+        "{listed}"
+    );
     // The client uses a certificate for another name.
     pki.copy("elsewhere-cert.pem", "client-cert.pem");
     pki.copy("elsewhere-key.pem", "client-key.pem");
     let wrong = linerate(&["info", &both.secure("secret", &own)]).expect_failure();
-    assert!(wrong.contains("wrong purpose") || wrong.contains("rejects our certificate"), "{wrong}");
+    assert!(
+        wrong.contains("wrong purpose") || wrong.contains("rejects our certificate"),
+        "{wrong}"
+    );
 }
 
 #[test]
 fn the_check_of_a_certificate_that_failed_is_named() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, MUTUAL) else { return };
+    let Some(both) = serving(&pki, MUTUAL) else {
+        return;
+    };
     let fails = |query: &str, here: &str, there: &str| {
         let told = linerate(&["info", &both.secure("disk", query)]).expect_failure();
         assert!(told.contains(here), "{query}: {told}");
@@ -174,7 +245,8 @@ fn the_check_of_a_certificate_that_failed_is_named() {
     };
     let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
     let own = |name: &str| {
-        let [certificate, key] = ["cert", "key"].map(|kind| pki.file(&format!("{name}-{kind}.pem")));
+        let [certificate, key] =
+            ["cert", "key"].map(|kind| pki.file(&format!("{name}-{kind}.pem")));
         format!("{ca}&tls-certificate={certificate}&tls-key={key}")
     };
     linerate(&["info", &both.secure("disk", &own("client"))]).expect_success();
@@ -188,7 +260,11 @@ fn the_check_of_a_certificate_that_failed_is_named() {
         "wrong name: the certificate is for",
         "rejects our certificate",
     );
-    fails(&ca, "no certificate: the peer requires one", "no certificate: the peer did not present");
+    fails(
+        &ca,
+        "no certificate: the peer requires one",
+        "no certificate: the peer did not present",
+    );
     fails(
         &own("expired"),
         "expired: the peer rejects our certificate",
@@ -205,7 +281,9 @@ fn the_check_of_a_certificate_that_failed_is_named() {
 #[test]
 fn a_reload_exchanges_certificates() {
     let pki = Pki::new();
-    let Some(mut both) = serving(&pki, "tls = \"allowed\"") else { return };
+    let Some(mut both) = serving(&pki, "tls = \"allowed\"") else {
+        return;
+    };
     let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
     let mut before = Client::attach(both.port, "disk");
     linerate(&["info", &both.secure("disk", &ca)]).expect_success();
@@ -215,8 +293,11 @@ fn a_reload_exchanges_certificates() {
     assert!(said.contains("NBD TLS: tls-certificate"), "{said}");
     let told = linerate(&["info", &both.secure("disk", &ca)]).expect_failure();
     assert!(told.contains("elsewhere.example"), "{told}");
-    linerate(&["info", &both.secure("disk", &(ca.clone() + "&tls-hostname=elsewhere.example"))])
-        .expect_success();
+    linerate(&[
+        "info",
+        &both.secure("disk", &(ca.clone() + "&tls-hostname=elsewhere.example")),
+    ])
+    .expect_success();
     before.read(0, 512).expect("who was there stays");
     // A mismatched key does not stop the server.
     pki.copy("expired-key.pem", "server-key.pem");
@@ -248,51 +329,85 @@ fn files_are_checked_before_anything_is_served() {
         fs::write(&file, text).expect("written");
         linerate(&["serve", "--check", "--config", &file.display().to_string()])
     };
-    let good =
-        format!("tls-certificate = \"DIR/server-cert.pem\"\ntls-key = \"DIR/server-key.pem\"\n{MUTUAL}");
+    let good = format!(
+        "tls-certificate = \"DIR/server-cert.pem\"\ntls-key = \"DIR/server-key.pem\"\n{MUTUAL}"
+    );
     let said = check(&good).expect_success();
-    assert!(said.contains("NBD over TLS, required, clients with certificates"), "{said}");
+    assert!(
+        said.contains("NBD over TLS, required, clients with certificates"),
+        "{said}"
+    );
     for (keys, says) in [
         (String::new(), "set tls-client-ca"),
         (good.replace(MUTUAL, ""), "set tls-client-ca"),
         (good.clone() + "\ntls = \"of\"", "`of`"),
-        (good.replace("tls-key = \"DIR/server-key.pem\"\n", ""), "has no `tls-key`"),
+        (
+            good.replace("tls-key = \"DIR/server-key.pem\"\n", ""),
+            "has no `tls-key`",
+        ),
         (
             good.replace("server-key", "client-key"),
             "client-key.pem: the private key does not match the certificate",
         ),
-        (good.replace("server-cert", "server-key"), "server-key.pem: the file has no certificate"),
+        (
+            good.replace("server-cert", "server-key"),
+            "server-key.pem: the file has no certificate",
+        ),
         (good.replace("server-cert", "nothing"), "cannot read"),
     ] {
         let told = check(&keys).expect_failure();
         assert!(told.contains(says), "{keys}: {told}");
     }
-    fs::set_permissions(pki.file("server-key.pem"), fs::Permissions::from_mode(0o644)).expect("changed");
+    fs::set_permissions(
+        pki.file("server-key.pem"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .expect("changed");
     let told = check(&good).expect_failure();
-    assert!(told.contains("mode 644 lets other users access it; use `chmod 600"), "{told}");
+    assert!(
+        told.contains("mode 644 lets other users access it; use `chmod 600"),
+        "{told}"
+    );
 }
 
 /// Options sent after STARTTLS and before TLS end the connection, and so does anything that is not TLS.
 #[test]
 fn nothing_is_taken_from_between_clear_text_and_tls() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else { return };
+    let Some(both) = serving(&pki, "") else {
+        return;
+    };
     let go = an_option(OPT_GO, &[&string("disk")[..], &[0, 0]].concat());
     // The options arrive in one segment with STARTTLS.
     let mut client = Client::connect(both.port);
     client.say(&[an_option(OPT_STARTTLS, &[]), go.clone()].concat());
     assert!(client.is_closed());
-    until("it is logged", || both.server.log().contains("clear text between STARTTLS and TLS"));
+    until("it is logged", || {
+        both.server
+            .log()
+            .contains("clear text between STARTTLS and TLS")
+    });
     // The data arrives after the reply to STARTTLS.
-    for said in [&go[..], &[0; 64], &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc], &[0x17, 3, 3, 0xff, 0xff]] {
+    for said in [
+        &go[..],
+        &[0; 64],
+        &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc],
+        &[0x17, 3, 3, 0xff, 0xff],
+    ] {
         let mut client = Client::connect(both.port);
         assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
         client.say(said);
-        client.stream.shutdown(std::net::Shutdown::Write).expect("a socket");
+        client
+            .stream
+            .shutdown(std::net::Shutdown::Write)
+            .expect("a socket");
         assert!(client.is_closed());
     }
-    linerate(&["info", &both.secure("disk", &format!("tls-ca={}", pki.file("ca-cert.pem")))])
-        .expect_success();
+    linerate(&[
+        "info",
+        &both.secure("disk", &format!("tls-ca={}", pki.file("ca-cert.pem"))),
+    ])
+    .expect_success();
 }
 
 /// A TLS handshake has the timeout of a login, whatever its progress. The server serves others in the
@@ -300,7 +415,9 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
 #[test]
 fn a_client_that_is_silent_in_its_handshake_is_given_up() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else { return };
+    let Some(both) = serving(&pki, "") else {
+        return;
+    };
     let mut open: Vec<Client> = (0..40)
         .map(|index| {
             let mut client = Client::connect(both.port);

@@ -32,14 +32,30 @@ fn the_files_of_a_report_are_written_again() {
     let directory = result();
     let said = report(directory.path(), &["--beside", "001"]).expect_success();
     let sources = ["read", "write"].map(|way| format!("Super ATTO Clone pattern, {way}"));
-    assert!(sources.iter().all(|source| said.contains(source)) && said.contains("ratio"), "{said}");
-    assert!(said.contains("read-512") && said.contains("report.html"), "{said}");
-    assert!(said.contains("write-8388608") && !said.contains("more, in the report"), "{said}");
+    assert!(
+        sources.iter().all(|source| said.contains(source)) && said.contains("ratio"),
+        "{said}"
+    );
+    assert!(
+        said.contains("read-512") && said.contains("report.html"),
+        "{said}"
+    );
+    assert!(
+        said.contains("write-8388608") && !said.contains("more, in the report"),
+        "{said}"
+    );
     for name in ["report.html", "report.md", "cells.csv", "samples.csv"] {
-        assert!(fs::metadata(directory.path().join(name)).expect(name).len() > 1000, "{name}");
+        assert!(
+            fs::metadata(directory.path().join(name)).expect(name).len() > 1000,
+            "{name}"
+        );
     }
     let page = fs::read_to_string(directory.path().join("report.html")).expect("a page");
-    assert!(sources.iter().all(|source| page.contains(&format!("document 001, {source}"))));
+    assert!(
+        sources
+            .iter()
+            .all(|source| page.contains(&format!("document 001, {source}")))
+    );
 }
 
 #[test]
@@ -67,23 +83,39 @@ fn results_of_a_tree_and_of_several_folders_are_one_page() {
         fs::write(folder.join("result.json"), &text).expect("a result");
     }
     let said = report(tree.path(), &[]).expect_success();
-    assert!(said.contains("monday") && said.contains("tuesday/atto") && !said.contains("hidden"), "{said}");
+    assert!(
+        said.contains("monday") && said.contains("tuesday/atto") && !said.contains("hidden"),
+        "{said}"
+    );
     let page = fs::read_to_string(tree.path().join("reports.html")).expect("a page");
-    for part in
-        ["<h1>2 results</h1>", "id=\"result-1-sizes\"", "id=\"result-2-sizes\"", "The same cells in several"]
-    {
+    for part in [
+        "<h1>2 results</h1>",
+        "id=\"result-1-sizes\"",
+        "id=\"result-2-sizes\"",
+        "The same cells in several",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(fs::metadata(tree.path().join("tuesday/atto/report.html")).is_ok());
 
-    let [monday, tuesday] = ["monday", "tuesday"].map(|name| tree.path().join(name).display().to_string());
+    let [monday, tuesday] =
+        ["monday", "tuesday"].map(|name| tree.path().join(name).display().to_string());
     let refused = run(LINERATE, &["report", &monday, &tuesday]).expect_failure();
     assert!(refused.contains("--out DIR"), "{refused}");
-    let refused = run(LINERATE, &["report", &monday, &tuesday, "--format", "cells"]).expect_failure();
+    let refused = run(
+        LINERATE,
+        &["report", &monday, &tuesday, "--format", "cells"],
+    )
+    .expect_failure();
     assert!(refused.contains("supports only one result"), "{refused}");
     let both = tree.path().join("both").display().to_string();
     run(LINERATE, &["report", &monday, &tuesday, "--out", &both]).expect_success();
-    assert!(fs::metadata(tree.path().join("both/reports.md")).expect("a page").len() > 1000);
+    assert!(
+        fs::metadata(tree.path().join("both/reports.md"))
+            .expect("a page")
+            .len()
+            > 1000
+    );
 }
 
 #[test]
@@ -93,14 +125,25 @@ fn what_is_no_result_is_refused_with_its_place() {
     assert!(refused("{\"format\": 99}").contains("has format 99"));
     assert!(refused("").contains("is not a result of linerate bench"));
     let empty = tempfile::tempdir().expect("a folder");
-    assert!(report(empty.path(), &[]).expect_failure().contains("cannot read"));
-    assert!(report(&empty.path().join("not there"), &[]).expect_failure().contains("cannot read"));
+    assert!(
+        report(empty.path(), &[])
+            .expect_failure()
+            .contains("cannot read")
+    );
+    assert!(
+        report(&empty.path().join("not there"), &[])
+            .expect_failure()
+            .contains("cannot read")
+    );
 }
 
 #[test]
 fn an_unknown_document_is_refused_before_anything_is_written() {
     let directory = result();
     let said = report(directory.path(), &["--beside", "005"]).expect_failure();
-    assert!(said.contains("possible values: 000, 001, 002, 003, 004"), "{said}");
+    assert!(
+        said.contains("possible values: 000, 001, 002, 003, 004"),
+        "{said}"
+    );
     assert_eq!(fs::read_dir(directory.path()).expect("a folder").count(), 1);
 }

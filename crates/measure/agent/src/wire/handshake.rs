@@ -119,7 +119,9 @@ impl Greeting {
             return Err(Refusal::WrongSecret);
         }
         let proof = parse(answer)?;
-        self.noise.read_message(&proof, &mut []).map_err(|_| Refusal::Impostor)?;
+        self.noise
+            .read_message(&proof, &mut [])
+            .map_err(|_| Refusal::Impostor)?;
         let mut keys = Keys::new(self.noise);
         let confirmation = keys.ours.close(&[]).expect("nothing fits into a frame");
         Ok((confirmation, keys))
@@ -129,7 +131,10 @@ impl Greeting {
 impl Greeted {
     /// Processes the hello of an unauthenticated peer, and returns the reply. A peer with a different version
     /// also gets a reply, so that it can report the mismatch.
-    pub fn by(hello_of_theirs: &[u8], secret: &Secret) -> (Option<Vec<u8>>, Result<Greeted, Refusal>) {
+    pub fn by(
+        hello_of_theirs: &[u8],
+        secret: &Secret,
+    ) -> (Option<Vec<u8>>, Result<Greeted, Refusal>) {
         let proof = match parse(hello_of_theirs) {
             Ok(proof) => proof,
             Err(refusal @ Refusal::OtherVersion { .. }) => return (Some(hello(&[])), Err(refusal)),
@@ -140,7 +145,12 @@ impl Greeted {
             return (Some(WRONG_SECRET.to_vec()), Err(Refusal::WrongSecret));
         }
         let answer = hello(&written(&mut noise));
-        (Some(answer), Ok(Greeted { keys: Keys::new(noise) }))
+        (
+            Some(answer),
+            Ok(Greeted {
+                keys: Keys::new(noise),
+            }),
+        )
     }
 
     /// Checks the coordinator's confirmation, which proves that its hello was not a replay.
@@ -157,9 +167,14 @@ impl Greeted {
 
 impl Keys {
     fn new(noise: HandshakeState) -> Keys {
-        let keys = noise.into_stateless_transport_mode().expect("both messages of the pattern have passed");
+        let keys = noise
+            .into_stateless_transport_mode()
+            .expect("both messages of the pattern have passed");
         let keys = Rc::new(keys);
-        Keys { ours: Seal::new(Rc::clone(&keys)), theirs: Seal::new(keys) }
+        Keys {
+            ours: Seal::new(Rc::clone(&keys)),
+            theirs: Seal::new(keys),
+        }
     }
 }
 
@@ -170,25 +185,38 @@ fn noise(
 ) -> HandshakeState {
     // The hash has 32 bytes for a secret of any length. Short secrets, which could be guessed, were rejected
     // earlier.
-    let key: [u8; 32] =
-        Sha256::new().chain_update(b"linerate agents' secret: ").chain_update(&*secret.0).finalize().into();
+    let key: [u8; 32] = Sha256::new()
+        .chain_update(b"linerate agents' secret: ")
+        .chain_update(&*secret.0)
+        .finalize()
+        .into();
     let prologue = format!("{PROGRAM} {PROTOCOL}");
     let builder = Builder::new(PATTERN.parse().expect("a pattern that snow has"));
-    let builder = builder.psk(0, &key).and_then(|builder| builder.prologue(prologue.as_bytes()));
-    builder.and_then(build).expect("the pattern has this one key, and the system random numbers")
+    let builder = builder
+        .psk(0, &key)
+        .and_then(|builder| builder.prologue(prologue.as_bytes()));
+    builder
+        .and_then(build)
+        .expect("the pattern has this one key, and the system random numbers")
 }
 
 /// Returns the next message of a handshake, for this side to send.
 fn written(noise: &mut HandshakeState) -> Vec<u8> {
     let mut message = vec![0; STRANGER_BYTES_MAX];
-    let bytes = noise.write_message(&[], &mut message).expect("it is our turn, and there is room");
+    let bytes = noise
+        .write_message(&[], &mut message)
+        .expect("it is our turn, and there is room");
     message.truncate(bytes);
     message
 }
 
 fn hello(noise: &[u8]) -> Vec<u8> {
     let noise = Base64::encode_string(noise);
-    let hello = Hello { linerate_bench: PROTOCOL, program: PROGRAM.to_owned(), noise };
+    let hello = Hello {
+        linerate_bench: PROTOCOL,
+        program: PROGRAM.to_owned(),
+        noise,
+    };
     serde_json::to_vec(&hello).expect("texts and numbers are always JSON")
 }
 
@@ -197,7 +225,9 @@ fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = serde_json::from_slice(hello).map_err(|_| Refusal::NotOurs)?;
     if hello.linerate_bench != PROTOCOL || hello.program != PROGRAM {
         let theirs = format!("{} with protocol {}", hello.program, hello.linerate_bench);
-        return Err(Refusal::OtherVersion { theirs: theirs.into() });
+        return Err(Refusal::OtherVersion {
+            theirs: theirs.into(),
+        });
     }
     Base64::decode_vec(&hello.noise).map_err(|_| Refusal::NotOurs)
 }
@@ -205,7 +235,10 @@ fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
 impl Refusal {
     /// Whether the two sides do not have the same secret.
     pub fn is_about_secrets(&self) -> bool {
-        matches!(self, Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed)
+        matches!(
+            self,
+            Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed
+        )
     }
 }
 
@@ -233,9 +266,10 @@ pub(super) mod tests {
         let greeting = Greeting::new(coordinators);
         let (answer, greeted) = Greeted::by(greeting.message(), agents);
         match greeting.answered(&answer.expect("an answer")) {
-            Ok((confirmation, keys)) => {
-                (Ok(keys), greeted.and_then(|agent| agent.confirmed(&confirmation[4..])))
-            }
+            Ok((confirmation, keys)) => (
+                Ok(keys),
+                greeted.and_then(|agent| agent.confirmed(&confirmation[4..])),
+            ),
             Err(refusal) => (Err(refusal), Err(greeted.expect_err("a refusal"))),
         }
     }
@@ -246,7 +280,11 @@ pub(super) mod tests {
         assert_eq!(coordinator.err(), Some(Refusal::WrongSecret));
         assert_eq!(agent.err(), Some(Refusal::WrongSecret));
         let (answer, _) = Greeted::by(Greeting::new(&wrong()).message(), &right());
-        assert_eq!(answer.as_deref(), Some(WRONG_SECRET), "nothing to try secrets against");
+        assert_eq!(
+            answer.as_deref(),
+            Some(WRONG_SECRET),
+            "nothing to try secrets against"
+        );
     }
 
     #[test]
@@ -260,7 +298,11 @@ pub(super) mod tests {
         );
         let (another, _) = Greeted::by(Greeting::new(&right()).message(), &right());
         let answered = Greeting::new(&right()).answered(&another.expect("an answer"));
-        assert_eq!(answered.err(), Some(Refusal::Impostor), "nor is what an agent said to somebody else");
+        assert_eq!(
+            answered.err(),
+            Some(Refusal::Impostor),
+            "nor is what an agent said to somebody else"
+        );
         let made_up = Greeting::new(&right()).answered(&hello(&[7; 48]));
         assert_eq!(made_up.err(), Some(Refusal::Impostor));
     }
@@ -270,22 +312,33 @@ pub(super) mod tests {
         let greeting = Greeting::new(&right());
         let overheard = greeting.message().to_vec();
         let (answer, _) = Greeted::by(&overheard, &right());
-        let (confirmation, _) = greeting.answered(&answer.expect("an answer")).expect("keys");
+        let (confirmation, _) = greeting
+            .answered(&answer.expect("an answer"))
+            .expect("keys");
         let (_, again) = Greeted::by(&overheard, &right());
-        let confirmed =
-            again.expect("a proof, though not of the one who sent it").confirmed(&confirmation[4..]);
+        let confirmed = again
+            .expect("a proof, though not of the one who sent it")
+            .confirmed(&confirmation[4..]);
         assert_eq!(confirmed.err(), Some(Refusal::Replayed));
     }
 
     #[test]
     fn another_version_is_named() {
-        let older = |program: &str| format!(r#"{{"linerate_bench":1,"program":"{program}","nonce":"AAAA"}}"#);
+        let older = |program: &str| {
+            format!(r#"{{"linerate_bench":1,"program":"{program}","nonce":"AAAA"}}"#)
+        };
         let (answer, greeted) = Greeted::by(older(PROGRAM).as_bytes(), &right());
         let refusal = greeted.expect_err("a refusal").to_string();
-        assert!(refusal.contains("with protocol 1, but this is linerate"), "{refusal}");
+        assert!(
+            refusal.contains("with protocol 1, but this is linerate"),
+            "{refusal}"
+        );
         let answer = answer.expect("an answer, so that it can tell");
         let fields: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
-        assert_eq!(fields["linerate_bench"], PROTOCOL, "where protocol 1 looks first");
+        assert_eq!(
+            fields["linerate_bench"], PROTOCOL,
+            "where protocol 1 looks first"
+        );
         assert!(fields["nonce"].is_string(), "a field that it wants");
         let refusal = Greeting::new(&right()).answered(older("linerate 0.0.9").as_bytes());
         assert!(matches!(refusal, Err(Refusal::OtherVersion { .. })));
@@ -297,17 +350,32 @@ pub(super) mod tests {
         for at in [0, 31, 32, 47] {
             let mut changed = hello_of(&Greeting::new(&right()));
             changed[at] ^= 1;
-            assert_eq!(Greeted::by(&hello(&changed), &right()).1.err(), Some(Refusal::WrongSecret));
+            assert_eq!(
+                Greeted::by(&hello(&changed), &right()).1.err(),
+                Some(Refusal::WrongSecret)
+            );
         }
     }
 
     #[test]
     fn what_is_no_hello_is_refused() {
-        let more = format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"","more":1}}"#);
-        let no_base64 = format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"?"}}"#);
-        for bad in [&b""[..], b"GET / HTTP/1.1", b"{}", more.as_bytes(), no_base64.as_bytes()] {
+        let more =
+            format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"","more":1}}"#);
+        let no_base64 =
+            format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"?"}}"#);
+        for bad in [
+            &b""[..],
+            b"GET / HTTP/1.1",
+            b"{}",
+            more.as_bytes(),
+            no_base64.as_bytes(),
+        ] {
             let (answer, greeted) = Greeted::by(bad, &right());
-            assert_eq!((answer, greeted.err()), (None, Some(Refusal::NotOurs)), "{bad:?}");
+            assert_eq!(
+                (answer, greeted.err()),
+                (None, Some(Refusal::NotOurs)),
+                "{bad:?}"
+            );
         }
         for length in [0, 1, 31, 32, 47, 49, 600] {
             let (_, greeted) = Greeted::by(&hello(&vec![0; length]), &right());
@@ -322,8 +390,17 @@ pub(super) mod tests {
         let order = coordinator.ours.close(b"order").expect("a frame");
         assert_eq!(agent.theirs.open(&order[4..]).as_deref(), Ok(&b"order"[..]));
         let news = agent.ours.close(b"news").expect("a frame");
-        assert!(!news.windows(4).any(|bytes| bytes == b"news"), "nobody else reads it");
-        assert!(agent.theirs.open(&news[4..]).is_err(), "a message is good in one direction only");
-        assert_eq!(coordinator.theirs.open(&news[4..]).as_deref(), Ok(&b"news"[..]));
+        assert!(
+            !news.windows(4).any(|bytes| bytes == b"news"),
+            "nobody else reads it"
+        );
+        assert!(
+            agent.theirs.open(&news[4..]).is_err(),
+            "a message is good in one direction only"
+        );
+        assert_eq!(
+            coordinator.theirs.open(&news[4..]).as_deref(),
+            Ok(&b"news"[..])
+        );
     }
 }

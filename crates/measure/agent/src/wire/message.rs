@@ -182,7 +182,10 @@ impl Order {
 impl Notification {
     /// Whether this is a progress notification.
     pub fn is_progress(&self) -> bool {
-        matches!(self, Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. })
+        matches!(
+            self,
+            Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. }
+        )
     }
 
     /// Parses a message.
@@ -209,20 +212,37 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_passed_over() {
-        for text in
-            [r#"{"reboot":null}"#, r#"{"purge":{"span":{"start_bytes":0},"twice":true}}"#, "", "[]", "7"]
-        {
+        for text in [
+            r#"{"reboot":null}"#,
+            r#"{"purge":{"span":{"start_bytes":0},"twice":true}}"#,
+            "",
+            "[]",
+            "7",
+        ] {
             assert!(Order::parse(text.as_bytes()).is_err(), "{text}");
         }
     }
 
     #[test]
     fn orders_and_news_come_back_as_they_were() {
-        for order in [Order::Time, Order::Load, Order::Stop, Order::Purge { span: Span::default() }] {
+        for order in [
+            Order::Time,
+            Order::Load,
+            Order::Stop,
+            Order::Purge {
+                span: Span::default(),
+            },
+        ] {
             assert_eq!(Order::parse(&order.text()).expect("an order"), order);
         }
-        let news =
-            Notification::Sample { role: 3, sample: Sample { at_s: 0.1, p50_us: 17.3, ..Sample::default() } };
+        let news = Notification::Sample {
+            role: 3,
+            sample: Sample {
+                at_s: 0.1,
+                p50_us: 17.3,
+                ..Sample::default()
+            },
+        };
         assert_eq!(Notification::parse(&news.text()).expect("news"), news);
     }
 }

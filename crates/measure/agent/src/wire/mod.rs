@@ -82,7 +82,10 @@ const LENGTH: usize = 4;
 impl Frames {
     /// Creates an empty buffer for frames of up to `limit` bytes.
     pub fn new(limit: usize) -> Frames {
-        Frames { bytes: Vec::new(), limit }
+        Frames {
+            bytes: Vec::new(),
+            limit,
+        }
     }
 
     /// Sets the maximum length, from the next frame on.
@@ -102,7 +105,9 @@ impl Frames {
     /// # Errors
     /// The length of the frame exceeds the maximum.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
-        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
         let length = u32::from_be_bytes(*length) as usize;
         if length > self.limit {
             return Err(TooLong { bytes: length });
@@ -122,7 +127,9 @@ impl Frames {
 /// # Errors
 /// The message is too long for a frame.
 pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
-    let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+    let length = u32::try_from(message.len()).map_err(|_| TooLong {
+        bytes: message.len(),
+    })?;
     Ok([&length.to_be_bytes(), message].concat())
 }
 
@@ -159,13 +166,17 @@ impl Seal {
     /// # Errors
     /// The message is too long for a frame.
     pub fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
-        let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+        let length = u32::try_from(message.len()).map_err(|_| TooLong {
+            bytes: message.len(),
+        })?;
         let plain = [&length.to_be_bytes(), message].concat();
         let (mut sealed, mut piece) = (Vec::with_capacity(plain.len() + CODE), vec![0; PIECE]);
         for part in plain.chunks(PIECE - CODE) {
             // The number cannot reach 2^64, which Noise does not permit.
             let written = self.keys.write_message(self.number, part, &mut piece);
-            sealed.extend_from_slice(&piece[..written.expect("a part fits into a piece with its code")]);
+            sealed.extend_from_slice(
+                &piece[..written.expect("a part fits into a piece with its code")],
+            );
             self.number += 1;
         }
         framed(&sealed)
@@ -179,19 +190,28 @@ impl Seal {
     pub fn open(&mut self, frame: &[u8]) -> Result<Vec<u8>, Forged> {
         let (mut plain, mut part) = (Vec::with_capacity(frame.len()), vec![0; PIECE]);
         for piece in frame.chunks(PIECE) {
-            let read = self.keys.read_message(self.number, piece, &mut part).map_err(|_| Forged)?;
+            let read = self
+                .keys
+                .read_message(self.number, piece, &mut part)
+                .map_err(|_| Forged)?;
             plain.extend_from_slice(&part[..read]);
             self.number += 1;
         }
         let length = *plain.first_chunk::<LENGTH>().ok_or(Forged)?;
         let message = plain.split_off(LENGTH);
-        if message.len() == u32::from_be_bytes(length) as usize { Ok(message) } else { Err(Forged) }
+        if message.len() == u32::from_be_bytes(length) as usize {
+            Ok(message)
+        } else {
+            Err(Forged)
+        }
     }
 }
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Seal")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -207,14 +227,20 @@ mod tests {
         assert_eq!(frames.take(), Err(TooLong { bytes: 9 }));
         let mut frames = Frames::new(usize::MAX);
         frames.push(&[0xff; 4]);
-        assert_eq!(frames.take(), Ok(None), "it is waited for, and no memory taken");
+        assert_eq!(
+            frames.take(),
+            Ok(None),
+            "it is waited for, and no memory taken"
+        );
         assert!(frames.bytes.capacity() < 1024);
     }
 
     #[test]
     fn frames_come_out_as_they_went_in_however_the_bytes_arrive() {
-        let sent: Vec<u8> =
-            [&b"one"[..], b"", b"three"].iter().flat_map(|frame| framed(frame).expect("a frame")).collect();
+        let sent: Vec<u8> = [&b"one"[..], b"", b"three"]
+            .iter()
+            .flat_map(|frame| framed(frame).expect("a frame"))
+            .collect();
         for piece in 1..sent.len() {
             let (mut frames, mut came) = (Frames::new(8), Vec::new());
             for bytes in sent.chunks(piece) {
@@ -239,7 +265,10 @@ mod tests {
         let (mut ours, mut theirs) = seals();
         let [one, two] =
             [&b"one"[..], b"two"].map(|message| ours.close(message).expect("a frame").split_off(4));
-        let again = || Seal { keys: Rc::clone(&theirs.keys), number: theirs.number };
+        let again = || Seal {
+            keys: Rc::clone(&theirs.keys),
+            number: theirs.number,
+        };
         let mut changed = one.clone();
         *changed.last_mut().expect("a byte") ^= 1;
         assert_eq!(again().open(&changed), Err(Forged));
@@ -248,7 +277,11 @@ mod tests {
         for length in 0..one.len() {
             assert_eq!(again().open(&one[..length]), Err(Forged), "it was cut off");
         }
-        assert_eq!(seals().1.open(&one), Err(Forged), "it is of another connection");
+        assert_eq!(
+            seals().1.open(&one),
+            Err(Forged),
+            "it is of another connection"
+        );
         assert_eq!(theirs.open(&one).as_deref(), Ok(&b"one"[..]));
         assert_eq!(theirs.open(&one), Err(Forged), "it was repeated");
     }
@@ -256,7 +289,13 @@ mod tests {
     #[test]
     fn messages_of_any_length_come_out_as_they_went_in() {
         let (mut ours, mut theirs) = seals();
-        for length in [3, 0, PIECE - CODE - LENGTH, PIECE, 3 * (PIECE - CODE) - LENGTH + 1] {
+        for length in [
+            3,
+            0,
+            PIECE - CODE - LENGTH,
+            PIECE,
+            3 * (PIECE - CODE) - LENGTH + 1,
+        ] {
             let message = vec![7; length];
             let frame = ours.close(&message).expect("a frame");
             assert_eq!(theirs.open(&frame[4..]), Ok(message));
@@ -266,7 +305,14 @@ mod tests {
     #[test]
     fn the_pieces_of_a_message_are_no_message() {
         let (mut ours, mut theirs) = seals();
-        let frame = ours.close(&vec![7; 2 * PIECE]).expect("a frame").split_off(4);
-        assert_eq!(theirs.open(&frame[..PIECE]), Err(Forged), "it was cut off between two pieces");
+        let frame = ours
+            .close(&vec![7; 2 * PIECE])
+            .expect("a frame")
+            .split_off(4);
+        assert_eq!(
+            theirs.open(&frame[..PIECE]),
+            Err(Forged),
+            "it was cut off between two pieces"
+        );
     }
 }

@@ -17,7 +17,9 @@ pub enum WorkloadError {
     #[display("the workload has no requests; add at least one kind of request")]
     NoAccess,
     /// The shares of the access lines do not add up to 100 %.
-    #[display("the shares of the kinds of requests add up to {percent} %; they must add up to 100 %")]
+    #[display(
+        "the shares of the kinds of requests add up to {percent} %; they must add up to 100 %"
+    )]
     Shares {
         /// The sum of the shares.
         percent: u32,
@@ -51,7 +53,9 @@ pub enum WorkloadError {
         logical_block_bytes: u32,
     },
     /// The alignment of requests, or the start of the span, is not a multiple of the device's block length.
-    #[display("the alignment {bytes} is not a multiple of the device's block size, {logical_block_bytes}")]
+    #[display(
+        "the alignment {bytes} is not a multiple of the device's block size, {logical_block_bytes}"
+    )]
     Misaligned {
         /// The alignment, or the start of the span, in bytes.
         bytes: u64,
@@ -71,10 +75,15 @@ pub enum WorkloadError {
         device_bytes: u64,
     },
     /// A parameter of the distribution is out of its range.
-    #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
+    #[display(
+        "the distribution is out of its range: {}",
+        Distribution::choices(Distribution::to_string)
+    )]
     Distribution,
     /// The rate of an open loop is zero or negative, or too high.
-    #[display("the rate of {per_second} requests per second is out of range; use more than 0, up to 10^7")]
+    #[display(
+        "the rate of {per_second} requests per second is out of range; use more than 0, up to 10^7"
+    )]
     Rate {
         /// The rate, in requests per second.
         per_second: f64,
@@ -165,7 +174,11 @@ impl Layout {
     ) -> Result<Layout, WorkloadError> {
         check_depth(workload, sessions)?;
         check_pace(workload)?;
-        workload.distribution.is_valid().then_some(()).ok_or(WorkloadError::Distribution)?;
+        workload
+            .distribution
+            .is_valid()
+            .then_some(())
+            .ok_or(WorkloadError::Distribution)?;
         let lines = lines(workload, geometry)?;
         let span_bytes = span_bytes(workload.span, geometry)?;
         let longest_bytes = lines.iter().map(|line| line.bytes).max().unwrap_or(0);
@@ -188,14 +201,19 @@ impl Layout {
 
     /// Returns the line that a number below 100 selects.
     pub(crate) fn line(&self, number: u64) -> Line {
-        let drawn = self.lines.iter().find(|line| number < u64::from(line.below));
+        let drawn = self
+            .lines
+            .iter()
+            .find(|line| number < u64::from(line.below));
         *drawn.unwrap_or(&self.lines[0]) // the last line's bound is 100
     }
 
     /// Returns the granule length in bytes. The offset in the span and the length of every request are
     /// multiples of it.
     pub(crate) fn granule_bytes(&self) -> u64 {
-        self.lines.iter().fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
+        self.lines
+            .iter()
+            .fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
     }
 
     /// Returns whether any line has a pause, so that a request may have to wait although a slot is free.
@@ -204,8 +222,10 @@ impl Layout {
     }
 
     fn check_verifiable(&self, under_way: u64) -> Result<(), WorkloadError> {
-        let (places, granules) =
-            (self.span_bytes / self.longest_bytes, self.span_bytes / self.granule_bytes());
+        let (places, granules) = (
+            self.span_bytes / self.longest_bytes,
+            self.span_bytes / self.granule_bytes(),
+        );
         // Each outstanding request excludes the starts of fewer than two places, so a free start always
         // exists.
         let needed = under_way.saturating_mul(2);
@@ -242,20 +262,31 @@ fn check_pace(workload: &Workload) -> Result<(), WorkloadError> {
                 return Err(WorkloadError::PacedTwice);
             }
             let possible = per_second > 0.0 && per_second <= PER_SECOND_MAX;
-            if possible { Ok(()) } else { Err(WorkloadError::Rate { per_second }) }
+            if possible {
+                Ok(())
+            } else {
+                Err(WorkloadError::Rate { per_second })
+            }
         }
     }
 }
 
 fn lines(workload: &Workload, geometry: Geometry) -> Result<Vec<Line>, WorkloadError> {
-    let percent: u32 = workload.accesses.iter().map(|access| u32::from(access.share.get())).sum();
+    let percent: u32 = workload
+        .accesses
+        .iter()
+        .map(|access| u32::from(access.share.get()))
+        .sum();
     match (workload.accesses.is_empty(), percent) {
         (true, _) => return Err(WorkloadError::NoAccess),
         (false, 100) => {}
         (false, percent) => return Err(WorkloadError::Shares { percent }),
     }
     let mut below = 0;
-    let drawn = workload.accesses.iter().filter(|access| access.share > Percent::NONE);
+    let drawn = workload
+        .accesses
+        .iter()
+        .filter(|access| access.share > Percent::NONE);
     let line = |access: &Access| {
         below += u32::from(access.share.get());
         Ok(Line {
@@ -277,7 +308,10 @@ fn whole_blocks(block_bytes: u32, geometry: Geometry) -> Result<u64, WorkloadErr
     if whole {
         Ok(u64::from(block_bytes))
     } else {
-        Err(WorkloadError::PartialBlocks { block_bytes, logical_block_bytes })
+        Err(WorkloadError::PartialBlocks {
+            block_bytes,
+            logical_block_bytes,
+        })
     }
 }
 
@@ -292,18 +326,27 @@ fn align(access: &Access, geometry: Geometry) -> Result<u64, WorkloadError> {
 
 fn aligned(bytes: u64, geometry: Geometry) -> Result<u64, WorkloadError> {
     let fits = bytes.is_multiple_of(u64::from(geometry.block_size.bytes()));
-    if fits { Ok(bytes) } else { Err(misaligned(bytes, geometry)) }
+    if fits {
+        Ok(bytes)
+    } else {
+        Err(misaligned(bytes, geometry))
+    }
 }
 
 fn misaligned(bytes: u64, geometry: Geometry) -> WorkloadError {
-    WorkloadError::Misaligned { bytes, logical_block_bytes: geometry.block_size.bytes() }
+    WorkloadError::Misaligned {
+        bytes,
+        logical_block_bytes: geometry.block_size.bytes(),
+    }
 }
 
 /// Returns the length of the span, rounded down to whole blocks.
 fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
     let device_bytes = geometry.bytes();
     let start = aligned(span.start_bytes, geometry)?;
-    let left = device_bytes.checked_sub(start).ok_or(WorkloadError::SpanTooLarge { device_bytes })?;
+    let left = device_bytes
+        .checked_sub(start)
+        .ok_or(WorkloadError::SpanTooLarge { device_bytes })?;
     let bytes = span.bytes.unwrap_or(left);
     if bytes > left {
         return Err(WorkloadError::SpanTooLarge { device_bytes });
@@ -312,7 +355,11 @@ fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
 }
 
 fn gcd(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { gcd(other, one % other) }
+    if other == 0 {
+        one
+    } else {
+        gcd(other, one % other)
+    }
 }
 
 #[cfg(test)]
@@ -321,7 +368,11 @@ mod tests {
     use block::{BlockSize, Blocks};
 
     fn device_of(bytes: u64) -> Geometry {
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(bytes / 512), physical_exponent: 3 }
+        Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(bytes / 512),
+            physical_exponent: 3,
+        }
     }
 
     fn reads_of(block_bytes: u32) -> Workload {
@@ -334,9 +385,15 @@ mod tests {
 
     #[test]
     fn requests_must_be_whole_blocks() {
-        let error = WorkloadError::PartialBlocks { block_bytes: 1000, logical_block_bytes: 512 };
+        let error = WorkloadError::PartialBlocks {
+            block_bytes: 1000,
+            logical_block_bytes: 512,
+        };
         assert_eq!(refusal(&reads_of(1000)), error);
-        assert!(matches!(refusal(&reads_of(0)), WorkloadError::PartialBlocks { .. }));
+        assert!(matches!(
+            refusal(&reads_of(0)),
+            WorkloadError::PartialBlocks { .. }
+        ));
     }
 
     #[test]
@@ -350,38 +407,78 @@ mod tests {
 
     #[test]
     fn a_span_must_lie_on_the_device_and_hold_a_request() {
-        let at = |start_bytes, bytes| Workload { span: Span { start_bytes, bytes }, ..reads_of(4096) };
-        let beyond = WorkloadError::SpanTooLarge { device_bytes: 1 << 20 };
+        let at = |start_bytes, bytes| Workload {
+            span: Span { start_bytes, bytes },
+            ..reads_of(4096)
+        };
+        let beyond = WorkloadError::SpanTooLarge {
+            device_bytes: 1 << 20,
+        };
         assert_eq!(refusal(&at(0, Some(2 << 20))), beyond);
         assert_eq!(refusal(&at(4096, Some(1 << 20))), beyond);
         assert_eq!(refusal(&at(u64::MAX - 511, None)), beyond);
-        assert_eq!(refusal(&at(0, Some(4095))), WorkloadError::SpanTooSmall { span_bytes: 3584 });
-        let odd = WorkloadError::Misaligned { bytes: 100, logical_block_bytes: 512 };
+        assert_eq!(
+            refusal(&at(0, Some(4095))),
+            WorkloadError::SpanTooSmall { span_bytes: 3584 }
+        );
+        let odd = WorkloadError::Misaligned {
+            bytes: 100,
+            logical_block_bytes: 512,
+        };
         assert_eq!(refusal(&at(100, None)), odd);
     }
 
     #[test]
     fn verified_requests_need_room_beside_each_other() {
-        let verified = Workload { data: Data::Stamped, depth: 200, ..reads_of(4096) };
-        assert_eq!(refusal(&verified), WorkloadError::TooFewPlaces { places: 256, needed: 400 });
+        let verified = Workload {
+            data: Data::Stamped,
+            depth: 200,
+            ..reads_of(4096)
+        };
+        assert_eq!(
+            refusal(&verified),
+            WorkloadError::TooFewPlaces {
+                places: 256,
+                needed: 400
+            }
+        );
     }
 
     #[test]
     fn a_hostile_file_takes_no_memory() {
-        let deep = Workload { depth: u32::MAX, ..reads_of(512) };
+        let deep = Workload {
+            depth: u32::MAX,
+            ..reads_of(512)
+        };
         assert_eq!(refusal(&deep), WorkloadError::TooDeep { depth: u32::MAX });
-        let long = Workload { depth: 65_536, ..reads_of(1 << 31) };
-        assert_eq!(refusal(&long), WorkloadError::TooMuchMemory { bytes: 1 << 47 });
+        let long = Workload {
+            depth: 65_536,
+            ..reads_of(1 << 31)
+        };
+        assert_eq!(
+            refusal(&long),
+            WorkloadError::TooMuchMemory { bytes: 1 << 47 }
+        );
     }
 
     #[test]
     fn a_rate_must_be_one_that_can_be_made() {
         for per_second in [0.0, -1.0, 1e9, f64::NAN, f64::INFINITY] {
-            let paced = Workload { pace: Pace::Constant { per_second }, ..reads_of(4096) };
-            assert!(matches!(refusal(&paced), WorkloadError::Rate { .. }), "{per_second}");
+            let paced = Workload {
+                pace: Pace::Constant { per_second },
+                ..reads_of(4096)
+            };
+            assert!(
+                matches!(refusal(&paced), WorkloadError::Rate { .. }),
+                "{per_second}"
+            );
         }
         let pace = Pace::Poisson { per_second: 10.0 };
-        let twice = Workload { pace, drain_after: Some(10), ..reads_of(4096) };
+        let twice = Workload {
+            pace,
+            drain_after: Some(10),
+            ..reads_of(4096)
+        };
         assert_eq!(refusal(&twice), WorkloadError::PacedTwice);
     }
 
@@ -391,11 +488,21 @@ mod tests {
             Distribution::Zipf { theta: 0.0 },
             Distribution::Zipf { theta: f64::NAN },
             Distribution::Pareto { h: 1.0 },
-            Distribution::Hot { requests: Percent::ALL, span: Percent::NONE },
+            Distribution::Hot {
+                requests: Percent::ALL,
+                span: Percent::NONE,
+            },
         ];
         for distribution in wrong {
-            let workload = Workload { distribution, ..reads_of(4096) };
-            assert_eq!(refusal(&workload), WorkloadError::Distribution, "{distribution:?}");
+            let workload = Workload {
+                distribution,
+                ..reads_of(4096)
+            };
+            assert_eq!(
+                refusal(&workload),
+                WorkloadError::Distribution,
+                "{distribution:?}"
+            );
         }
     }
 
@@ -403,10 +510,16 @@ mod tests {
     fn requests_of_several_lengths_meet_at_their_common_divisor() {
         let mut mixed = reads_of(12_288);
         mixed.accesses[0].share = Percent::new(50).expect("a share");
-        let other = Access { block_bytes: 8192, ..mixed.accesses[0].clone() };
+        let other = Access {
+            block_bytes: 8192,
+            ..mixed.accesses[0].clone()
+        };
         mixed.accesses.push(other);
         let layout = Layout::new(&mixed, device_of(1 << 20), 1).expect("it fits");
         assert_eq!(layout.granule_bytes(), 4096);
-        assert_eq!([0, 49, 50, 99].map(|number| layout.line(number).bytes), [12_288, 12_288, 8192, 8192]);
+        assert_eq!(
+            [0, 49, 50, 99].map(|number| layout.line(number).bytes),
+            [12_288, 12_288, 8192, 8192]
+        );
     }
 }

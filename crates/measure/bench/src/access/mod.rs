@@ -73,10 +73,24 @@ impl AccessStream {
             self.following
         };
         let aligned = wanted.next_multiple_of(line.align);
-        let offset = if aligned + line.bytes > self.layout.span_bytes { 0 } else { aligned };
+        let offset = if aligned + line.bytes > self.layout.span_bytes {
+            0
+        } else {
+            aligned
+        };
         self.following = offset + line.bytes;
-        let kind = if line.read.happens(&mut self.random) { Kind::Read } else { Kind::Write };
-        Ask { kind, offset, bytes: line.bytes, align: line.align, pause }
+        let kind = if line.read.happens(&mut self.random) {
+            Kind::Read
+        } else {
+            Kind::Write
+        };
+        Ask {
+            kind,
+            offset,
+            bytes: line.bytes,
+            align: line.align,
+            pause,
+        }
     }
 
     /// Starts a new burst when the previous one is complete: draws its line, and returns its pause (Iometer's
@@ -96,7 +110,10 @@ impl Layout {
     /// Converts a request to blocks of the device.
     pub(crate) fn extent(&self, ask: &Ask) -> Extent {
         let block = u64::from(self.block_bytes);
-        Extent { lba: Lba((self.start_bytes + ask.offset) / block), blocks: Blocks(ask.bytes / block) }
+        Extent {
+            lba: Lba((self.start_bytes + ask.offset) / block),
+            blocks: Blocks(ask.bytes / block),
+        }
     }
 }
 
@@ -122,7 +139,10 @@ pub(crate) struct Shuffle {
 
 impl Shuffle {
     pub(crate) fn new(bound: u64) -> Shuffle {
-        Shuffle { bound, bits: u64::BITS - bound.saturating_sub(1).leading_zeros() }
+        Shuffle {
+            bound,
+            bits: u64::BITS - bound.saturating_sub(1).leading_zeros(),
+        }
     }
 
     /// Returns the image of `place`, by cycle walking: the number is permuted within the next power of two
@@ -141,14 +161,21 @@ impl Shuffle {
         let mask = u64::MAX.checked_shr(u64::BITS - self.bits).unwrap_or(0);
         let half = self.bits.div_ceil(2);
         MULTIPLIERS.iter().fold(place, |place, multiplier| {
-            let place = place.wrapping_mul(*multiplier).wrapping_add(*multiplier >> 7) & mask;
+            let place = place
+                .wrapping_mul(*multiplier)
+                .wrapping_add(*multiplier >> 7)
+                & mask;
             place ^ (place >> half)
         })
     }
 }
 
 /// Odd numbers without a regular bit pattern: the multipliers of SplitMix64 and MurmurHash3.
-const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xff51_afd7_ed55_8ccd];
+const MULTIPLIERS: [u64; 3] = [
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xff51_afd7_ed55_8ccd,
+];
 
 /// The span as a sequence of places, ordered by frequency of use.
 #[derive(Clone, Copy, Debug)]
@@ -186,9 +213,11 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
             let probability = f64::from(requests.get()) / 100.0;
             let hot_bytes = (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64;
             // If the hot part is the whole span, there is no other part to draw from.
-            Box::new(move |random, _| match random.fraction() < probability || hot_bytes == span_bytes {
-                true => random.below(hot_bytes),
-                false => hot_bytes + random.below(span_bytes - hot_bytes),
+            Box::new(move |random, _| {
+                match random.fraction() < probability || hot_bytes == span_bytes {
+                    true => random.below(hot_bytes),
+                    false => hot_bytes + random.below(span_bytes - hot_bytes),
+                }
             })
         }
     }
@@ -196,13 +225,21 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
 
 impl Places {
     fn new(count: u64, bytes: u64) -> Places {
-        Places { count, bytes, shuffle: Shuffle::new(count) }
+        Places {
+            count,
+            bytes,
+            shuffle: Shuffle::new(count),
+        }
     }
 
     /// Draws an aligned offset within the place that has this rank in frequency of use.
     fn within(&self, rank: u64, random: &mut Random, align: u64) -> u64 {
         let starts = self.bytes / align;
-        let start = if starts > 1 { random.below(starts) * align } else { 0 };
+        let start = if starts > 1 {
+            random.below(starts) * align
+        } else {
+            0
+        };
         self.shuffle.at(rank) * self.bytes + start
     }
 }
@@ -223,7 +260,12 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     fn new(count: u64, theta: f64) -> Zipf {
-        let mut zipf = Zipf { theta, low: 0.0, high: 0.0, count: count as f64 };
+        let mut zipf = Zipf {
+            theta,
+            low: 0.0,
+            high: 0.0,
+            count: count as f64,
+        };
         zipf.low = zipf.integral(1.5) - 1.0;
         zipf.high = zipf.integral(zipf.count + 0.5);
         zipf
@@ -244,12 +286,20 @@ impl Zipf {
     /// integral approaches a logarithm.
     fn integral(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.theta);
-        if (power * log).abs() < TINY { log } else { (power * log).exp_m1() / power }
+        if (power * log).abs() < TINY {
+            log
+        } else {
+            (power * log).exp_m1() / power
+        }
     }
 
     fn inverse(&self, area: f64) -> f64 {
         let power = 1.0 - self.theta;
-        if (power * area).abs() < TINY { area.exp() } else { ((power * area).ln_1p() / power).exp() }
+        if (power * area).abs() < TINY {
+            area.exp()
+        } else {
+            ((power * area).ln_1p() / power).exp()
+        }
     }
 }
 

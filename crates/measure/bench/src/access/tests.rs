@@ -10,7 +10,11 @@ const DEVICE_BYTES: u64 = 1 << 22;
 
 fn layout(workload: &Workload) -> Layout {
     let blocks = Blocks(DEVICE_BYTES / 512);
-    let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks,
+        physical_exponent: 0,
+    };
     Layout::new(workload, geometry, 1).expect("it fits")
 }
 
@@ -36,23 +40,34 @@ fn sequential_requests_follow_each_other_and_start_again_at_the_end() {
 #[test]
 fn a_last_request_that_does_not_fit_goes_to_the_start() {
     let mut workload = one(100, 0);
-    workload.span = Span { start_bytes: 8192, bytes: Some(10_000) };
+    workload.span = Span {
+        start_bytes: 8192,
+        bytes: Some(10_000),
+    };
     let mut stream = stream(&workload, 0);
-    assert_eq!([0, 1, 2, 3].map(|_| stream.next().offset), [0, 4096, 0, 4096]);
+    assert_eq!(
+        [0, 1, 2, 3].map(|_| stream.next().offset),
+        [0, 4096, 0, 4096]
+    );
     assert_eq!(layout(&workload).extent(&stream.next()), Extent::new(16, 8));
 }
 
 #[test]
 fn sequential_sessions_start_spread_over_the_span() {
     let starts = [0, 1, 2, 3].map(|index| stream(&one(100, 0), index).next().offset);
-    assert_eq!(starts, [0, 1, 2, 3].map(|quarter| quarter * DEVICE_BYTES / 4));
+    assert_eq!(
+        starts,
+        [0, 1, 2, 3].map(|quarter| quarter * DEVICE_BYTES / 4)
+    );
 }
 
 #[test]
 fn a_sequential_request_follows_a_random_one_too() {
     let mut stream = stream(&one(100, 40), 0);
     let asks: Vec<Ask> = (0..20_000).map(|_| stream.next()).collect();
-    let followed = asks.windows(2).filter(|two| two[1].offset == (two[0].offset + 4096) % DEVICE_BYTES);
+    let followed = asks
+        .windows(2)
+        .filter(|two| two[1].offset == (two[0].offset + 4096) % DEVICE_BYTES);
     let followed = followed.count() as f64 / 20_000.0;
     assert!((0.58..0.62).contains(&followed), "{followed}");
 }
@@ -60,9 +75,18 @@ fn a_sequential_request_follows_a_random_one_too() {
 #[test]
 fn a_burst_is_of_one_line_and_has_its_pause_before_it() {
     let mut workload = one(100, 100);
-    workload.accesses[0] =
-        Access { share: percent(50), burst: 3, delay_ms: 7, ..workload.accesses[0].clone() };
-    let long = Access { block_bytes: 8192, burst: 2, delay_ms: 9, ..workload.accesses[0].clone() };
+    workload.accesses[0] = Access {
+        share: percent(50),
+        burst: 3,
+        delay_ms: 7,
+        ..workload.accesses[0].clone()
+    };
+    let long = Access {
+        block_bytes: 8192,
+        burst: 2,
+        delay_ms: 9,
+        ..workload.accesses[0].clone()
+    };
     workload.accesses.push(long);
     let mut stream = stream(&workload, 0);
     for _ in 0..1000 {
@@ -79,8 +103,13 @@ fn at_sector_boundaries_most_requests_straddle_pages() {
     let mut workload = one(100, 100);
     workload.accesses[0].align = Align::Block;
     let mut stream = stream(&workload, 0);
-    let straddling = (0..10_000).filter(|_| !stream.next().offset.is_multiple_of(4096)).count();
-    assert!((8_500..9_000).contains(&straddling), "{straddling} of 10000, not seven of eight");
+    let straddling = (0..10_000)
+        .filter(|_| !stream.next().offset.is_multiple_of(4096))
+        .count();
+    assert!(
+        (8_500..9_000).contains(&straddling),
+        "{straddling} of 10000, not seven of eight"
+    );
 }
 
 /// Any access line that a file may contain.
@@ -90,8 +119,8 @@ fn any_access() -> impl Strategy<Value = Access> {
         Just(Align::Block),
         (1u32..64).prop_map(|blocks| Align::Bytes(blocks * 512))
     ];
-    (1u32..256, 0u8..=100, 0u8..=100, align, 1u32..5).prop_map(|(blocks, read, random, align, burst)| {
-        Access {
+    (1u32..256, 0u8..=100, 0u8..=100, align, 1u32..5).prop_map(
+        |(blocks, read, random, align, burst)| Access {
             block_bytes: blocks * 512,
             share: Percent::ALL,
             read: percent(read),
@@ -99,24 +128,34 @@ fn any_access() -> impl Strategy<Value = Access> {
             align,
             burst,
             delay_ms: 0,
-        }
-    })
+        },
+    )
 }
 
 /// Any workload with two access lines.
 fn any_workload() -> impl Strategy<Value = Workload> {
-    let span = (0u64..2048, 512u64..4096)
-        .prop_map(|(start, blocks)| Span { start_bytes: start * 512, bytes: Some(blocks * 512) });
-    (any_access(), any_access(), 0u8..=100, span, any::<u64>()).prop_map(|(one, two, share, span, seed)| {
-        let one = Access { share: percent(share), ..one };
-        let two = Access { share: percent(100 - share), ..two };
-        Workload {
-            accesses: vec![one, two],
-            span,
-            seed,
-            ..Workload::simple(512, 1, Percent::ALL, Percent::ALL)
-        }
-    })
+    let span = (0u64..2048, 512u64..4096).prop_map(|(start, blocks)| Span {
+        start_bytes: start * 512,
+        bytes: Some(blocks * 512),
+    });
+    (any_access(), any_access(), 0u8..=100, span, any::<u64>()).prop_map(
+        |(one, two, share, span, seed)| {
+            let one = Access {
+                share: percent(share),
+                ..one
+            };
+            let two = Access {
+                share: percent(100 - share),
+                ..two
+            };
+            Workload {
+                accesses: vec![one, two],
+                span,
+                seed,
+                ..Workload::simple(512, 1, Percent::ALL, Percent::ALL)
+            }
+        },
+    )
 }
 
 proptest! {
@@ -192,7 +231,8 @@ proptest! {
 #[test]
 fn neighbours_are_parted() {
     let shuffle = Shuffle::new(100_000);
-    let near = (1..1000u64).filter(|&place| shuffle.at(place).abs_diff(shuffle.at(place - 1)) < 100);
+    let near =
+        (1..1000u64).filter(|&place| shuffle.at(place).abs_diff(shuffle.at(place - 1)) < 100);
     assert!(near.count() < 20);
 }
 
@@ -202,7 +242,9 @@ const DRAWS: usize = 200_000;
 fn ranks(count: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<f64> {
     let (mut random, mut seen) = (Random::new(11), vec![0u32; count as usize]);
     (0..DRAWS).for_each(|_| seen[draw(&mut random) as usize] += 1);
-    seen.into_iter().map(|times| f64::from(times) / DRAWS as f64).collect()
+    seen.into_iter()
+        .map(|times| f64::from(times) / DRAWS as f64)
+        .collect()
 }
 
 /// Returns whether a share differs from the expected value by fewer than five standard deviations.
@@ -212,14 +254,24 @@ fn is_about(share: f64, expected: f64) -> bool {
 
 #[test]
 fn zipf_draws_each_rank_in_proportion_to_its_power() {
-    for (count, theta) in [(1, 0.99), (2, 1.2), (10, 0.5), (1000, 0.99), (1000, 1.0), (1000, 1.2), (50, 3.0)]
-    {
+    for (count, theta) in [
+        (1, 0.99),
+        (2, 1.2),
+        (10, 0.5),
+        (1000, 0.99),
+        (1000, 1.0),
+        (1000, 1.2),
+        (50, 3.0),
+    ] {
         let zipf = Zipf::new(count, theta);
         let sum: f64 = (1..=count).map(|k| (k as f64).powf(-theta)).sum();
         let seen = ranks(count, |random| zipf.draw(random));
         for (k, share) in (1..).zip(seen) {
             let expected = f64::from(k).powf(-theta) / sum;
-            assert!(is_about(share, expected), "theta {theta}, rank {k}: {share}, not {expected}");
+            assert!(
+                is_about(share, expected),
+                "theta {theta}, rank {k}: {share}, not {expected}"
+            );
         }
     }
 }
@@ -231,22 +283,44 @@ fn pareto_gives_a_share_of_the_places_the_rest_of_the_requests() {
         let spread = spread(Distribution::Pareto { h }, 1000, 1);
         let at = ranks(1000, |random| spread(random, 1));
         let hot = (h * 1000.0) as u64;
-        let share: f64 = (0..hot).map(|rank| at[places.shuffle.at(rank) as usize]).sum();
+        let share: f64 = (0..hot)
+            .map(|rank| at[places.shuffle.at(rank) as usize])
+            .sum();
         assert!(is_about(share, 1.0 - h), "h {h}: {share}");
     }
 }
 
 #[test]
 fn a_hot_part_takes_its_share_and_is_even_in_itself() {
-    let spread = spread(Distribution::Hot { requests: percent(90), span: percent(10) }, 100, 1);
+    let spread = spread(
+        Distribution::Hot {
+            requests: percent(90),
+            span: percent(10),
+        },
+        100,
+        1,
+    );
     let seen = ranks(100, |random| spread(random, 1));
-    assert!(seen[..10].iter().all(|&share| is_about(share, 0.09)), "{seen:?}");
-    assert!(seen[10..].iter().all(|&share| is_about(share, 0.1 / 90.0)), "{seen:?}");
+    assert!(
+        seen[..10].iter().all(|&share| is_about(share, 0.09)),
+        "{seen:?}"
+    );
+    assert!(
+        seen[10..].iter().all(|&share| is_about(share, 0.1 / 90.0)),
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn a_hot_part_of_everything_is_even() {
-    let spread = spread(Distribution::Hot { requests: percent(50), span: percent(100) }, 100, 1);
+    let spread = spread(
+        Distribution::Hot {
+            requests: percent(50),
+            span: percent(100),
+        },
+        100,
+        1,
+    );
     let seen = ranks(100, |random| spread(random, 1));
     assert!(seen.iter().all(|&share| is_about(share, 0.01)), "{seen:?}");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::fio_job::keys::{
-    self, Amount, KbBase, Options, Section, Written, amount, directions, flag, is_opposite, latest, number,
-    time,
+    self, Amount, KbBase, Options, Section, Written, amount, directions, flag, is_opposite, latest,
+    number, time,
 };
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 use crate::suite::SuiteError as Mistake;
@@ -57,8 +57,12 @@ impl<'t> Reader<'_, 't> {
         name: &str,
         read: impl FnOnce(&'t str) -> Result<T, String>,
     ) -> Result<Option<T>, Mistake> {
-        let Some(written) = self.written(name) else { return Ok(None) };
-        read(value(&written)?).map(Some).map_err(|why| written.wrong(why))
+        let Some(written) = self.written(name) else {
+            return Ok(None);
+        };
+        read(value(&written)?)
+            .map(Some)
+            .map_err(|why| written.wrong(why))
     }
 
     /// Like `read`, for the value that applies to reads (0) or to writes (1).
@@ -68,25 +72,35 @@ impl<'t> Reader<'_, 't> {
         which: usize,
         read: impl FnOnce(&'t str, KbBase) -> Result<T, String>,
     ) -> Result<Option<T>, Mistake> {
-        let Some(written) = self.options.get(name).and_then(|said| said[which]) else { return Ok(None) };
+        let Some(written) = self.options.get(name).and_then(|said| said[which]) else {
+            return Ok(None);
+        };
         let said = directions(value(&written)?)
             .and_then(|said| said[which].map(|text| read(text, written.base)).transpose());
         said.map_err(|why| written.wrong(why))
     }
 
     fn flag(&self, name: &str) -> Result<bool, Mistake> {
-        let Some(written) = self.written(name) else { return Ok(false) };
+        let Some(written) = self.written(name) else {
+            return Ok(false);
+        };
         flag(written.value).map_err(|why| written.wrong(why))
     }
 
-    fn number(&self, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+    fn number(
+        &self,
+        name: &str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Mistake> {
         let base = self.base(name);
         self.read(name, |text| number(text, base, range))
     }
 
     /// Returns the meaning of `k` in an option.
     pub(super) fn base(&self, name: &str) -> KbBase {
-        self.written(name).map(|written| written.base).unwrap_or_default()
+        self.written(name)
+            .map(|written| written.base)
+            .unwrap_or_default()
     }
 
     fn amount(&mut self, name: &str) -> Result<Option<Amount>, Mistake> {
@@ -101,8 +115,14 @@ impl<'t> Reader<'_, 't> {
 
     /// Returns an error at the position of an option.
     fn wrong<T>(&self, name: &str, why: &str) -> Result<T, Mistake> {
-        let unplaced = || Mistake { line: 1, column: 1, why: why.to_owned() };
-        Err(self.written(name).map_or_else(unplaced, |written| written.wrong(why)))
+        let unplaced = || Mistake {
+            line: 1,
+            column: 1,
+            why: why.to_owned(),
+        };
+        Err(self
+            .written(name)
+            .map_or_else(unplaced, |written| written.wrong(why)))
     }
 
     pub(super) fn note(&mut self, note: &str) {
@@ -112,8 +132,9 @@ impl<'t> Reader<'_, 't> {
     /// Adds a note if a size has a unit such as `KiB`, which fio interprets as a power of ten by default.
     pub(super) fn note_opposite(&mut self, name: &str) {
         let said = self.options.get(name).into_iter().flatten().flatten();
-        let opposite: Vec<&str> =
-            said.filter_map(|written| written.value.filter(|text| is_opposite(text, written.base))).collect();
+        let opposite: Vec<&str> = said
+            .filter_map(|written| written.value.filter(|text| is_opposite(text, written.base)))
+            .collect();
         for text in opposite {
             self.notes.push(format!(
                 "`{text}` is read as fio reads it: KiB is 1,000 bytes and k is 1,024, unless kb_base=1000."
@@ -127,15 +148,17 @@ fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     let value = written.value.filter(|value| !value.is_empty());
     let value = value.ok_or_else(|| written.wrong("expected a value"))?;
     if written.name != "name" && value.contains(char::is_whitespace) {
-        return Err(written.wrong("omit the blank: fio ignores a unit after a blank (`bs= 8k` is 8 bytes)"));
+        return Err(
+            written.wrong("omit the blank: fio ignores a unit after a blank (`bs= 8k` is 8 bytes)")
+        );
     }
     Ok(value)
 }
 
 /// fio's I/O engines that have only one outstanding request.
 const SYNCHRONOUS: &[&str] = &[
-    "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "gfapi", "mtd", "pmemblk", "dev-dax",
-    "libpmem",
+    "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "gfapi", "mtd", "pmemblk",
+    "dev-dax", "libpmem",
 ];
 
 /// fio's I/O engines that do not measure storage.
@@ -189,14 +212,26 @@ pub(super) fn read(
         clients: reader.number("numjobs", 1..=256)?.unwrap_or(1) as u16,
         workload: workload(reader, requests)?,
         offset: reader.amount("offset")?.unwrap_or(Amount::Bytes(0)),
-        offset_increment: reader.amount("offset_increment")?.unwrap_or(Amount::Bytes(0)),
-        size: reader.amount("size")?.filter(|size| *size != Amount::Bytes(0)),
-        io_size: reader.amount("io_size")?.filter(|size| *size != Amount::Bytes(0)),
-        requests: reader.number("number_ios", 0..=u64::MAX / loops)?.filter(|count| *count > 0),
+        offset_increment: reader
+            .amount("offset_increment")?
+            .unwrap_or(Amount::Bytes(0)),
+        size: reader
+            .amount("size")?
+            .filter(|size| *size != Amount::Bytes(0)),
+        io_size: reader
+            .amount("io_size")?
+            .filter(|size| *size != Amount::Bytes(0)),
+        requests: reader
+            .number("number_ios", 0..=u64::MAX / loops)?
+            .filter(|count| *count > 0),
         loops,
-        runtime: reader.time("runtime", Duration::from_secs(1))?.filter(|time| !time.is_zero()),
+        runtime: reader
+            .time("runtime", Duration::from_secs(1))?
+            .filter(|time| !time.is_zero()),
         time_based: reader.flag("time_based")?,
-        ramp: reader.time("ramp_time", Duration::from_secs(1))?.unwrap_or_default(),
+        ramp: reader
+            .time("ramp_time", Duration::from_secs(1))?
+            .unwrap_or_default(),
         stonewall: reader.flag("stonewall")?,
     };
     match job.time_based && job.runtime.is_none() {
@@ -206,26 +241,48 @@ pub(super) fn read(
 }
 
 fn name(section: &Section<'_>, reader: &Reader<'_, '_>) -> Result<String, Mistake> {
-    let name =
-        reader.read("name", |name| Ok(name.trim().to_owned()))?.unwrap_or_else(|| section.name.to_owned());
-    let good = !name.trim().is_empty() && name.chars().count() <= 60 && !name.chars().any(char::is_control);
+    let name = reader
+        .read("name", |name| Ok(name.trim().to_owned()))?
+        .unwrap_or_else(|| section.name.to_owned());
+    let good = !name.trim().is_empty()
+        && name.chars().count() <= 60
+        && !name.chars().any(char::is_control);
     let why = "the name of a job must have 1 to 60 letters".to_owned();
-    if good { Ok(name.trim().to_owned()) } else { Err(Mistake { line: section.line, column: 1, why }) }
+    if good {
+        Ok(name.trim().to_owned())
+    } else {
+        Err(Mistake {
+            line: section.line,
+            column: 1,
+            why,
+        })
+    }
 }
 
 fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload, Mistake> {
-    let Requests { mut accesses, reads, is_random } = requests;
-    let distribution = reader.read("random_distribution", Distribution::of_fio)?.unwrap_or_default();
+    let Requests {
+        mut accesses,
+        reads,
+        is_random,
+    } = requests;
+    let distribution = reader
+        .read("random_distribution", Distribution::of_fio)?
+        .unwrap_or_default();
     if is_random && distribution == Distribution::Uniform && !reader.flag("norandommap")? {
         reader.note(
             "fio accesses each block once before it repeats any, unless norandommap is set; here every \
              random offset is chosen independently.",
         );
     }
-    let is_direct = reader.read("direct", |text| flag(Some(text)))?.unwrap_or(false)
-        || !reader.read("buffered", |text| flag(Some(text)))?.unwrap_or(true);
+    let is_direct = reader
+        .read("direct", |text| flag(Some(text)))?
+        .unwrap_or(false)
+        || !reader
+            .read("buffered", |text| flag(Some(text)))?
+            .unwrap_or(true);
     if !is_direct {
-        reader.note("fio uses the page cache unless direct=1; here requests bypass the page cache.");
+        reader
+            .note("fio uses the page cache unless direct=1; here requests bypass the page cache.");
     }
     let pace = pace(reader, reads, &accesses)?;
     let drain_after = think(reader, &mut accesses)?;
@@ -237,7 +294,11 @@ fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload,
         depth: depth(reader)?,
         pace,
         span: Span::default(),
-        distribution: if is_random { distribution } else { Distribution::Uniform },
+        distribution: if is_random {
+            distribution
+        } else {
+            Distribution::Uniform
+        },
         data: data(reader, reads)?,
         drain_after,
         seed: reader.number("randseed", 0..=u64::MAX)?.unwrap_or(1),
@@ -245,8 +306,11 @@ fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload,
 }
 
 fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
-    let engine =
-        reader.read("ioengine", |engine| Ok(engine.split(':').next().unwrap_or(engine)))?.unwrap_or("psync");
+    let engine = reader
+        .read("ioengine", |engine| {
+            Ok(engine.split(':').next().unwrap_or(engine))
+        })?
+        .unwrap_or("psync");
     if NO_STORAGE.contains(&engine) {
         return reader.wrong("ioengine", &format!("`{engine}` does not measure storage"));
     }
@@ -264,7 +328,8 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
 
 /// Returns the pace of requests: `rate_iops`, or `rate` if all requests have the same length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
-    let rate = |name: &str| match reads {
+    let rate = |name: &str| {
+        match reads {
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
         0 => reader.read_directed(name, 1, |text, base| number(text, base, 0..=1 << 40)),
         _ if reader.written(name).is_none() => Ok(None),
@@ -272,12 +337,16 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
             name,
             "separate rates for reads and writes are not supported; a job that does both has one rate here",
         ),
+    }
     };
     let [iops, bytes_per_second] = [rate("rate_iops")?, rate("rate")?];
-    let (bytes, others) =
-        accesses.split_first().map_or((1, accesses), |(first, others)| (first.block_bytes, others));
-    let (name, per_second) = match (iops.filter(|rate| *rate > 0), bytes_per_second.filter(|rate| *rate > 0))
-    {
+    let (bytes, others) = accesses
+        .split_first()
+        .map_or((1, accesses), |(first, others)| (first.block_bytes, others));
+    let (name, per_second) = match (
+        iops.filter(|rate| *rate > 0),
+        bytes_per_second.filter(|rate| *rate > 0),
+    ) {
         (Some(_), Some(_)) => return reader.wrong("rate", "`rate_iops` is also set"),
         (Some(iops), None) => ("rate_iops", iops as f64),
         (None, Some(_)) if others.iter().any(|other| other.block_bytes != bytes) => {
@@ -293,10 +362,12 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         "fio limits a rate by delaying requests; here requests are sent at this rate, up to the queue depth, \
          even if earlier ones have not completed, and latency is measured from the due time.",
     );
-    Ok(match reader.read("rate_process", process)?.unwrap_or(false) {
-        true => Pace::Poisson { per_second },
-        false => Pace::Constant { per_second },
-    })
+    Ok(
+        match reader.read("rate_process", process)?.unwrap_or(false) {
+            true => Pace::Poisson { per_second },
+            false => Pace::Constant { per_second },
+        },
+    )
 }
 
 /// Returns whether the intervals between requests are random.
@@ -311,13 +382,20 @@ fn process(text: &str) -> Result<bool, String> {
 /// Adds the pauses of `thinktime` to the access lines. Returns the number of requests between two pauses,
 /// after which outstanding requests drain, or `None` without pauses.
 fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<u32>, Mistake> {
-    let time = reader.time("thinktime", Duration::from_micros(1))?.filter(|time| !time.is_zero());
+    let time = reader
+        .time("thinktime", Duration::from_micros(1))?
+        .filter(|time| !time.is_zero());
     let Some(time) = time else { return Ok(None) };
     // The range fits in a `u32`.
-    let blocks = reader.number("thinktime_blocks", 1..=1_000_000)?.unwrap_or(1) as u32;
+    let blocks = reader
+        .number("thinktime_blocks", 1..=1_000_000)?
+        .unwrap_or(1) as u32;
     let ms = time.as_millis();
     if !time.as_micros().is_multiple_of(1000) || ms > 3_600_000 {
-        return reader.wrong("thinktime", "pauses must be whole milliseconds here, up to an hour");
+        return reader.wrong(
+            "thinktime",
+            "pauses must be whole milliseconds here, up to an hour",
+        );
     }
     if blocks > 1 && accesses.len() > 1 {
         return reader.wrong(
@@ -335,7 +413,9 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
     let is_verified = |text: &str| match text {
         "0" | "none" => Ok(false),
         text if CHECKSUMS.contains(&text) => Ok(true),
-        _ => Err(format!("`{text}` is not supported for verification; use a checksum such as crc32c")),
+        _ => Err(format!(
+            "`{text}` is not supported for verification; use a checksum such as crc32c"
+        )),
     };
     let verify = reader.read("verify", is_verified)?.unwrap_or(false);
     let does = reader.number("do_verify", 0..=1)?.unwrap_or(1) == 1;
@@ -395,7 +475,10 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
         Some(reads) => reads,
         None => mix(reader)?,
     };
-    let both = [direction(reader, READS, is_random)?, direction(reader, WRITES, is_random)?];
+    let both = [
+        direction(reader, READS, is_random)?,
+        direction(reader, WRITES, is_random)?,
+    ];
     if (1..100).contains(&reads) && !is_random {
         reader.note(
             "fio continues sequential reads from the last read, and sequential writes from the last write; \
@@ -419,7 +502,11 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
             [lines(of_reads, 100, first), lines(of_writes, 0, last)].concat()
         }
     };
-    Ok(Requests { accesses, reads, is_random })
+    Ok(Requests {
+        accesses,
+        reads,
+        is_random,
+    })
 }
 
 /// Parses `rw`: the percentage of reads, if the pattern determines it, and whether offsets are random.
@@ -436,10 +523,12 @@ fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
         "randread" => Ok((Some(100), true)),
         "randwrite" => Ok((Some(0), true)),
         "randrw" => Ok((None, true)),
-        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
-            Err(format!("`{text}` trims blocks, which is not supported here"))
-        }
-        _ => Err(format!("`{text}` is unknown; use read, write, rw, randread, randwrite or randrw")),
+        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => Err(format!(
+            "`{text}` trims blocks, which is not supported here"
+        )),
+        _ => Err(format!(
+            "`{text}` is unknown; use read, write, rw, randread, randwrite or randrw"
+        )),
     }
 }
 
@@ -448,7 +537,9 @@ fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
 fn mix(reader: &Reader<'_, '_>) -> Result<u8, Mistake> {
     let share = |name: &str| {
         let base = reader.base(name);
-        reader.read(name, |text| number(text, base, 0..=100).map(|share| share as u8))
+        reader.read(name, |text| {
+            number(text, base, 0..=100).map(|share| share as u8)
+        })
     };
     let [reads, writes] = [share("rwmixread")?, share("rwmixwrite")?];
     let line = |name| reader.written(name).map(|written| written.line);
@@ -460,7 +551,11 @@ fn mix(reader: &Reader<'_, '_>) -> Result<u8, Mistake> {
     })
 }
 
-fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Result<Direction, Mistake> {
+fn direction(
+    reader: &mut Reader<'_, '_>,
+    which: usize,
+    is_random: bool,
+) -> Result<Direction, Mistake> {
     let sizes = match sizes_of(reader, "bssplit", which, split)? {
         Some(sizes) => sizes,
         None => match sizes_of(reader, "bsrange", which, range)? {
@@ -469,7 +564,9 @@ fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Resu
         },
     };
     let least = sizes.iter().map(|(bytes, _)| *bytes).min().unwrap_or(BS);
-    let align = sizes_of(reader, "ba", which, one_length)?.map(|sizes| sizes[0].0).filter(|_| is_random);
+    let align = sizes_of(reader, "ba", which, one_length)?
+        .map(|sizes| sizes[0].0)
+        .filter(|_| is_random);
     let align = match (align, sizes.len()) {
         (Some(bytes), _) => Align::Bytes(bytes),
         (None, 1) => Align::Natural,
@@ -480,7 +577,11 @@ fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Resu
         false => Percent::NONE,
         true => share_of(reader, "percentage_random", which)?.unwrap_or(Percent::ALL),
     };
-    Ok(Direction { sizes, align, random })
+    Ok(Direction {
+        sizes,
+        align,
+        random,
+    })
 }
 
 /// Returns the lengths that an option sets for one direction.
@@ -494,8 +595,13 @@ fn sizes_of(
     reader.read_directed(name, which, read)
 }
 
-fn share_of(reader: &Reader<'_, '_>, name: &'static str, which: usize) -> Result<Option<Percent>, Mistake> {
-    let share = |text: &str, base| number(text, base, 0..=100).map(|share| Percent::new(share as u8));
+fn share_of(
+    reader: &Reader<'_, '_>,
+    name: &'static str,
+    which: usize,
+) -> Result<Option<Percent>, Mistake> {
+    let share =
+        |text: &str, base| number(text, base, 0..=100).map(|share| Percent::new(share as u8));
     Ok(reader.read_directed(name, which, share)?.flatten())
 }
 
@@ -510,16 +616,18 @@ fn one_length(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> 
 
 /// Parses a range such as `4k-16k`: every multiple of the shortest length, with equal shares.
 fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
-    let (least, most) =
-        text.split_once('-').ok_or_else(|| format!("`{text}` is not a range, such as 4k-16k"))?;
+    let (least, most) = text
+        .split_once('-')
+        .ok_or_else(|| format!("`{text}` is not a range, such as 4k-16k"))?;
     let (least, most) = (length(least, base)?, length(most, base)?);
     let count = most / least;
     match () {
         () if least > most => Err(format!("the end of `{text}` is before its start")),
         () if least == most => Ok(vec![(least, 100)]),
-        () if least.is_power_of_two() && most.is_multiple_of(least) && 100 % count == 0 => {
-            Ok((1..=count).map(|times| (least * times, (100 / count) as u8)).collect())
-        }
+        () if least.is_power_of_two() && most.is_multiple_of(least) && 100 % count == 0 => Ok((1
+            ..=count)
+            .map(|times| (least * times, (100 / count) as u8))
+            .collect()),
         () => Err(format!(
             "the lengths of `{text}` do not divide 100 % evenly; use a range of 2, 4, 5, 10 or 20 multiples, \
              or `bssplit`"
@@ -538,24 +646,36 @@ fn split(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
         };
         sizes.push((length(size, base)?, share));
     }
-    let sum: u32 = sizes.iter().filter_map(|(_, share)| *share).map(u32::from).sum();
+    let sum: u32 = sizes
+        .iter()
+        .filter_map(|(_, share)| *share)
+        .map(u32::from)
+        .sum();
     let without = sizes.iter().filter(|(_, share)| share.is_none()).count() as u32;
     let left = 100u32.checked_sub(sum);
     let each = match (left, without) {
         (Some(0), 0) => 0,
         (Some(left), 1..) if left.is_multiple_of(without) => (left / without) as u8,
         (Some(left), 1..) => {
-            return Err(format!("{left} % cannot be divided among {without} lengths; specify their shares"));
+            return Err(format!(
+                "{left} % cannot be divided among {without} lengths; specify their shares"
+            ));
         }
         _ => return Err(format!("the shares add up to {sum} %, not 100 %")),
     };
-    let whole = sizes.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(each)));
+    let whole = sizes
+        .into_iter()
+        .map(|(bytes, share)| (bytes, share.unwrap_or(each)));
     Ok(whole.filter(|(_, share)| *share > 0).collect())
 }
 
 /// Returns the shares of a direction's lengths, in percent, multiplied by `of`.
 fn shares(direction: &Direction, of: u32) -> Vec<u32> {
-    direction.sizes.iter().map(|(_, share)| u32::from(*share) * of).collect()
+    direction
+        .sizes
+        .iter()
+        .map(|(_, share)| u32::from(*share) * of)
+        .collect()
 }
 
 /// Rounds hundredths of a percent, which add up to 100 %, to whole percent. The remainder is added to the
@@ -565,7 +685,10 @@ fn rounded(hundredths: &[u32]) -> Vec<u32> {
     let missing = 100u32.saturating_sub(whole.iter().sum()) as usize;
     let mut order: Vec<usize> = (0..whole.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(hundredths[*at] % 100));
-    order.into_iter().take(missing).for_each(|at| whole[at] += 1);
+    order
+        .into_iter()
+        .take(missing)
+        .for_each(|at| whole[at] += 1);
     whole
 }
 
@@ -573,7 +696,11 @@ fn rounded(hundredths: &[u32]) -> Vec<u32> {
 fn lines(direction: &Direction, reads: u8, shares: &[u32]) -> Vec<Access> {
     // All values are percentages.
     let percent = |share: u32| Percent::new(share as u8).unwrap_or(Percent::ALL);
-    let with_shares = direction.sizes.iter().zip(shares).filter(|(_, share)| **share > 0);
+    let with_shares = direction
+        .sizes
+        .iter()
+        .zip(shares)
+        .filter(|(_, share)| **share > 0);
     with_shares
         .map(|((block_bytes, _), share)| Access {
             block_bytes: *block_bytes,

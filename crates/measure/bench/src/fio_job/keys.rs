@@ -30,27 +30,42 @@ pub(super) struct Key {
 
 /// Returns the option with this name or alias.
 pub(super) fn key(name: &str) -> Option<&'static Key> {
-    KEYS.iter().flat_map(|keys| keys.iter()).find(|key| key.name == name || key.aliases.contains(&name))
+    KEYS.iter()
+        .flat_map(|keys| keys.iter())
+        .find(|key| key.name == name || key.aliases.contains(&name))
 }
 
 /// Returns all names and aliases.
 pub(super) fn names() -> Vec<&'static str> {
     let keys = KEYS.iter().flat_map(|keys| keys.iter());
-    keys.flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied())).collect()
+    keys.flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()))
+        .collect()
 }
 
 const KEYS: [&[Key]; 3] = [READ, IGNORED, REFUSED];
 
 const fn read(name: &'static str, aliases: &'static [&'static str]) -> Key {
-    Key { name, aliases, becomes: Use::Read }
+    Key {
+        name,
+        aliases,
+        becomes: Use::Read,
+    }
 }
 
 const fn ignored(name: &'static str) -> Key {
-    Key { name, aliases: &[], becomes: Use::Ignored }
+    Key {
+        name,
+        aliases: &[],
+        becomes: Use::Ignored,
+    }
 }
 
 const fn refused(name: &'static str, neutral: &'static [&'static str]) -> Key {
-    Key { name, aliases: &[], becomes: Use::Refused(neutral) }
+    Key {
+        name,
+        aliases: &[],
+        becomes: Use::Refused(neutral),
+    }
 }
 
 const fn alias(key: Key, aliases: &'static [&'static str]) -> Key {
@@ -244,7 +259,10 @@ const REFUSED: &[Key] = &[
     refused("wait_for", &[]),
     refused("startdelay", &["0"]),
     alias(refused("iodepth_batch", &["1"]), &["iodepth_batch_submit"]),
-    alias(refused("iodepth_batch_complete_min", &["1"]), &["iodepth_batch_complete"]),
+    alias(
+        refused("iodepth_batch_complete_min", &["1"]),
+        &["iodepth_batch_complete"],
+    ),
     refused("iodepth_batch_complete_max", &["1"]),
     refused("iodepth_low", &["0"]),
     alias(refused("rate_min", &["0"]), &["ratemin"]),
@@ -394,7 +412,9 @@ impl Amount {
     pub(super) fn of(self, device_bytes: u64) -> u64 {
         match self {
             Amount::Bytes(bytes) => bytes,
-            Amount::Percent(percent) => (u128::from(device_bytes) * u128::from(percent) / 100) as u64,
+            Amount::Percent(percent) => {
+                (u128::from(device_bytes) * u128::from(percent) / 100) as u64
+            }
         }
     }
 }
@@ -405,15 +425,22 @@ pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Re
     let unit = unit.to_ascii_lowercase();
     let (letter, is_iec) = match unit.as_str() {
         "" | "b" => ("", false),
-        "k" | "kb" | "ki" | "m" | "mb" | "mi" | "g" | "gb" | "gi" | "t" | "tb" | "ti" | "p" | "pb" | "pi" => {
-            (&unit[..1], false)
-        }
+        "k" | "kb" | "ki" | "m" | "mb" | "mi" | "g" | "gb" | "gi" | "t" | "tb" | "ti" | "p"
+        | "pb" | "pi" => (&unit[..1], false),
         "kib" | "mib" | "gib" | "tib" | "pib" => (&unit[..1], true),
         _ => return Err(format!("`{text}` has an unknown unit; use k, m, g, t or p")),
     };
-    let step: u64 = if (base == KbBase::Binary) == is_iec { 1000 } else { 1024 };
-    let power = "kmgtp".find(letter).map_or(0, |at| if letter.is_empty() { 0 } else { at as u32 + 1 });
-    let value = step.checked_pow(power).and_then(|unit| number.checked_mul(unit));
+    let step: u64 = if (base == KbBase::Binary) == is_iec {
+        1000
+    } else {
+        1024
+    };
+    let power = "kmgtp"
+        .find(letter)
+        .map_or(0, |at| if letter.is_empty() { 0 } else { at as u32 + 1 });
+    let value = step
+        .checked_pow(power)
+        .and_then(|unit| number.checked_mul(unit));
     let (least, most) = (range.start(), range.end());
     value
         .filter(|value| range.contains(value))
@@ -428,7 +455,11 @@ pub(super) fn is_opposite(text: &str, base: KbBase) -> bool {
 /// Parses a size, or a percentage of the storage.
 pub(super) fn amount(text: &str, base: KbBase) -> Result<Amount, String> {
     match text.strip_suffix('%') {
-        Some(share) => share.parse().ok().filter(|share| *share <= 100).map(Amount::Percent),
+        Some(share) => share
+            .parse()
+            .ok()
+            .filter(|share| *share <= 100)
+            .map(Amount::Percent),
         None => return number(text, base, 0..=1 << 53).map(Amount::Bytes),
     }
     .ok_or_else(|| format!("`{text}` is not a share from 0% to 100%"))
@@ -445,11 +476,16 @@ pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
-        _ => return Err(format!("`{text}` is not a time; use a number with one unit: d, h, m, s, ms or us")),
+        _ => {
+            return Err(format!(
+                "`{text}` is not a time; use a number with one unit: d, h, m, s, ms or us"
+            ));
+        }
     };
     // The limit is one week.
     let time = number.checked_mul(us).filter(|us| *us <= 604_800_000_000);
-    time.map(Duration::from_micros).ok_or_else(|| format!("`{text}` is more than a week"))
+    time.map(Duration::from_micros)
+        .ok_or_else(|| format!("`{text}` is more than a week"))
 }
 
 /// Parses an option that needs no value.
@@ -469,14 +505,18 @@ pub(super) fn directions(text: &str) -> Result<[Option<&str>; 2], String> {
     match parts.len() {
         1 => Ok([said(0), said(0)]),
         2 | 3 => Ok([said(0), said(1)]),
-        _ => Err(format!("`{text}` has more than three values (reads, writes and trims)")),
+        _ => Err(format!(
+            "`{text}` has more than three values (reads, writes and trims)"
+        )),
     }
 }
 
 fn split(text: &str) -> Result<(u64, &str), String> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (digits, radix) = hexadecimal.map_or((text, 10), |digits| (digits, 16));
-    let end = digits.find(|letter: char| !letter.is_digit(radix)).unwrap_or(digits.len());
+    let end = digits
+        .find(|letter: char| !letter.is_digit(radix))
+        .unwrap_or(digits.len());
     let (digits, unit) = digits.split_at(end);
     if radix == 16 && !unit.is_empty() {
         return Err(format!(
@@ -484,7 +524,9 @@ fn split(text: &str) -> Result<(u64, &str), String> {
         ));
     }
     let number = u64::from_str_radix(digits, radix).ok();
-    number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not start with a whole number"))
+    number
+        .map(|number| (number, unit))
+        .ok_or_else(|| format!("`{text}` does not start with a whole number"))
 }
 
 // The lines of a job file: sections and their options, each with its position.
@@ -529,12 +571,20 @@ impl Section<'_> {
 impl Written<'_> {
     /// Returns an error in the option's name.
     pub(super) fn unusable(&self, why: impl Into<String>) -> Mistake {
-        Mistake { line: self.line, column: self.columns[0], why: why.into() }
+        Mistake {
+            line: self.line,
+            column: self.columns[0],
+            why: why.into(),
+        }
     }
 
     /// Returns an error in the option's value.
     pub(super) fn wrong(&self, why: impl std::fmt::Display) -> Mistake {
-        Mistake { line: self.line, column: self.columns[1], why: format!("`{}`: {why}", self.name) }
+        Mistake {
+            line: self.line,
+            column: self.columns[1],
+            why: format!("`{}`: {why}", self.name),
+        }
     }
 }
 
@@ -544,7 +594,12 @@ pub(super) type Options<'a> = BTreeMap<&'static str, [Option<Written<'a>>; 2]>;
 
 /// Returns the last occurrence of this option.
 pub(super) fn latest<'a>(options: &Options<'a>, name: &str) -> Option<Written<'a>> {
-    options.get(name)?.iter().flatten().max_by_key(|option| option.line).copied()
+    options
+        .get(name)?
+        .iter()
+        .flatten()
+        .max_by_key(|option| option.line)
+        .copied()
 }
 
 /// Parses a file into sections. A line that is neither a section nor an option is an error.
@@ -552,24 +607,43 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
     let mut sections: Vec<Section<'a>> = Vec::new();
     for (index, whole) in text.lines().enumerate() {
         let line = index + 1;
-        let used = whole.find([';', '#']).map_or(whole, |comment| &whole[..comment]).trim();
+        let used = whole
+            .find([';', '#'])
+            .map_or(whole, |comment| &whole[..comment])
+            .trim();
         if used.is_empty() {
             continue;
         }
         // `used` and its parts are slices of the line.
-        let column =
-            |part: &str| 1 + whole[..part.as_ptr() as usize - whole.as_ptr() as usize].chars().count();
-        let at = |part: &str, why: String| Mistake { line, column: column(part), why };
+        let column = |part: &str| {
+            1 + whole[..part.as_ptr() as usize - whole.as_ptr() as usize]
+                .chars()
+                .count()
+        };
+        let at = |part: &str, why: String| Mistake {
+            line,
+            column: column(part),
+            why,
+        };
         if let Some(named) = used.strip_prefix('[') {
             match named.strip_suffix(']') {
-                Some(name) => sections.push(Section { name, line, options: Vec::new() }),
-                None => mistakes
-                    .push(at(used, "the name of a job must end with `]` at the end of the line".to_owned())),
+                Some(name) => sections.push(Section {
+                    name,
+                    line,
+                    options: Vec::new(),
+                }),
+                None => mistakes.push(at(
+                    used,
+                    "the name of a job must end with `]` at the end of the line".to_owned(),
+                )),
             }
             continue;
         }
         let Some(section) = sections.last_mut() else {
-            mistakes.push(at(used, "options must be in a section, such as [global] or [job]".to_owned()));
+            mistakes.push(at(
+                used,
+                "options must be in a section, such as [global] or [job]".to_owned(),
+            ));
             continue;
         };
         let (name, value) = match used.split_once('=') {
@@ -578,14 +652,21 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
         };
         // Errors in an empty value point to the start of the option.
         let value_at = value.map_or(used, |value| if value.is_empty() { used } else { value });
-        let written =
-            Written { name, value, line, columns: [column(used), column(value_at)], base: KbBase::default() };
+        let written = Written {
+            name,
+            value,
+            line,
+            columns: [column(used), column(value_at)],
+            base: KbBase::default(),
+        };
         match name.split_whitespace().next() {
-            Some("include") => {
-                mistakes.push(written.unusable("`include` is not supported; insert the file's options here"))
-            }
+            Some("include") => mistakes.push(
+                written.unusable("`include` is not supported; insert the file's options here"),
+            ),
             _ if value.is_some_and(|value| value.contains("${")) => {
-                mistakes.push(written.wrong("environment variables are not supported; insert the value"));
+                mistakes.push(
+                    written.wrong("environment variables are not supported; insert the value"),
+                );
             }
             _ => section.options.push(written),
         }
@@ -626,7 +707,17 @@ mod tests {
             let found = [KbBase::Binary, KbBase::Decimal].map(|base| bytes(text, base));
             assert_eq!(found, [Ok(binary), Ok(decimal)], "{text}");
         }
-        for text in ["", "k", "-1", "1.5k", "4kx", "99999999p", "0x", "0x10k", "4 k"] {
+        for text in [
+            "",
+            "k",
+            "-1",
+            "1.5k",
+            "4kx",
+            "99999999p",
+            "0x",
+            "0x10k",
+            "4 k",
+        ] {
             assert!(bytes(text, KbBase::Binary).is_err(), "{text}");
         }
     }

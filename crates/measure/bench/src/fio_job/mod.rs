@@ -43,23 +43,48 @@ const MISTAKES_MAX: usize = 50;
 
 /// Options with separate values for reads and for writes. If only one of them is given, the other keeps its
 /// previous value.
-const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_random", "rate", "rate_iops"];
+const DIRECTED: [&str; 7] = [
+    "bs",
+    "ba",
+    "bsrange",
+    "bssplit",
+    "percentage_random",
+    "rate",
+    "rate_iops",
+];
 
 /// Parses a job file. `without` lists options to ignore although they change the measurement.
 ///
 /// # Errors
 /// Returns all errors of the file, in order.
 pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
-    let first = |why: String| vec![Mistake { line: 1, column: 1, why }];
+    let first = |why: String| {
+        vec![Mistake {
+            line: 1,
+            column: 1,
+            why,
+        }]
+    };
     if text.len() > TEXT_BYTES_MAX {
         return Err(first("the job file is larger than 1 MiB".to_owned()));
     }
     if let Some(unknown) = without.iter().find(|name| keys::key(name).is_none()) {
-        return Err(first(format!("fio has no option `{unknown}`, so it cannot be ignored")));
+        return Err(first(format!(
+            "fio has no option `{unknown}`, so it cannot be ignored"
+        )));
     }
-    let mut reading = Reading { without, mistakes: Vec::new(), notes: Vec::new(), left_out: BTreeMap::new() };
+    let mut reading = Reading {
+        without,
+        mistakes: Vec::new(),
+        notes: Vec::new(),
+        left_out: BTreeMap::new(),
+    };
     let sections = sections(text, &mut reading.mistakes);
-    let phases = match sections.iter().filter(|section| !section.is_global()).count() {
+    let phases = match sections
+        .iter()
+        .filter(|section| !section.is_global())
+        .count()
+    {
         0 => {
             reading.mistakes.push(Mistake {
                 line: 1,
@@ -71,7 +96,12 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
         1..=JOBS_MAX => reading.phases(&sections),
         _ => return Err(first(format!("the file has more than {JOBS_MAX} jobs"))),
     };
-    let Reading { mut mistakes, mut notes, left_out, .. } = reading;
+    let Reading {
+        mut mistakes,
+        mut notes,
+        left_out,
+        ..
+    } = reading;
     if mistakes.is_empty() {
         notes.extend(named(&left_out));
         return Ok(Jobs { phases, notes });
@@ -107,7 +137,10 @@ impl Reading<'_> {
             match job::read(section, &options, &mut notes) {
                 Ok(job) if phases.is_empty() || job.stonewall => phases.push(vec![job]),
                 // `phases` is not empty here.
-                Ok(job) => phases.last_mut().into_iter().for_each(|phase| phase.push(job.clone())),
+                Ok(job) => phases
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|phase| phase.push(job.clone())),
                 Err(mistake) => self.mistakes.push(mistake),
             }
             for note in notes {
@@ -124,17 +157,29 @@ impl Reading<'_> {
         // fio evaluates `kb_base` before the other options of a section. Inherited values keep the meaning
         // that they have in their own section.
         let inherited = latest(options, "kb_base");
-        let base = written.iter().rfind(|option| option.name == "kb_base").copied().or(inherited);
-        let base = base.and_then(|option| KbBase::named(option.value?).ok()).unwrap_or_default();
+        let base = written
+            .iter()
+            .rfind(|option| option.name == "kb_base")
+            .copied()
+            .or(inherited);
+        let base = base
+            .and_then(|option| KbBase::named(option.value?).ok())
+            .unwrap_or_default();
         for option in written {
             let option = &Written { base, ..*option };
             let Some(Key { name, becomes, .. }) = keys::key(option.name) else {
                 let hint = volume::spec::nearest(option.name, &keys::names());
-                let hint = hint.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-                self.mistakes.push(option.unusable(format!("fio has no option `{}`{hint}", option.name)));
+                let hint = hint
+                    .map(|name| format!("; did you mean `{name}`?"))
+                    .unwrap_or_default();
+                self.mistakes
+                    .push(option.unusable(format!("fio has no option `{}`{hint}", option.name)));
                 continue;
             };
-            let is_unwanted = self.without.iter().any(|unwanted| unwanted == option.name || unwanted == name);
+            let is_unwanted = self
+                .without
+                .iter()
+                .any(|unwanted| unwanted == option.name || unwanted == name);
             match becomes {
                 _ if is_unwanted => self.left_out.entry(name).or_default().push(option.line),
                 Use::Read => hold(options, name, option),
@@ -143,7 +188,9 @@ impl Reading<'_> {
                     self.left_out.entry(name).or_default().push(option.line);
                 }
                 Use::Refused(neutral)
-                    if option.value.is_some_and(|value| neutral.contains(&value.trim())) => {}
+                    if option
+                        .value
+                        .is_some_and(|value| neutral.contains(&value.trim())) => {}
                 Use::Refused(_) => self.mistakes.push(option.unusable(format!(
                     "`{}` is not supported here, and changes the measured result",
                     option.name
@@ -155,10 +202,19 @@ impl Reading<'_> {
 
 /// Puts an option into force for the following jobs.
 fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>) {
-    let said = option.value.filter(|_| DIRECTED.contains(&name)).and_then(|text| directions(text).ok());
-    let said = said.map(|said| said.map(|one| one.is_some())).filter(|said| said.contains(&true));
+    let said = option
+        .value
+        .filter(|_| DIRECTED.contains(&name))
+        .and_then(|text| directions(text).ok());
+    let said = said
+        .map(|said| said.map(|one| one.is_some()))
+        .filter(|said| said.contains(&true));
     let slots = options.entry(name).or_default();
-    for (slot, _) in slots.iter_mut().zip(said.unwrap_or([true; 2])).filter(|(_, is_said)| *is_said) {
+    for (slot, _) in slots
+        .iter_mut()
+        .zip(said.unwrap_or([true; 2]))
+        .filter(|(_, is_said)| *is_said)
+    {
         *slot = Some(*option);
     }
 }
@@ -167,13 +223,26 @@ fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>)
 fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
     const LINES_NAMED: usize = 3;
     let one = |(name, lines): (&&str, &Vec<usize>)| {
-        let named: Vec<String> = lines.iter().take(LINES_NAMED).map(usize::to_string).collect();
-        let more = if lines.len() > LINES_NAMED { ", …" } else { "" };
+        let named: Vec<String> = lines
+            .iter()
+            .take(LINES_NAMED)
+            .map(usize::to_string)
+            .collect();
+        let more = if lines.len() > LINES_NAMED {
+            ", …"
+        } else {
+            ""
+        };
         let word = if lines.len() == 1 { "line" } else { "lines" };
         format!("`{name}` ({word} {}{more})", named.join(", "))
     };
     let all: Vec<String> = left_out.iter().map(one).collect();
-    (!all.is_empty()).then(|| format!("These options of the job file are ignored: {}.", all.join(", ")))
+    (!all.is_empty()).then(|| {
+        format!(
+            "These options of the job file are ignored: {}.",
+            all.join(", ")
+        )
+    })
 }
 
 /// Maximum number of clients of a cell.
@@ -191,7 +260,10 @@ const DAY_S: f64 = 86_400.0;
 impl Jobs {
     /// Returns whether any job writes.
     pub fn writes(&self) -> bool {
-        self.phases.iter().flatten().any(|job| job.workload.writes())
+        self.phases
+            .iter()
+            .flatten()
+            .any(|job| job.workload.writes())
     }
 
     /// Converts the jobs to a suite with this name, for storage of this capacity.
@@ -206,7 +278,9 @@ impl Jobs {
             let cell = cell(phase, device_bytes, &mut names)?;
             roles += cell.roles.len();
             if roles > ROLES_MAX {
-                return Err(format!("the jobs have more than {ROLES_MAX} clients in total"));
+                return Err(format!(
+                    "the jobs have more than {ROLES_MAX} clients in total"
+                ));
             }
             cells.push(cell);
         }
@@ -217,13 +291,21 @@ impl Jobs {
             document: None,
             assumed: Vec::new(),
             // Each cell overrides this stop.
-            steps: vec![Step::Measure { stop: Stop::after(DAY_S), order: Order::Once, cells }],
+            steps: vec![Step::Measure {
+                stop: Stop::after(DAY_S),
+                order: Order::Once,
+                cells,
+            }],
         })
     }
 }
 
 fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result<Cell, String> {
-    let all = phase.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(" + ");
+    let all = phase
+        .iter()
+        .map(|job| job.name.as_str())
+        .collect::<Vec<_>>()
+        .join(" + ");
     let short: String = match all.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &all[..end]),
         None => all,
@@ -252,35 +334,59 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
             let mut workload = job.workload.clone();
             workload.span = job.span(u64::from(clone), device_bytes)?;
             workload.seed = workload.seed.wrapping_add(number as u64);
-            let named =
-                if job.clients == 1 { job.name.clone() } else { format!("{} {}", job.name, clone + 1) };
-            roles.push(Role::new(unique(named, &mut role_names), number as u16, workload));
+            let named = if job.clients == 1 {
+                job.name.clone()
+            } else {
+                format!("{} {}", job.name, clone + 1)
+            };
+            roles.push(Role::new(
+                unique(named, &mut role_names),
+                number as u16,
+                workload,
+            ));
         }
         if roles.len() > CLIENTS_MAX {
-            return Err(format!("{name}: more than {CLIENTS_MAX} concurrent clients"));
+            return Err(format!(
+                "{name}: more than {CLIENTS_MAX} concurrent clients"
+            ));
         }
     }
-    let memory =
-        roles.iter().map(|role| u64::from(role.workload.depth) * u64::from(role.workload.block_bytes_max()));
+    let memory = roles
+        .iter()
+        .map(|role| u64::from(role.workload.depth) * u64::from(role.workload.block_bytes_max()));
     if memory.fold(0, u64::saturating_add) > MEMORY_MAX {
-        return Err(format!("{name}: the outstanding requests have more than 4 GiB of data in total"));
+        return Err(format!(
+            "{name}: the outstanding requests have more than 4 GiB of data in total"
+        ));
     }
-    Ok(Cell { stop: stop.map(|(_, stop)| stop), ..Cell::new(name.clone(), name, roles) })
+    Ok(Cell {
+        stop: stop.map(|(_, stop)| stop),
+        ..Cell::new(name.clone(), name, roles)
+    })
 }
 
 /// Returns the name, with a number appended if the name is already in use.
 fn unique(name: String, names: &mut HashSet<String>) -> String {
     let numbered = (2u32..).map(|number| format!("{name} ({number})"));
-    let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name));
+    let free = std::iter::once(name.clone())
+        .chain(numbered)
+        .find(|name| !names.contains(name));
     let free = free.unwrap_or(name);
     names.insert(free.clone());
     free
 }
 
 fn ends(stop: Stop) -> String {
-    let time = if stop.max_s < DAY_S { format!(" or after {} s", stop.max_s) } else { String::new() };
-    let ramp =
-        if stop.warm_up_s > 0.0 { format!(" after a ramp of {} s", stop.warm_up_s) } else { String::new() };
+    let time = if stop.max_s < DAY_S {
+        format!(" or after {} s", stop.max_s)
+    } else {
+        String::new()
+    };
+    let ramp = if stop.warm_up_s > 0.0 {
+        format!(" after a ramp of {} s", stop.warm_up_s)
+    } else {
+        String::new()
+    };
     match stop.rule {
         Rule::Bytes { bytes } => format!("ends after {bytes} bytes{time}{ramp}"),
         Rule::Requests { requests } => format!("ends after {requests} requests{time}{ramp}"),
@@ -320,7 +426,10 @@ impl Job {
                 self.name
             )),
             Some(0) => Err(format!("{}: its part of the storage is empty", self.name)),
-            bytes => Ok(Span { start_bytes, bytes: bytes.filter(|bytes| *bytes < left || start_bytes > 0) }),
+            bytes => Ok(Span {
+                start_bytes,
+                bytes: bytes.filter(|bytes| *bytes < left || start_bytes > 0),
+            }),
         }
     }
 
@@ -328,20 +437,33 @@ impl Job {
     fn stop(&self, device_bytes: u64) -> Result<Stop, String> {
         let max_s = self.runtime.map_or(DAY_S, |time| time.as_secs_f64());
         let warm_up_s = self.ramp.as_secs_f64();
-        let timed = Stop { warm_up_s, min_s: max_s, max_s, rule: Rule::Time };
+        let timed = Stop {
+            warm_up_s,
+            min_s: max_s,
+            max_s,
+            rule: Rule::Time,
+        };
         if self.time_based {
             return Ok(timed);
         }
         let rule = match self.requests {
-            Some(requests) => Rule::Requests { requests: requests * self.loops },
+            Some(requests) => Rule::Requests {
+                requests: requests * self.loops,
+            },
             None => {
                 let span = self.span(0, device_bytes)?;
                 let part = span.bytes.unwrap_or(device_bytes - span.start_bytes);
                 let bytes = self.io_size.map_or(part, |amount| amount.of(device_bytes));
-                Rule::Bytes { bytes: bytes.saturating_mul(self.loops) }
+                Rule::Bytes {
+                    bytes: bytes.saturating_mul(self.loops),
+                }
             }
         };
-        Ok(Stop { min_s: 0.0, rule, ..timed })
+        Ok(Stop {
+            min_s: 0.0,
+            rule,
+            ..timed
+        })
     }
 }
 

@@ -42,11 +42,18 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 pub fn parse(text: &str) -> Result<Setup, IcfError> {
     if text.len() > TEXT_BYTES_MAX {
         let why = "the Iometer configuration file is larger than 1 MiB".to_owned();
-        return Err(IcfError { line: 1, column: 1, why });
+        return Err(IcfError {
+            line: 1,
+            column: 1,
+            why,
+        });
     }
     let mut lines = Lines::of(text);
     let mut setup = Setup {
-        test: TestSetup { run_s: RUN_S, ..TestSetup::default() },
+        test: TestSetup {
+            run_s: RUN_S,
+            ..TestSetup::default()
+        },
         specs: Vec::new(),
         managers: Vec::new(),
         notes: Vec::new(),
@@ -57,31 +64,54 @@ pub fn parse(text: &str) -> Result<Setup, IcfError> {
         has_setup |= line.is_key_like("TEST SETUP");
     }
     if !has_setup {
-        setup.notes.push(format!("The file has no TEST SETUP: each test runs for {} s.", RUN_S));
+        setup.notes.push(format!(
+            "The file has no TEST SETUP: each test runs for {} s.",
+            RUN_S
+        ));
     }
     if setup.specs.is_empty() {
         let why = "the file has no ACCESS SPECIFICATIONS; it is empty or not an Iometer configuration file";
-        return Err(IcfError { line: 1, column: 1, why: why.to_owned() });
+        return Err(IcfError {
+            line: 1,
+            column: 1,
+            why: why.to_owned(),
+        });
     }
     setup.managers.retain(|manager| !manager.workers.is_empty());
     if setup.managers.is_empty() {
         setup.begin_with_one_worker();
     }
-    setup.check().map_err(|why| IcfError { line: 1, column: 1, why })?;
+    setup.check().map_err(|why| IcfError {
+        line: 1,
+        column: 1,
+        why,
+    })?;
     Ok(setup)
 }
 
 fn section(setup: &mut Setup, line: Line<'_>, lines: &mut Lines<'_>) -> Result<(), IcfError> {
     let notes = &mut setup.notes;
     match line {
-        line if line.text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("Version")) => {
+        line if line
+            .text
+            .get(..7)
+            .is_some_and(|start| start.eq_ignore_ascii_case("Version")) =>
+        {
             version(line)?
         }
         line if line.is_key_like("TEST SETUP") => setup.test = read_setup(lines, notes)?,
         line if line.is_key_like("RESULTS DISPLAY") => display(lines)?,
-        line if line.is_key_like("ACCESS SPECIFICATIONS") => setup.specs = read_specs(lines, notes)?,
+        line if line.is_key_like("ACCESS SPECIFICATIONS") => {
+            setup.specs = read_specs(lines, notes)?
+        }
         line if line.is_key_like("MANAGER LIST") => {
-            setup.managers = read_managers(lines, &mut Known { specs: &setup.specs, notes })?;
+            setup.managers = read_managers(
+                lines,
+                &mut Known {
+                    specs: &setup.specs,
+                    notes,
+                },
+            )?;
         }
         line => {
             let known = "'TEST SETUP, 'RESULTS DISPLAY, 'ACCESS SPECIFICATIONS or 'MANAGER LIST";
@@ -109,7 +139,10 @@ fn version(line: Line<'_>) -> Result<(), IcfError> {
 
 /// Skips Iometer's settings for the display of results, which do not affect the test.
 fn display(lines: &mut Lines<'_>) -> Result<(), IcfError> {
-    while !lines.expect("'END results display")?.is_key("END results display") {}
+    while !lines
+        .expect("'END results display")?
+        .is_key("END results display")
+    {}
     Ok(())
 }
 
@@ -124,8 +157,9 @@ impl Setup {
             specs = (0..self.specs.len()).collect();
             what = "with every specification";
         }
-        self.notes
-            .push(format!("The file has no disk workers: one is assumed, with a queue depth of 1, {what}."));
+        self.notes.push(format!(
+            "The file has no disk workers: one is assumed, with a queue depth of 1, {what}."
+        ));
         let worker = Worker {
             name: "Worker 1".to_owned(),
             depth: 1,
@@ -135,7 +169,10 @@ impl Setup {
             specs: specs.into_iter().map(Some).collect(),
             targets: Vec::new(),
         };
-        self.managers = vec![Manager { name: "Manager 1".to_owned(), workers: vec![worker] }];
+        self.managers = vec![Manager {
+            name: "Manager 1".to_owned(),
+            workers: vec![worker],
+        }];
     }
 }
 
@@ -168,7 +205,11 @@ impl Setup {
         };
         let title = match self.test.description.as_str() {
             "" => "An Iometer configuration".to_owned(),
-            description => description.chars().filter(|letter| !letter.is_control()).take(100).collect(),
+            description => description
+                .chars()
+                .filter(|letter| !letter.is_control())
+                .take(100)
+                .collect(),
         };
         let mut assumed = self.notes.clone();
         assumed.push("Sectors have 512 bytes.".to_owned());
@@ -185,7 +226,11 @@ impl Setup {
             about: "Imported from an Iometer configuration file.".to_owned(),
             document: None,
             assumed,
-            steps: vec![Step::Measure { stop, order: Order::Once, cells: self.cells() }],
+            steps: vec![Step::Measure {
+                stop,
+                order: Order::Once,
+                cells: self.cells(),
+            }],
         }
     }
 
@@ -197,7 +242,10 @@ impl Setup {
         if matches!(self.test.cycling, Cycling::Targets(_))
             && self.workers().any(|worker| worker.targets.len() > 1)
         {
-            return Err("the test varies the number of disks, but there is only one storage here".to_owned());
+            return Err(
+                "the test varies the number of disks, but there is only one storage here"
+                    .to_owned(),
+            );
         }
         let points = self.points();
         if points.is_empty() {
@@ -207,13 +255,16 @@ impl Setup {
             return Err(format!("the file has more than {CELLS_MAX} tests"));
         }
         if points.len() * self.tests() * self.workers().count() > ROLES_MAX {
-            return Err(format!("the tests have more than {ROLES_MAX} workers in total"));
+            return Err(format!(
+                "the tests have more than {ROLES_MAX} workers in total"
+            ));
         }
         match self.cells() {
             cells if cells.is_empty() => Err("every worker is idle in every test".to_owned()),
-            cells if cells.iter().any(|cell| memory(cell) > MEMORY_MAX) => {
-                Err("the outstanding requests of a test have more than 4 GiB of data in total".to_owned())
-            }
+            cells if cells.iter().any(|cell| memory(cell) > MEMORY_MAX) => Err(
+                "the outstanding requests of a test have more than 4 GiB of data in total"
+                    .to_owned(),
+            ),
             _ => Ok(()),
         }
     }
@@ -224,12 +275,23 @@ impl Setup {
 
     /// Returns the number of tests: the length of the longest list of specifications of any worker.
     fn tests(&self) -> usize {
-        self.workers().map(|worker| worker.specs.len()).max().unwrap_or(0)
+        self.workers()
+            .map(|worker| worker.specs.len())
+            .max()
+            .unwrap_or(0)
     }
 
     fn points(&self) -> Vec<Point> {
-        let most = self.managers.iter().map(|manager| manager.workers.len()).max().unwrap_or(1);
-        let all = Point { workers: most, depth: None };
+        let most = self
+            .managers
+            .iter()
+            .map(|manager| manager.workers.len())
+            .max()
+            .unwrap_or(1);
+        let all = Point {
+            workers: most,
+            depth: None,
+        };
         // Each worker has one disk here, so when a test steps through disks, only the other parameter
         // changes.
         let cycling = match self.test.cycling {
@@ -240,11 +302,23 @@ impl Setup {
         match cycling {
             Cycling::Workers => {
                 let counts = self.test.workers.numbers(most as u32);
-                counts.into_iter().map(|workers| Point { workers: workers as usize, depth: None }).collect()
+                counts
+                    .into_iter()
+                    .map(|workers| Point {
+                        workers: workers as usize,
+                        depth: None,
+                    })
+                    .collect()
             }
             Cycling::OutstandingIos => {
                 let depths = self.test.depths.numbers(u32::MAX);
-                depths.into_iter().map(|depth| Point { depth: Some(depth), ..all }).collect()
+                depths
+                    .into_iter()
+                    .map(|depth| Point {
+                        depth: Some(depth),
+                        ..all
+                    })
+                    .collect()
             }
             Cycling::Normal | Cycling::Targets(_) => vec![all],
         }
@@ -284,7 +358,11 @@ impl Setup {
         }
         match names.as_slice() {
             [one] => (*one).to_owned(),
-            several => format!("test {}: {} concurrent specifications", test + 1, several.len()),
+            several => format!(
+                "test {}: {} concurrent specifications",
+                test + 1,
+                several.len()
+            ),
         }
     }
 
@@ -292,8 +370,10 @@ impl Setup {
         let mut roles = Vec::new();
         let mut names = Names::default();
         for (client, manager) in self.managers.iter().enumerate() {
-            let busy =
-                manager.workers.iter().filter_map(|worker| Some((worker, (*worker.specs.get(test)?)?)));
+            let busy = manager
+                .workers
+                .iter()
+                .filter_map(|worker| Some((worker, (*worker.specs.get(test)?)?)));
             for (worker, spec) in busy.take(point.workers) {
                 let name = match self.managers.len() {
                     1 => worker.name.clone(),

@@ -44,7 +44,10 @@ pub(super) struct Known<'a> {
     pub(super) notes: &'a mut Vec<String>,
 }
 
-pub(super) fn read_managers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Manager>, IcfError> {
+pub(super) fn read_managers(
+    lines: &mut Lines<'_>,
+    known: &mut Known<'_>,
+) -> Result<Vec<Manager>, IcfError> {
     let mut managers: Vec<Manager> = Vec::new();
     loop {
         let key = lines.expect("a manager, or 'END manager list,")?;
@@ -55,15 +58,22 @@ pub(super) fn read_managers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Res
             return Err(unknown(key, "MANAGER LIST"));
         }
         let heading = lines.value();
-        let (_, name) = heading
-            .text
-            .split_once(',')
-            .ok_or_else(|| heading.error("expected the number of a manager, a comma and its name"))?;
+        let (_, name) = heading.text.split_once(',').ok_or_else(|| {
+            heading.error("expected the number of a manager, a comma and its name")
+        })?;
         let name = checked_name(heading, name.trim())?;
-        managers.push(Manager { name, workers: workers(lines, known)? });
-        let workers = managers.iter().map(|manager| manager.workers.len()).sum::<usize>();
+        managers.push(Manager {
+            name,
+            workers: workers(lines, known)?,
+        });
+        let workers = managers
+            .iter()
+            .map(|manager| manager.workers.len())
+            .sum::<usize>();
         if managers.len() > MANAGERS_MAX || workers > WORKERS_MAX {
-            return Err(heading.error(format!("more than {MANAGERS_MAX} managers or {WORKERS_MAX} workers")));
+            return Err(heading.error(format!(
+                "more than {MANAGERS_MAX} managers or {WORKERS_MAX} workers"
+            )));
         }
     }
 }
@@ -89,7 +99,11 @@ fn workers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Worker>, 
 }
 
 /// Parses a worker. Returns `None` for a network worker.
-fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<Option<Worker>, IcfError> {
+fn worker(
+    lines: &mut Lines<'_>,
+    name: String,
+    known: &mut Known<'_>,
+) -> Result<Option<Worker>, IcfError> {
     let mut worker = Worker {
         name,
         depth: 1,
@@ -105,16 +119,19 @@ fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<
         match key {
             key if key.is_key("End worker") => break,
             key if key.is_key("Worker type") => is_disk = is_disk_worker(lines.value())?,
-            key if key.is_key("Default target settings for worker") => settings(lines, &mut worker, known)?,
+            key if key.is_key("Default target settings for worker") => {
+                settings(lines, &mut worker, known)?
+            }
             key if key.is_key("Assigned access specs") => worker.specs = assigned(lines, known)?,
             key if key.is_key("Target assignments") => worker.targets = targets(lines)?,
             key => return Err(unknown(key, "a worker")),
         }
     }
     if !is_disk {
-        known
-            .notes
-            .push(format!("{} is a network worker, which measures no storage, and is ignored.", worker.name));
+        known.notes.push(format!(
+            "{} is a network worker, which measures no storage, and is ignored.",
+            worker.name
+        ));
     }
     Ok(is_disk.then_some(worker))
 }
@@ -124,17 +141,27 @@ fn is_disk_worker(value: Line<'_>) -> Result<bool, IcfError> {
     match first.text.to_ascii_uppercase().as_str() {
         "DISK" => Ok(true),
         "NETWORK" => Ok(false),
-        other => Err(first.error(format!("the worker type: expected DISK or NETWORK, found `{other}`"))),
+        other => Err(first.error(format!(
+            "the worker type: expected DISK or NETWORK, found `{other}`"
+        ))),
     }
 }
 
-fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -> Result<(), IcfError> {
+fn settings(
+    lines: &mut Lines<'_>,
+    worker: &mut Worker,
+    known: &mut Known<'_>,
+) -> Result<(), IcfError> {
     loop {
         let key = lines.expect("a setting, or 'End default target settings for worker,")?;
         match key {
             key if key.is_key("End default target settings for worker") => return Ok(()),
-            key if key.is_key_like("Number of outstanding IOs") => queue(lines.value(), worker, known.notes)?,
-            key if key.is_key_like("Disk maximum size") => disk(lines.value(), worker, known.notes)?,
+            key if key.is_key_like("Number of outstanding IOs") => {
+                queue(lines.value(), worker, known.notes)?
+            }
+            key if key.is_key_like("Disk maximum size") => {
+                disk(lines.value(), worker, known.notes)?
+            }
             // Keys of network workers. The worker is skipped with a note.
             key if key.is_key("Local network interface") || key.is_key("VI outstanding IOs") => {
                 lines.value();
@@ -149,9 +176,9 @@ fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -
 fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
     let words: Vec<Line<'_>> = value.words().collect();
     let [depth, rate, transactions, seed @ ..] = words.as_slice() else {
-        return Err(
-            value.error("expected outstanding I/Os, ENABLED or DISABLED, and transactions per connection")
-        );
+        return Err(value.error(
+            "expected outstanding I/Os, ENABLED or DISABLED, and transactions per connection",
+        ));
     };
     // The ranges fit in a `u32`.
     worker.depth = depth.whole("outstanding I/Os", 1..=65_536)? as u32;
@@ -173,7 +200,9 @@ fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Resul
             let number = number.whole("the fixed seed", 0..=u64::MAX)?;
             fixed.enabled("use fixed seed")?.then_some(number)
         }
-        _ => return Err(value.error("expected ENABLED or DISABLED and a number for the fixed seed")),
+        _ => {
+            return Err(value.error("expected ENABLED or DISABLED and a number for the fixed seed"));
+        }
     };
     Ok(())
 }
@@ -199,7 +228,8 @@ fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result
             1 => "pseudo-random bytes",
             _ => return Ok(()),
         };
-        let note = format!("Iometer writes {what}; here the data is random and cannot be compressed.");
+        let note =
+            format!("Iometer writes {what}; here the data is random and cannot be compressed.");
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -210,24 +240,29 @@ fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result
 fn assigned(lines: &mut Lines<'_>, known: &Known<'_>) -> Result<Vec<Option<usize>>, IcfError> {
     let mut assigned = Vec::new();
     loop {
-        let line = lines.expect("an access specification's name, or 'End assigned access specs,")?;
+        let line =
+            lines.expect("an access specification's name, or 'End assigned access specs,")?;
         if line.is_key("End assigned access specs") {
             return Ok(assigned);
         }
-        let index = known.specs.iter().position(|spec| spec.name.eq_ignore_ascii_case(line.text));
+        let index = known
+            .specs
+            .iter()
+            .position(|spec| spec.name.eq_ignore_ascii_case(line.text));
         match index {
             Some(index) => assigned.push(Some(index)),
             None if line.text.eq_ignore_ascii_case("Idle") => assigned.push(None),
             None => {
-                return Err(
-                    line.error(format!("there is no access specification `{}` in this file", line.text))
-                );
+                return Err(line.error(format!(
+                    "there is no access specification `{}` in this file",
+                    line.text
+                )));
             }
         }
         if assigned.len() > SPECS_OF_WORKER_MAX {
-            return Err(
-                line.error(format!("more than {SPECS_OF_WORKER_MAX} access specifications for one worker"))
-            );
+            return Err(line.error(format!(
+                "more than {SPECS_OF_WORKER_MAX} access specifications for one worker"
+            )));
         }
     }
 }
@@ -242,7 +277,9 @@ fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
                 let name = lines.value();
                 targets.push(checked_name(name, name.text)?);
                 if targets.len() > TARGETS_MAX {
-                    return Err(name.error(format!("more than {TARGETS_MAX} targets for one worker")));
+                    return Err(
+                        name.error(format!("more than {TARGETS_MAX} targets for one worker"))
+                    );
                 }
             }
             key if key.is_key("Target type") || key.is_key_like("Target manager ID") => {
@@ -300,7 +337,12 @@ pub struct Steps {
 
 impl Default for Steps {
     fn default() -> Steps {
-        Steps { start: 1, end: 32, step: 2, exponential: true }
+        Steps {
+            start: 1,
+            end: 32,
+            step: 2,
+            exponential: true,
+        }
     }
 }
 
@@ -314,11 +356,16 @@ impl Steps {
             true => number.checked_mul(self.step),
             false => number.checked_add(self.step),
         };
-        std::iter::successors(Some(self.start), next).take_while(|number| *number <= end).collect()
+        std::iter::successors(Some(self.start), next)
+            .take_while(|number| *number <= end)
+            .collect()
     }
 }
 
-pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Result<TestSetup, IcfError> {
+pub(super) fn read_setup(
+    lines: &mut Lines<'_>,
+    notes: &mut Vec<String>,
+) -> Result<TestSetup, IcfError> {
     let mut setup = TestSetup::default();
     let mut run_time = None;
     loop {
@@ -326,7 +373,10 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
         let value = match key {
             end if end.is_key("END test setup") => break,
             value if value.key().is_none() => {
-                return Err(value.error(format!("expected a key of TEST SETUP, found `{}`", value.text)));
+                return Err(value.error(format!(
+                    "expected a key of TEST SETUP, found `{}`",
+                    value.text
+                )));
             }
             _ => lines.value(),
         };
@@ -343,12 +393,16 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
             key if key.is_key("Queue Depth Cycling") => setup.depths = steps(value, true)?,
             key if key.is_key("Test Type") => setup.cycling = cycling(value)?,
             // The default number of workers of a manager; MANAGER LIST specifies the actual ones.
-            key if key.is_key_like("Default Disk Workers") || key.is_key("Default Workers to Spawn") => {
+            key if key.is_key_like("Default Disk Workers")
+                || key.is_key("Default Workers to Spawn") =>
+            {
                 workers_to_spawn(value, notes);
             }
             key if key.is_key_like("Default Network Workers") => {
                 if !["", "0"].contains(&value.text) {
-                    notes.push("Network workers do not measure storage, and are ignored.".to_owned());
+                    notes.push(
+                        "Network workers do not measure storage, and are ignored.".to_owned(),
+                    );
                 }
             }
             // The series of disks, needed only if the tests step through disks, which `cycling` handles; and
@@ -362,9 +416,13 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
     match (setup.run_s, run_time) {
         (0, Some(value)) => {
-            Err(value.error("a run time of 0 means \"until stopped\"; specify the time of each test"))
+            Err(value
+                .error("a run time of 0 means \"until stopped\"; specify the time of each test"))
         }
-        (0, None) => Ok(TestSetup { run_s: RUN_S, ..setup }),
+        (0, None) => Ok(TestSetup {
+            run_s: RUN_S,
+            ..setup
+        }),
         _ => Ok(setup),
     }
 }
@@ -373,7 +431,10 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
 pub(super) const RUN_S: u32 = 120;
 
 pub(super) fn unknown(key: Line<'_>, section: &str) -> IcfError {
-    key.error(format!("{section} has no key `{}`", key.key().unwrap_or(key.text)))
+    key.error(format!(
+        "{section} has no key `{}`",
+        key.key().unwrap_or(key.text)
+    ))
 }
 
 fn run_s(value: Line<'_>) -> Result<u32, IcfError> {
@@ -400,7 +461,8 @@ fn steps(value: Line<'_>, has_end: bool) -> Result<Steps, IcfError> {
             ));
         }
         (_, false) => {
-            return Err(value.error("expected a start, a step and LINEAR or EXPONENTIAL, such as 1 1 LINEAR"));
+            return Err(value
+                .error("expected a start, a step and LINEAR or EXPONENTIAL, such as 1 1 LINEAR"));
         }
     };
     let exponential = match kind.text {
@@ -425,21 +487,35 @@ fn cycling(value: Line<'_>) -> Result<Cycling, IcfError> {
         ("CYCLE_WORKERS", Cycling::Workers),
         ("INCREMENT_TARGETS_PARALLEL", Cycling::Targets(None)),
         ("INCREMENT_TARGETS_SERIAL", Cycling::Targets(None)),
-        ("CYCLE_WORKERS_AND_TARGETS", Cycling::Targets(Some(&Cycling::Workers))),
+        (
+            "CYCLE_WORKERS_AND_TARGETS",
+            Cycling::Targets(Some(&Cycling::Workers)),
+        ),
         ("CYCLE_OUTSTANDING_IOS", Cycling::OutstandingIos),
-        ("CYCLE_OUTSTANDING_IOS_AND_TARGETS", Cycling::Targets(Some(&Cycling::OutstandingIos))),
+        (
+            "CYCLE_OUTSTANDING_IOS_AND_TARGETS",
+            Cycling::Targets(Some(&Cycling::OutstandingIos)),
+        ),
     ];
-    let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(value.text));
+    let known = TYPES
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(value.text));
     known.map(|(_, cycling)| *cycling).ok_or_else(|| {
         let names = TYPES.map(|(name, _)| name).join(", ");
-        value.error(format!("the test type: expected one of {names}, found `{}`", value.text))
+        value.error(format!(
+            "the test type: expected one of {names}, found `{}`",
+            value.text
+        ))
     })
 }
 
 fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
     if !["", "0", "1"].contains(&value.text) {
         let why = "only the workers in MANAGER LIST are used";
-        notes.push(format!("Iometer starts {} workers by default; {why}.", value.text));
+        notes.push(format!(
+            "Iometer starts {} workers by default; {why}.",
+            value.text
+        ));
     }
 }
 
@@ -483,7 +559,11 @@ pub(super) fn read_specs(
         let lines = access_lines(lines, heading, notes)?;
         // As in Iometer, a specification replaces an earlier one with the same name.
         specs.retain(|spec| spec.name != name);
-        specs.push(AccessSpec { name, by_default, lines });
+        specs.push(AccessSpec {
+            name,
+            by_default,
+            lines,
+        });
         if specs.len() > SPECS_MAX {
             return Err(heading.error(format!("more than {SPECS_MAX} access specifications")));
         }
@@ -505,11 +585,14 @@ fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
 
 /// Returns the name if it is safe in tables and on terminals.
 pub(super) fn checked_name(line: Line<'_>, name: &str) -> Result<String, IcfError> {
-    let good =
-        !name.is_empty() && name.chars().count() <= NAME_LETTERS_MAX && !name.chars().any(char::is_control);
+    let good = !name.is_empty()
+        && name.chars().count() <= NAME_LETTERS_MAX
+        && !name.chars().any(char::is_control);
     match good {
         true => Ok(name.to_owned()),
-        false => Err(line.error(format!("expected a name of 1 to {NAME_LETTERS_MAX} printable letters"))),
+        false => Err(line.error(format!(
+            "expected a name of 1 to {NAME_LETTERS_MAX} printable letters"
+        ))),
     }
 }
 
@@ -526,10 +609,15 @@ fn access_lines(
         lines.next();
         accesses.push(access(line, notes)?);
         if accesses.len() > LINES_MAX {
-            return Err(line.error(format!("an access specification has at most {LINES_MAX} lines")));
+            return Err(line.error(format!(
+                "an access specification has at most {LINES_MAX} lines"
+            )));
         }
     }
-    let sum: u32 = accesses.iter().map(|access| u32::from(access.share.get())).sum();
+    let sum: u32 = accesses
+        .iter()
+        .map(|access| u32::from(access.share.get()))
+        .sum();
     match (accesses.len(), sum) {
         (0, _) => Err(heading.error("this access specification has no lines")),
         (_, 100) => Ok(accesses),
@@ -583,7 +671,10 @@ fn access(line: Line<'_>, notes: &mut Vec<String>) -> Result<Access, IcfError> {
 fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
     let percent = word.whole(what, 0..=100)?;
     // The range ends at 100.
-    Ok(u8::try_from(percent).ok().and_then(Percent::new).unwrap_or(Percent::ALL))
+    Ok(u8::try_from(percent)
+        .ok()
+        .and_then(Percent::new)
+        .unwrap_or(Percent::ALL))
 }
 
 // The lines of an Iometer configuration file.
@@ -614,7 +705,11 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn error(&self, why: impl Into<String>) -> IcfError {
-        IcfError { line: self.number, column: self.column, why: why.into() }
+        IcfError {
+            line: self.number,
+            column: self.column,
+            why: why.into(),
+        }
     }
 
     /// Returns the key's name without its apostrophe, or `None` for a value.
@@ -624,7 +719,9 @@ impl<'a> Line<'a> {
 
     /// Returns whether the line is a key that only describes the columns of the value after it.
     fn describes(&self) -> bool {
-        self.text.strip_prefix('\'').is_some_and(|rest| rest.starts_with([' ', '\t']))
+        self.text
+            .strip_prefix('\'')
+            .is_some_and(|rest| rest.starts_with([' ', '\t']))
     }
 
     pub(super) fn is_key(&self, name: &str) -> bool {
@@ -639,22 +736,44 @@ impl<'a> Line<'a> {
 
     /// Returns the words of the line, which are separated by commas or blanks, each with its position.
     pub(super) fn words(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
-        let Line { text, number, column } = *self;
+        let Line {
+            text,
+            number,
+            column,
+        } = *self;
         let words = text.split(|letter: char| letter == ',' || letter.is_whitespace());
         words.filter(|word| !word.is_empty()).map(move |word| {
             // The words are slices of the text, in order.
             let before = &text[..word.as_ptr() as usize - text.as_ptr() as usize];
-            Line { text: word, number, column: column + before.chars().count() }
+            Line {
+                text: word,
+                number,
+                column: column + before.chars().count(),
+            }
         })
     }
 
     /// Parses a whole number within a range.
-    pub(super) fn whole(&self, what: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, IcfError> {
+    pub(super) fn whole(
+        &self,
+        what: &str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, IcfError> {
         let (least, most) = (range.start(), range.end());
-        let number = self.text.parse().ok().filter(|number| range.contains(number));
-        let found = if self.text.is_empty() { "nothing".to_owned() } else { format!("`{}`", self.text) };
+        let number = self
+            .text
+            .parse()
+            .ok()
+            .filter(|number| range.contains(number));
+        let found = if self.text.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("`{}`", self.text)
+        };
         number.ok_or_else(|| {
-            self.error(format!("{what}: expected a whole number from {least} to {most}, found {found}"))
+            self.error(format!(
+                "{what}: expected a whole number from {least} to {most}, found {found}"
+            ))
         })
     }
 
@@ -663,7 +782,9 @@ impl<'a> Line<'a> {
         match self.text {
             text if text.eq_ignore_ascii_case("ENABLED") => Ok(true),
             text if text.eq_ignore_ascii_case("DISABLED") => Ok(false),
-            text => Err(self.error(format!("{what}: expected ENABLED or DISABLED, found `{text}`"))),
+            text => Err(self.error(format!(
+                "{what}: expected ENABLED or DISABLED, found `{text}`"
+            ))),
         }
     }
 }
@@ -679,9 +800,16 @@ impl<'a> Lines<'a> {
         let line = |(index, line): (usize, &'a str)| {
             let start = line.trim_start();
             let column = 1 + line[..line.len() - start.len()].chars().count();
-            Line { text: start.trim_end(), number: index + 1, column }
+            Line {
+                text: start.trim_end(),
+                number: index + 1,
+                column,
+            }
         };
-        Lines { lines: text.lines().enumerate().map(line).collect(), next: 0 }
+        Lines {
+            lines: text.lines().enumerate().map(line).collect(),
+            next: 0,
+        }
     }
 
     /// Returns the next line that is not empty.
@@ -697,13 +825,17 @@ impl<'a> Lines<'a> {
 
     /// Returns the next line that is not empty, without advancing.
     pub(super) fn peek(&self) -> Option<Line<'a>> {
-        self.lines[self.next..].iter().find(|line| !line.text.is_empty()).copied()
+        self.lines[self.next..]
+            .iter()
+            .find(|line| !line.text.is_empty())
+            .copied()
     }
 
     /// Returns the next line that is not empty. If there is none, the error names what was `expected`.
     pub(super) fn expect(&mut self, expected: &str) -> Result<Line<'a>, IcfError> {
         let end = self.end();
-        self.next().ok_or_else(|| end.error(format!("the file ends, but {expected} was expected")))
+        self.next()
+            .ok_or_else(|| end.error(format!("the file ends, but {expected} was expected")))
     }
 
     /// Returns the value of the preceding key: the next line that does not describe columns. If another key
@@ -723,6 +855,10 @@ impl<'a> Lines<'a> {
     }
 
     fn end(&self) -> Line<'a> {
-        Line { text: "", number: self.lines.len() + 1, column: 1 }
+        Line {
+            text: "",
+            number: self.lines.len() + 1,
+            column: 1,
+        }
     }
 }

@@ -136,7 +136,11 @@ impl Journal {
     }
 
     fn of(words: Words, ground: Ground) -> Journal {
-        Journal { words, ground, writes: Cell::new(0) }
+        Journal {
+            words,
+            ground,
+            writes: Cell::new(0),
+        }
     }
 
     /// Returns whether the journal belongs to this workload and a device with this geometry, so that a run
@@ -154,15 +158,21 @@ impl Journal {
     pub(crate) fn known(&self) -> impl Iterator<Item = Option<u32>> {
         (0..self.ground.granules()).map(|granule| {
             let acknowledged = self.word(granule, Word::Acknowledged);
-            (acknowledged > 0 && acknowledged == self.word(granule, Word::Issued)).then_some(acknowledged)
+            (acknowledged > 0 && acknowledged == self.word(granule, Word::Issued))
+                .then_some(acknowledged)
         })
     }
 
     /// Records that a write is about to start, and returns its generation, which is new for these granules.
     pub(crate) fn issue(&self, granules: Granules) -> u32 {
-        let latest = granules.each().map(|granule| self.word(granule, Word::Issued)).max();
+        let latest = granules
+            .each()
+            .map(|granule| self.word(granule, Word::Issued))
+            .max();
         let generation = latest.unwrap_or(0).saturating_add(1);
-        granules.each().for_each(|granule| self.set(granule, Word::Issued, generation));
+        granules
+            .each()
+            .for_each(|granule| self.set(granule, Word::Issued, generation));
         generation
     }
 
@@ -173,8 +183,15 @@ impl Journal {
     }
 
     /// Records that a write succeeded. `unflushed` is the list of the device, or `None` for a write with FUA.
-    pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, unflushed: Option<&Unflushed>) {
-        granules.each().for_each(|granule| self.set(granule, Word::Acknowledged, generation));
+    pub(crate) fn acknowledge(
+        &self,
+        granules: Granules,
+        generation: u32,
+        unflushed: Option<&Unflushed>,
+    ) {
+        granules
+            .each()
+            .for_each(|granule| self.set(granule, Word::Acknowledged, generation));
         match unflushed {
             Some(unflushed) => unflushed.writes.borrow_mut().push((granules, generation)),
             None => self.is_durable(granules, generation),
@@ -200,7 +217,9 @@ impl Journal {
         unflushed.flushing.set(false);
         match flushed {
             Ok(()) => {
-                writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
+                writes
+                    .into_iter()
+                    .for_each(|(granules, generation)| self.is_durable(granules, generation));
             }
             // The error of a failed flush may also report the loss of writes that were acknowledged while the
             // flush ran. The next flush does not report these losses again, so none of these writes counts as
@@ -242,7 +261,11 @@ enum Word {
 
 impl Ground {
     fn new(workload: &Workload, geometry: Geometry, epoch: u32) -> Result<Ground, WorkloadError> {
-        Ok(Ground::of(&Layout::new(workload, geometry, 1)?, geometry, epoch))
+        Ok(Ground::of(
+            &Layout::new(workload, geometry, 1)?,
+            geometry,
+            epoch,
+        ))
     }
 
     fn of(layout: &Layout, geometry: Geometry, epoch: u32) -> Ground {
@@ -261,10 +284,24 @@ impl Ground {
     }
 
     fn write(&self, words: &[AtomicU32]) {
-        let long = [self.start_bytes, self.span_bytes, self.granule_bytes, self.device_bytes];
-        let long = long.into_iter().flat_map(|value| [value as u32, (value >> 32) as u32]);
-        let header = MAGIC.into_iter().chain([VERSION, self.epoch]).chain(long).chain([self.block_bytes]);
-        words.iter().zip(header).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        let long = [
+            self.start_bytes,
+            self.span_bytes,
+            self.granule_bytes,
+            self.device_bytes,
+        ];
+        let long = long
+            .into_iter()
+            .flat_map(|value| [value as u32, (value >> 32) as u32]);
+        let header = MAGIC
+            .into_iter()
+            .chain([VERSION, self.epoch])
+            .chain(long)
+            .chain([self.block_bytes]);
+        words
+            .iter()
+            .zip(header)
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
     fn read(words: &[AtomicU32]) -> Result<Ground, JournalError> {
@@ -285,9 +322,16 @@ impl Ground {
             device_bytes: long(10)?,
             block_bytes: word(12)?,
         };
-        ground.is_possible().then_some(()).ok_or(JournalError::NotAJournal)?;
+        ground
+            .is_possible()
+            .then_some(())
+            .ok_or(JournalError::NotAJournal)?;
         let there = (words.len().saturating_sub(HEADER_WORDS) / WORDS_PER_GRANULE) as u64;
-        if there < ground.granules() { Err(JournalError::CutOff) } else { Ok(ground) }
+        if there < ground.granules() {
+            Err(JournalError::CutOff)
+        } else {
+            Ok(ground)
+        }
     }
 
     /// Returns whether a run can have written these values; a file may contain anything.
@@ -329,11 +373,22 @@ pub struct Checked {
 
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Checked { blocks, newer, wrong, first_failure } = self;
+        let Checked {
+            blocks,
+            newer,
+            wrong,
+            first_failure,
+        } = self;
         match first_failure {
-            None => write!(f, "{blocks} blocks contain the acknowledged data or newer data ({newer} newer)"),
+            None => write!(
+                f,
+                "{blocks} blocks contain the acknowledged data or newer data ({newer} newer)"
+            ),
             Some(first) => {
-                write!(f, "{wrong} of {blocks} blocks do NOT contain the acknowledged data: {first}")
+                write!(
+                    f,
+                    "{wrong} of {blocks} blocks do NOT contain the acknowledged data: {first}"
+                )
             }
         }
     }
@@ -375,7 +430,9 @@ impl Journal {
             next: Cell::new(0),
             checked: RefCell::default(),
         });
-        let slots: Vec<_> = (0..DEPTH).map(|_| reactor::spawn(slot(Rc::clone(&check)))).collect();
+        let slots: Vec<_> = (0..DEPTH)
+            .map(|_| reactor::spawn(slot(Rc::clone(&check))))
+            .collect();
         let mut outcome = Ok(());
         for slot in slots {
             outcome = outcome.and(slot.await);
@@ -384,8 +441,13 @@ impl Journal {
         let checked = check.checked.take();
         if checked.wrong == 0 && !device.profile().read_only {
             device.flush().await.map_err(CheckError::Device)?;
-            (0..self.ground.granules())
-                .for_each(|granule| self.set(granule, Word::Durable, self.word(granule, Word::Acknowledged)));
+            (0..self.ground.granules()).for_each(|granule| {
+                self.set(
+                    granule,
+                    Word::Durable,
+                    self.word(granule, Word::Acknowledged),
+                )
+            });
         }
         Ok(checked)
     }
@@ -395,7 +457,11 @@ impl Journal {
         let geometry = device.geometry();
         // The device may have grown.
         let same = geometry.bytes() >= bytes && geometry.block_size.bytes() == block_bytes;
-        if same { Ok(()) } else { Err(JournalError::AnotherDevice { bytes, block_bytes }) }
+        if same {
+            Ok(())
+        } else {
+            Err(JournalError::AnotherDevice { bytes, block_bytes })
+        }
     }
 }
 
@@ -413,8 +479,13 @@ async fn slot(check: Rc<Check>) -> Result<(), block::DeviceError> {
     while let Some(piece) = check.take() {
         let extent = check.extent(piece);
         let bytes = piece.count * check.journal.ground.granule_bytes;
-        let data = check.device.read(extent, Buffer::recycled(bytes as usize)).await?;
-        let granules = data.chunks_exact(check.journal.ground.granule_bytes as usize).zip(piece.each());
+        let data = check
+            .device
+            .read(extent, Buffer::recycled(bytes as usize))
+            .await?;
+        let granules = data
+            .chunks_exact(check.journal.ground.granule_bytes as usize)
+            .zip(piece.each());
         granules.for_each(|(data, granule)| check.granule(granule, data));
     }
     Ok(())
@@ -427,7 +498,10 @@ impl Check {
         let is_written = |granule: &u64| journal.word(*granule, Word::Issued) > 0;
         let first = (self.next.get()..all).find(is_written)?;
         let most = (PIECE_BYTES / journal.ground.granule_bytes).max(1);
-        let count = (first..all).take(most as usize).take_while(is_written).count() as u64;
+        let count = (first..all)
+            .take(most as usize)
+            .take_while(is_written)
+            .count() as u64;
         self.next.set(first + count);
         Some(Granules { first, count })
     }
@@ -437,7 +511,10 @@ impl Check {
         let block = u64::from(ground.block_bytes);
         let start = ground.start_bytes + granules.first * ground.granule_bytes;
         let bytes = granules.count * ground.granule_bytes;
-        Extent { lba: Lba(start / block), blocks: Blocks(bytes / block) }
+        Extent {
+            lba: Lba(start / block),
+            blocks: Blocks(bytes / block),
+        }
     }
 
     /// Compares one granule with its guarantee. If the granule is correct, its content becomes the new
@@ -449,7 +526,12 @@ impl Check {
             Crash::OfStorage => journal.word(granule, Word::Durable),
         };
         let issued = journal.word(granule, Word::Issued);
-        let lba = self.extent(Granules { first: granule, count: 1 }).lba;
+        let lba = self
+            .extent(Granules {
+                first: granule,
+                count: 1,
+            })
+            .lba;
         let (mut found, mut seen) = (Found::Nothing, Checked::default());
         for (block, lba) in data.chunks_exact(block_bytes).zip(lba.0..) {
             let block = self.block(block, Lba(lba), promised, issued);
@@ -462,9 +544,17 @@ impl Check {
             return;
         }
         // If the blocks differ, a write was outstanding. Any content is then allowed until the next write.
-        let known = if let Found::All(generation) = found { generation } else { 0 };
+        let known = if let Found::All(generation) = found {
+            generation
+        } else {
+            0
+        };
         journal.set(granule, Word::Acknowledged, known);
-        journal.set(granule, Word::Durable, known.min(journal.word(granule, Word::Durable)));
+        journal.set(
+            granule,
+            Word::Durable,
+            known.min(journal.word(granule, Word::Durable)),
+        );
     }
 
     /// Returns the generation of a block, or 0 if the block has no guarantee and contains other data.
@@ -476,10 +566,22 @@ impl Check {
                 let generation = found as u32;
                 let expected = epoch | u64::from(promised);
                 let may = (promised..=issued).contains(&generation);
-                if may { Ok(generation) } else { Err(Failure::WrongGeneration { lba, expected, found }) }
+                if may {
+                    Ok(generation)
+                } else {
+                    Err(Failure::WrongGeneration {
+                        lba,
+                        expected,
+                        found,
+                    })
+                }
             }
             _ if promised == 0 => Ok(0),
-            Ok(found) => Err(Failure::WrongGeneration { lba, expected: epoch | u64::from(promised), found }),
+            Ok(found) => Err(Failure::WrongGeneration {
+                lba,
+                expected: epoch | u64::from(promised),
+                found,
+            }),
             Err(failure) => Err(failure),
         }
     }

@@ -27,7 +27,11 @@ impl Scene {
         let geometry = disk.geometry();
         let words = words(Journal::words(&load(), geometry).expect("it fits"));
         let journal = Journal::begin(Rc::clone(&words), &load(), geometry, EPOCH).expect("it fits");
-        Scene { disk: Arc::new(disk), words, journal: Rc::new(journal) }
+        Scene {
+            disk: Arc::new(disk),
+            words,
+            journal: Rc::new(journal),
+        }
     }
 
     /// Runs a workload that is killed after this number of milliseconds of a virtual clock.
@@ -38,7 +42,9 @@ impl Scene {
             let mut each = |_: &_| Go::On;
             let load = load();
             let run = run_with_journal(&devices, &load, &orders, &self.journal, &mut each);
-            reactor::timeout(Duration::from_millis(ms), run).await.expect_err("it was to be killed");
+            reactor::timeout(Duration::from_millis(ms), run)
+                .await
+                .expect_err("it was to be killed");
         });
     }
 
@@ -46,7 +52,11 @@ impl Scene {
     fn check(&self, crash: Crash) -> Checked {
         let journal = Journal::open(Rc::clone(&self.words)).expect("it is a journal");
         let device: Arc<dyn BlockDevice> = Arc::clone(&self.disk) as Arc<dyn BlockDevice>;
-        block_on(Alone::virtual_time(), Rc::new(journal).check(&device, crash)).expect("the disk can be read")
+        block_on(
+            Alone::virtual_time(),
+            Rc::new(journal).check(&device, crash),
+        )
+        .expect("the disk can be read")
     }
 }
 
@@ -57,7 +67,10 @@ fn words(count: usize) -> Words {
 
 fn load() -> Workload {
     let half = Percent::new(30).expect("a share");
-    Workload { data: Data::Stamped, ..Workload::simple(4096, 8, half, Percent::ALL) }
+    Workload {
+        data: Data::Stamped,
+        ..Workload::simple(4096, 8, half, Percent::ALL)
+    }
 }
 
 #[test]
@@ -66,7 +79,11 @@ fn all_that_was_acknowledged_is_there_after_a_crash_of_the_client() {
         let scene = Scene::with(Disk::new());
         scene.load_for(ms);
         let checked = scene.check(Crash::OfClient);
-        assert_eq!((checked.wrong, checked.first_failure), (0, None), "after {ms} ms");
+        assert_eq!(
+            (checked.wrong, checked.first_failure),
+            (0, None),
+            "after {ms} ms"
+        );
         assert!(checked.blocks > 0 || ms == 1);
     }
 }
@@ -78,7 +95,11 @@ fn all_that_was_flushed_is_there_after_a_crash_of_the_storage() {
         scene.load_for(ms);
         scene.disk.crash();
         let checked = scene.check(Crash::OfStorage);
-        assert_eq!((checked.wrong, checked.first_failure), (0, None), "after {ms} ms");
+        assert_eq!(
+            (checked.wrong, checked.first_failure),
+            (0, None),
+            "after {ms} ms"
+        );
         assert!(checked.blocks > 0);
     }
 }
@@ -90,7 +111,10 @@ fn what_was_not_flushed_is_missed_if_the_storage_should_not_have_crashed() {
     scene.disk.crash();
     let checked = scene.check(Crash::OfClient);
     assert!(checked.wrong > 0, "{checked}");
-    assert!(matches!(checked.first_failure, Some(Failure::WrongGeneration { .. } | Failure::NotOurs { .. })));
+    assert!(matches!(
+        checked.first_failure,
+        Some(Failure::WrongGeneration { .. } | Failure::NotOurs { .. })
+    ));
 }
 
 /// Two sessions access one LUN. When the target restarts, a flush by one session must not make the other
@@ -101,15 +125,24 @@ fn a_flush_speaks_for_the_writes_of_its_own_session() {
     let journal = &scene.journal;
     let (one, other) = (Unflushed::default(), Unflushed::default());
     let write = |granule: u64, unflushed: &Unflushed| {
-        let granules = Granules { first: granule, count: 1 };
+        let granules = Granules {
+            first: granule,
+            count: 1,
+        };
         journal.acknowledge(granules, journal.issue(granules), Some(unflushed));
     };
     write(0, &one);
     (0..WRITES_PER_FLUSH).for_each(|_| write(1, &other));
-    let flushed = block_on(Alone::virtual_time(), journal.flush_if_due(&*scene.disk, &other));
+    let flushed = block_on(
+        Alone::virtual_time(),
+        journal.flush_if_due(&*scene.disk, &other),
+    );
     assert_eq!(flushed, Ok(()));
     assert_eq!(
-        (journal.word(0, Word::Durable), journal.word(1, Word::Durable)),
+        (
+            journal.word(0, Word::Durable),
+            journal.word(1, Word::Durable)
+        ),
         (0, WRITES_PER_FLUSH as u32)
     );
 }
@@ -121,7 +154,10 @@ fn a_flush_that_fails_promises_nothing_of_what_was_acknowledged_until_its_end() 
     let scene = Scene::with(Disk::new());
     let (journal, unflushed) = (&scene.journal, Unflushed::default());
     let write = |granule: u64| {
-        let granules = Granules { first: granule, count: 1 };
+        let granules = Granules {
+            first: granule,
+            count: 1,
+        };
         journal.acknowledge(granules, journal.issue(granules), Some(&unflushed));
     };
     let durable = || [0, 1, 2].map(|granule| journal.word(granule, Word::Durable));
@@ -142,7 +178,11 @@ fn a_cache_that_lies_about_its_flushes_is_found() {
     scene.disk.crash();
     let checked = scene.check(Crash::OfStorage);
     assert!(checked.wrong > 0, "{checked}");
-    assert_eq!(scene.check(Crash::OfStorage), checked, "what is wrong is found again");
+    assert_eq!(
+        scene.check(Crash::OfStorage),
+        checked,
+        "what is wrong is found again"
+    );
 }
 
 #[test]
@@ -171,12 +211,19 @@ fn a_journal_that_was_checked_goes_on() {
 #[test]
 fn a_journal_of_another_device_or_another_load_is_refused() {
     let scene = Scene::with(Disk::new());
-    let ground = Ground { device_bytes: 1 << 40, span_bytes: 1 << 20, ..scene.journal.ground };
+    let ground = Ground {
+        device_bytes: 1 << 40,
+        span_bytes: 1 << 20,
+        ..scene.journal.ground
+    };
     ground.write((*scene.words).as_ref());
     let journal = Journal::open(Rc::clone(&scene.words));
     assert!(matches!(journal, Err(JournalError::CutOff)));
 
-    let other = Workload { data: Data::Stamped, ..Workload::simple(8192, 8, Percent::ALL, Percent::ALL) };
+    let other = Workload {
+        data: Data::Stamped,
+        ..Workload::simple(8192, 8, Percent::ALL, Percent::ALL)
+    };
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&scene.disk) as Arc<dyn BlockDevice>];
     let orders = Orders::for_time(Duration::from_secs(1));
     let refused = |workload: &Workload| {
@@ -187,7 +234,13 @@ fn a_journal_of_another_device_or_another_load_is_refused() {
         )
     };
     assert_eq!(refused(&other), Err(WorkloadError::AnotherJournal));
-    assert_eq!(refused(&Workload { data: Data::Random, ..load() }), Err(WorkloadError::NothingToNote));
+    assert_eq!(
+        refused(&Workload {
+            data: Data::Random,
+            ..load()
+        }),
+        Err(WorkloadError::NothingToNote)
+    );
 }
 
 #[test]
@@ -195,7 +248,8 @@ fn the_upper_half_tells_runs_from_each_other() {
     let scene = Scene::with(Disk::new());
     scene.load_for(100);
     let geometry = scene.disk.geometry();
-    let again = Journal::begin(Rc::clone(&scene.words), &load(), geometry, EPOCH + 1).expect("it fits");
+    let again =
+        Journal::begin(Rc::clone(&scene.words), &load(), geometry, EPOCH + 1).expect("it fits");
     drop(again);
     let checked = scene.check(Crash::OfClient);
     let failure = checked.first_failure.expect("the disk holds another run's");
@@ -221,7 +275,11 @@ proptest! {
 #[test]
 fn a_file_that_is_cut_off_or_of_another_version_says_so() {
     let scene = Scene::with(Disk::new());
-    let all: Vec<u32> = (*scene.words).as_ref().iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    let all: Vec<u32> = (*scene.words)
+        .as_ref()
+        .iter()
+        .map(|word| word.load(Ordering::Relaxed))
+        .collect();
     let open = |words: &[u32]| {
         let words: Vec<AtomicU32> = words.iter().map(|word| AtomicU32::new(*word)).collect();
         Journal::open(Rc::new(words)).err()
@@ -237,9 +295,18 @@ fn a_file_that_is_cut_off_or_of_another_version_says_so() {
 #[test]
 fn a_device_that_is_too_small_is_another() {
     let scene = Scene::with(Disk::new());
-    let geometry =
-        block::Geometry { block_size: BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
+    let geometry = block::Geometry {
+        block_size: BlockSize::B512,
+        blocks: block::Blocks(8),
+        physical_exponent: 0,
+    };
     let small: Arc<dyn BlockDevice> = Arc::new(block::Null::new(geometry));
-    let refused = block_on(Alone::virtual_time(), scene.journal.check(&small, Crash::OfClient));
-    assert!(matches!(refused, Err(CheckError::Journal(JournalError::AnotherDevice { .. }))));
+    let refused = block_on(
+        Alone::virtual_time(),
+        scene.journal.check(&small, Crash::OfClient),
+    );
+    assert!(matches!(
+        refused,
+        Err(CheckError::Journal(JournalError::AnotherDevice { .. }))
+    ));
 }

@@ -149,8 +149,15 @@ impl Suite {
 
     /// Returns whether any step writes.
     pub fn writes(&self) -> bool {
-        let beside = self.steps.iter().any(|step| !matches!(step, Step::Measure { .. }));
-        beside || self.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.writes())
+        let beside = self
+            .steps
+            .iter()
+            .any(|step| !matches!(step, Step::Measure { .. }));
+        beside
+            || self
+                .cells()
+                .flat_map(|cell| &cell.roles)
+                .any(|role| role.workload.writes())
     }
 
     /// Returns the maximum total time of all cells, in seconds. Purges and fills are not included, since
@@ -168,22 +175,43 @@ impl Suite {
 
     /// Returns the number of clients: the highest client number plus one.
     pub fn clients(&self) -> u16 {
-        self.cells().flat_map(|cell| &cell.roles).map(|role| role.client.saturating_add(1)).max().unwrap_or(1)
+        self.cells()
+            .flat_map(|cell| &cell.roles)
+            .map(|role| role.client.saturating_add(1))
+            .max()
+            .unwrap_or(1)
     }
 }
 
 impl Role {
     /// Creates the role of a client that runs this workload in one session without a cache.
     pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
-        Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
+        Role {
+            name: name.into(),
+            client,
+            sessions: 1,
+            read_ahead_bytes: None,
+            apart: false,
+            workload,
+        }
     }
 
     /// Returns the requests of the role alone: without the client's identity, the seed, and the part of the
     /// storage. The part is no property of the requests, because it follows from the size of the storage
     /// where a workload uses all of it.
     pub fn requests(&self) -> Role {
-        let workload = Workload { seed: 0, span: Span::default(), ..self.workload.clone() };
-        Role { name: String::new(), client: 0, apart: false, workload, ..self.clone() }
+        let workload = Workload {
+            seed: 0,
+            span: Span::default(),
+            ..self.workload.clone()
+        };
+        Role {
+            name: String::new(),
+            client: 0,
+            apart: false,
+            workload,
+            ..self.clone()
+        }
     }
 }
 
@@ -201,7 +229,13 @@ impl Order {
 impl Cell {
     /// Creates a cell without its own stop and setting.
     pub fn new(name: impl Into<String>, series: impl Into<String>, roles: Vec<Role>) -> Cell {
-        Cell { name: name.into(), series: series.into(), roles, stop: None, setting: None }
+        Cell {
+            name: name.into(),
+            series: series.into(),
+            roles,
+            stop: None,
+            setting: None,
+        }
     }
 
     /// Returns the condition that ends a run of this cell, in a step with the given stop.
@@ -216,7 +250,11 @@ impl Cell {
         let requests = |cell: &Cell| -> Vec<(u16, Role)> {
             let of_role = |role: &Role| {
                 let mut requests = role.requests();
-                requests.workload.accesses.iter_mut().for_each(|access| access.align = Align::Natural);
+                requests
+                    .workload
+                    .accesses
+                    .iter_mut()
+                    .for_each(|access| access.align = Align::Natural);
                 (role.client, requests)
             };
             cell.roles.iter().map(of_role).collect()
@@ -231,7 +269,10 @@ impl Cell {
     /// Roles that write are also kept apart if one of them would verify another one's data.
     pub fn divide(&mut self, device_bytes: u64) {
         if self.verifies_foreign_data() {
-            self.roles.iter_mut().filter(|role| role.workload.writes()).for_each(|role| role.apart = true);
+            self.roles
+                .iter_mut()
+                .filter(|role| role.workload.writes())
+                .for_each(|role| role.apart = true);
         }
         let parts = self.roles.iter().filter(|role| role.apart).count().max(1) as u64;
         for (index, role) in self.roles.iter_mut().filter(|role| role.apart).enumerate() {
@@ -240,7 +281,10 @@ impl Cell {
             let part = span.bytes.unwrap_or(left).min(left) / parts;
             let step = if part >= 1 << 20 { 1 << 20 } else { 4096 };
             let part = part - part % step;
-            *span = Span { start_bytes: span.start_bytes + part * index as u64, bytes: Some(part) };
+            *span = Span {
+                start_bytes: span.start_bytes + part * index as u64,
+                bytes: Some(part),
+            };
             role.apart = false;
         }
     }
@@ -250,19 +294,28 @@ impl Cell {
     pub fn verifies_foreign_data(&self) -> bool {
         let part = |role: &Role| {
             let Span { start_bytes, bytes } = role.workload.span;
-            (start_bytes, bytes.map_or(u64::MAX, |bytes| start_bytes.saturating_add(bytes)))
+            (
+                start_bytes,
+                bytes.map_or(u64::MAX, |bytes| start_bytes.saturating_add(bytes)),
+            )
         };
         let overlap = |one: &Role, other: &Role| {
             let ((start, end), (other_start, other_end)) = (part(one), part(other));
             start < other_end && other_start < end
         };
-        let writers: Vec<&Role> = self.roles.iter().filter(|role| role.workload.writes()).collect();
+        let writers: Vec<&Role> = self
+            .roles
+            .iter()
+            .filter(|role| role.workload.writes())
+            .collect();
         let mut pairs = writers
             .iter()
             .enumerate()
             .flat_map(|(at, one)| writers[..at].iter().map(move |other| (one, other)));
         pairs.any(|(one, other)| {
-            let verified = [one, other].iter().any(|role| role.workload.data == Data::Stamped);
+            let verified = [one, other]
+                .iter()
+                .any(|role| role.workload.data == Data::Stamped);
             verified && overlap(one, other)
         })
     }
@@ -439,22 +492,31 @@ impl Workload {
 
     /// Returns whether any request may write.
     pub fn writes(&self) -> bool {
-        self.accesses.iter().any(|access| access.share > Percent::NONE && access.read < Percent::ALL)
+        self.accesses
+            .iter()
+            .any(|access| access.share > Percent::NONE && access.read < Percent::ALL)
     }
 
     /// Returns whether any request may read.
     pub fn reads(&self) -> bool {
-        self.accesses.iter().any(|access| access.share > Percent::NONE && access.read > Percent::NONE)
+        self.accesses
+            .iter()
+            .any(|access| access.share > Percent::NONE && access.read > Percent::NONE)
     }
 
     /// Returns the length of the longest request, in bytes.
     pub fn block_bytes_max(&self) -> u32 {
-        self.accesses.iter().map(|access| access.block_bytes).max().unwrap_or(0)
+        self.accesses
+            .iter()
+            .map(|access| access.block_bytes)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the average length of a request, in bytes.
     pub fn block_bytes_mean(&self) -> f64 {
-        let weighed = |access: &Access| f64::from(access.block_bytes) * f64::from(access.share.get()) / 100.0;
+        let weighed =
+            |access: &Access| f64::from(access.block_bytes) * f64::from(access.share.get()) / 100.0;
         self.accesses.iter().map(weighed).sum()
     }
 }
@@ -540,7 +602,12 @@ pub enum Rule {
 impl Stop {
     /// Creates a stop after a fixed time.
     pub fn after(seconds: f64) -> Stop {
-        Stop { warm_up_s: 0.0, min_s: seconds, max_s: seconds, rule: Rule::Time }
+        Stop {
+            warm_up_s: 0.0,
+            min_s: seconds,
+            max_s: seconds,
+            rule: Rule::Time,
+        }
     }
 }
 
@@ -625,7 +692,9 @@ impl Way {
     pub fn direction(self) -> Direction {
         match self {
             Way::Reads | Way::Tcp { to_target: false } => Direction::Read,
-            Way::MostSolicited | Way::MostUnsolicited | Way::Tcp { to_target: true } => Direction::Write,
+            Way::MostSolicited | Way::MostUnsolicited | Way::Tcp { to_target: true } => {
+                Direction::Write
+            }
         }
     }
 
@@ -666,7 +735,10 @@ mod tests {
             sessions: 1,
             read_ahead_bytes: None,
             apart: true,
-            workload: Workload { span, ..Workload::simple(32_768, 1, Percent::ALL, Percent::NONE) },
+            workload: Workload {
+                span,
+                ..Workload::simple(32_768, 1, Percent::ALL, Percent::NONE)
+            },
         };
         let roles = (0..count).map(role).collect();
         Cell::new("readers", "readers", roles)
@@ -678,16 +750,30 @@ mod tests {
         cell.divide(device_bytes);
         assert_eq!(cell, once, "a divided cell stays as it is");
         let spans = cell.roles.iter().map(|role| role.workload.span);
-        spans.map(|span| (span.start_bytes, span.bytes.expect("a part"))).collect()
+        spans
+            .map(|span| (span.start_bytes, span.bytes.expect("a part")))
+            .collect()
     }
 
     #[test]
     fn roles_that_keep_apart_share_the_span() {
         const MIB: u64 = 1 << 20;
         let all = readers(3, Span::default());
-        assert_eq!(parts(all, 10 * MIB), [(0, 3 * MIB), (3 * MIB, 3 * MIB), (6 * MIB, 3 * MIB)]);
-        let some = readers(2, Span { start_bytes: 4096, bytes: Some(4 * MIB) });
-        assert_eq!(parts(some, 100 * MIB), [(4096, 2 * MIB), (4096 + 2 * MIB, 2 * MIB)]);
+        assert_eq!(
+            parts(all, 10 * MIB),
+            [(0, 3 * MIB), (3 * MIB, 3 * MIB), (6 * MIB, 3 * MIB)]
+        );
+        let some = readers(
+            2,
+            Span {
+                start_bytes: 4096,
+                bytes: Some(4 * MIB),
+            },
+        );
+        assert_eq!(
+            parts(some, 100 * MIB),
+            [(4096, 2 * MIB), (4096 + 2 * MIB, 2 * MIB)]
+        );
     }
 
     #[test]
@@ -699,17 +785,34 @@ mod tests {
             role.workload.accesses[0].read = Percent::NONE;
         }
         cell.divide(10 * MIB);
-        assert_eq!(cell.roles[1].workload.span, Span::default(), "data that nobody verifies may be shared");
+        assert_eq!(
+            cell.roles[1].workload.span,
+            Span::default(),
+            "data that nobody verifies may be shared"
+        );
         cell.roles[1].workload.data = Data::Stamped;
-        assert_eq!(parts(cell.clone(), 10 * MIB), [(0, 5 * MIB), (5 * MIB, 5 * MIB)]);
+        assert_eq!(
+            parts(cell.clone(), 10 * MIB),
+            [(0, 5 * MIB), (5 * MIB, 5 * MIB)]
+        );
         cell.roles[0].workload.accesses[0].read = Percent::ALL;
         cell.divide(10 * MIB);
-        assert_eq!(cell.roles[1].workload.span, Span::default(), "a reader overwrites nothing");
+        assert_eq!(
+            cell.roles[1].workload.span,
+            Span::default(),
+            "a reader overwrites nothing"
+        );
     }
 
     #[test]
     fn a_small_device_gives_small_parts() {
-        let some = readers(2, Span { start_bytes: 0, bytes: Some(1 << 30) });
+        let some = readers(
+            2,
+            Span {
+                start_bytes: 0,
+                bytes: Some(1 << 30),
+            },
+        );
         assert_eq!(parts(some, 65_536), [(0, 32_768), (32_768, 32_768)]);
     }
 

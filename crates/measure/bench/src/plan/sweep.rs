@@ -1,8 +1,8 @@
 //! Workloads that differ in one or several parameters: all combinations of the listed values.
 
 use super::{
-    Access, Align, Blocks, Cell, Data, Distribution, Order, Pace, Percent, Rate, Role, Span, Step, Stop,
-    Suite, Workload,
+    Access, Align, Blocks, Cell, Data, Distribution, Order, Pace, Percent, Rate, Role, Span, Step,
+    Stop, Suite, Workload,
 };
 
 /// The parameters of a sweep: lists of values that vary from cell to cell, and values common to all cells. No
@@ -72,15 +72,27 @@ impl Sweep {
         let cells: Vec<Cell> = points.into_iter().map(|point| self.cell(point)).collect();
         let order = match self.repeats {
             1 => Order::Once,
-            repeats => Order::Interleaved { repeats_min: repeats, repeats_max: repeats },
+            repeats => Order::Interleaved {
+                repeats_min: repeats,
+                repeats_max: repeats,
+            },
         };
         Ok(Suite {
             name: "custom".to_owned(),
-            title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),
+            title: if cells.len() == 1 {
+                "One workload"
+            } else {
+                "A sweep"
+            }
+            .to_owned(),
             about: "A workload from command-line options.".to_owned(),
             document: None,
             assumed: Vec::new(),
-            steps: vec![Step::Measure { stop: self.stop, order, cells }],
+            steps: vec![Step::Measure {
+                stop: self.stop,
+                order,
+                cells,
+            }],
         })
     }
 
@@ -90,7 +102,13 @@ impl Sweep {
             for &random in &self.randoms {
                 for blocks in &self.blocks {
                     for &depth in &self.depths {
-                        let point = |&rate: &Option<Rate>| Point { blocks, depth, read, random, rate };
+                        let point = |&rate: &Option<Rate>| Point {
+                            blocks,
+                            depth,
+                            read,
+                            random,
+                            rate,
+                        };
                         points.extend(self.rates.iter().map(point));
                     }
                 }
@@ -101,7 +119,11 @@ impl Sweep {
 
     fn cell(&self, point: Point<'_>) -> Cell {
         let role = |client: u16| Role {
-            name: if self.clients == 1 { "client".to_owned() } else { format!("client {}", client + 1) },
+            name: if self.clients == 1 {
+                "client".to_owned()
+            } else {
+                format!("client {}", client + 1)
+            },
             client,
             sessions: self.sessions,
             read_ahead_bytes: None,
@@ -110,9 +132,17 @@ impl Sweep {
             workload: self.workload(point, client),
         };
         let kind = self.workload(point, 0).kind();
-        let rate = point.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
+        let rate = point
+            .rate
+            .map(|Rate(rate)| format!("-rate-{rate}"))
+            .unwrap_or_default();
         // The name is unique in the sweep, since it contains every parameter that can vary.
-        let name = format!("{}-{}-depth-{}{rate}", kind.name("-"), point.blocks, point.depth);
+        let name = format!(
+            "{}-{}-depth-{}{rate}",
+            kind.name("-"),
+            point.blocks,
+            point.depth
+        );
         // The series is the curve of the cell: all parameters except the length and the load.
         Cell::new(name, kind.name(" "), (0..self.clients).map(role).collect())
     }

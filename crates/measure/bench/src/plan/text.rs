@@ -43,24 +43,40 @@ impl WorkloadKind {
             Percent::ALL => all.to_owned(),
             share => mixed(share.get(), all),
         };
-        let said = part(self.random, "sequential", "random") + between + &part(self.read, "write", "read");
+        let said =
+            part(self.random, "sequential", "random") + between + &part(self.read, "write", "read");
         let is_uniform = self.distribution == Distribution::Uniform;
-        if is_uniform { said } else { format!("{said}{before}{}", self.distribution) }
+        if is_uniform {
+            said
+        } else {
+            format!("{said}{before}{}", self.distribution)
+        }
     }
 }
 
 /// Formats the load: `depth 32`, or `5,000 a second` in an open loop.
 pub fn pace(depth: u32, per_second: Option<f64>) -> String {
-    per_second.map_or_else(|| format!("depth {depth}"), |rate| format!("{} a second", significant(rate)))
+    per_second.map_or_else(
+        || format!("depth {depth}"),
+        |rate| format!("{} a second", significant(rate)),
+    )
 }
 
 impl Workload {
     /// Returns the kind of all requests together.
     pub fn kind(&self) -> WorkloadKind {
-        let [read, random] = [self.share(|access| access.read), self.share(|access| access.random)];
+        let [read, random] = [
+            self.share(|access| access.read),
+            self.share(|access| access.random),
+        ];
         let uneven = Some(self.distribution).filter(|_| random > Percent::NONE);
         let distribution = uneven.unwrap_or_default();
-        WorkloadKind { read, random, distribution, arrival: discriminant(&self.pace) }
+        WorkloadKind {
+            read,
+            random,
+            distribution,
+            arrival: discriminant(&self.pace),
+        }
     }
 
     /// Returns a share of all requests in percent. A share is rounded to 0 or 100 % only if it is exactly
@@ -82,12 +98,27 @@ impl Workload {
             1 => length(access.block_bytes),
             _ => format!("{} ({} %)", length(access.block_bytes), access.share),
         };
-        let lengths = self.accesses.iter().map(part).collect::<Vec<_>>().join(", ");
+        let lengths = self
+            .accesses
+            .iter()
+            .map(part)
+            .collect::<Vec<_>>()
+            .join(", ");
         let rate = self.pace.per_second();
-        let mut words = format!("{lengths} {}, {}", self.kind().words(), pace(self.depth, rate));
-        words += &rate.map(|_| format!(", depth at most {}", self.depth)).unwrap_or_default();
+        let mut words = format!(
+            "{lengths} {}, {}",
+            self.kind().words(),
+            pace(self.depth, rate)
+        );
+        words += &rate
+            .map(|_| format!(", depth at most {}", self.depth))
+            .unwrap_or_default();
         for (count, of) in [(usize::from(sessions), "sessions"), (clients, "clients")] {
-            words += &if count > 1 { format!(", {count} {of}") } else { String::new() };
+            words += &if count > 1 {
+                format!(", {count} {of}")
+            } else {
+                String::new()
+            };
         }
         words
     }
@@ -97,7 +128,9 @@ impl Cell {
     /// Describes the first client's workload and the number of clients: `4 KiB random read, depth 32, 3
     /// clients`.
     pub fn words(&self) -> String {
-        let Some(role) = self.roles.first() else { return self.name.clone() };
+        let Some(role) = self.roles.first() else {
+            return self.name.clone();
+        };
         role.workload.words(role.sessions, self.roles.len())
     }
 }
@@ -106,8 +139,13 @@ impl Cell {
 pub fn load_words(load: &Load) -> String {
     let share = |is_all| if is_all { Percent::ALL } else { Percent::NONE };
     let (read, random) = (share(load.direction == Direction::Read), share(load.random));
-    let words = Workload::simple(load.block_bytes, load.depth, read, random).words(load.sessions, 1);
-    if load.durable { words.replacen(" write", " durable write", 1) } else { words }
+    let words =
+        Workload::simple(load.block_bytes, load.depth, read, random).words(load.sessions, 1);
+    if load.durable {
+        words.replacen(" write", " durable write", 1)
+    } else {
+        words
+    }
 }
 
 /// Request lengths to measure, one after the other.
@@ -136,11 +174,19 @@ impl FromStr for BlocksList {
         let parts: Vec<&str> = text.split(',').collect();
         match parts.iter().filter(|part| part.contains(':')).count() {
             0 => {
-                let alone = |part: &&str| length(part).map(|bytes| Blocks(vec![(bytes, Percent::ALL)]));
-                parts.iter().map(alone).collect::<Result<_, _>>().map(BlocksList)
+                let alone =
+                    |part: &&str| length(part).map(|bytes| Blocks(vec![(bytes, Percent::ALL)]));
+                parts
+                    .iter()
+                    .map(alone)
+                    .collect::<Result<_, _>>()
+                    .map(BlocksList)
             }
             shares if shares == parts.len() => mix(&parts).map(|mix| BlocksList(vec![mix])),
-            _ => Err("a mix needs a percentage after each length, for example 4KiB:70,64KiB:30".to_owned()),
+            _ => Err(
+                "a mix needs a percentage after each length, for example 4KiB:70,64KiB:30"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -149,14 +195,18 @@ fn mix(parts: &[&str]) -> Result<Blocks, String> {
     let mut mix = Vec::new();
     for part in parts {
         let (bytes, share) = part.split_once(':').unwrap_or((part, ""));
-        let share: Percent = share.parse().map_err(|_| format!("`{part}` needs a share from 0 to 100"))?;
+        let share: Percent = share
+            .parse()
+            .map_err(|_| format!("`{part}` needs a share from 0 to 100"))?;
         mix.push((length(bytes)?, share));
     }
     let sum: u32 = mix.iter().map(|(_, share)| u32::from(share.get())).sum();
     if sum == 100 {
         Ok(Blocks(mix))
     } else {
-        Err(format!("the shares of the mix add up to {sum} %, not 100 %"))
+        Err(format!(
+            "the shares of the mix add up to {sum} %, not 100 %"
+        ))
     }
 }
 
@@ -188,7 +238,11 @@ impl FromStr for Percent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Percent, String> {
-        let number = text.trim_end_matches('%').parse().ok().and_then(Percent::new);
+        let number = text
+            .trim_end_matches('%')
+            .parse()
+            .ok()
+            .and_then(Percent::new);
         number.ok_or_else(|| format!("{text:?} is not a share; use a whole number from 0 to 100"))
     }
 }
@@ -200,8 +254,9 @@ impl FromStr for Rate {
         let number: Option<f64> = text.strip_suffix("/s").unwrap_or(text).parse().ok();
         // Ten million requests per second is more than a thread can make.
         let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
-        fits.map(Rate)
-            .ok_or_else(|| format!("`{text}` is not a rate; use 0.01 to 10000000 requests per second"))
+        fits.map(Rate).ok_or_else(|| {
+            format!("`{text}` is not a rate; use 0.01 to 10000000 requests per second")
+        })
     }
 }
 
@@ -234,7 +289,10 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_its_remedy() {
         let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
-        assert_eq!(why("4KiB:70,64KiB:40"), "the shares of the mix add up to 110 %, not 100 %");
+        assert_eq!(
+            why("4KiB:70,64KiB:40"),
+            "the shares of the mix add up to 110 %, not 100 %"
+        );
         assert!(why("4kib").contains("4KiB"));
         assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
     }
@@ -242,17 +300,28 @@ mod tests {
     #[test]
     fn lengths_are_a_list_or_a_mix() {
         let list: BlocksList = "4KiB,1MiB".parse().expect("a list");
-        assert_eq!(list.0.iter().map(ToString::to_string).collect::<Vec<_>>(), ["4KiB", "1MiB"]);
+        assert_eq!(
+            list.0.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["4KiB", "1MiB"]
+        );
         let mix: BlocksList = "4KiB:70,64KiB:30%".parse().expect("a mix");
-        assert_eq!(mix.0.iter().map(ToString::to_string).collect::<Vec<_>>(), ["4KiB:70,64KiB:30"]);
+        assert_eq!(
+            mix.0.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["4KiB:70,64KiB:30"]
+        );
     }
 
     #[test]
     fn alignments_have_names() {
-        for (align, name) in
-            [(Align::Natural, "natural"), (Align::Block, "block"), (Align::Bytes(4096), "4KiB")]
-        {
-            assert_eq!((name.parse(), align.to_string()), (Ok(align), name.to_owned()));
+        for (align, name) in [
+            (Align::Natural, "natural"),
+            (Align::Block, "block"),
+            (Align::Bytes(4096), "4KiB"),
+        ] {
+            assert_eq!(
+                (name.parse(), align.to_string()),
+                (Ok(align), name.to_owned())
+            );
         }
     }
 
@@ -263,12 +332,21 @@ mod tests {
     #[test]
     fn a_workload_is_called_by_what_it_does() {
         let workload = Workload::simple(65_536, 8, percent(70), percent(40));
-        assert_eq!(workload.words(1, 1), "64 KiB 40 % random 70 % read, depth 8");
+        assert_eq!(
+            workload.words(1, 1),
+            "64 KiB 40 % random 70 % read, depth 8"
+        );
         assert_eq!(workload.kind().name("-"), "random40-read70");
         let mut workload = Workload::simple(4096, 32, Percent::ALL, Percent::ALL);
-        assert_eq!(workload.words(2, 3), "4 KiB random read, depth 32, 2 sessions, 3 clients");
+        assert_eq!(
+            workload.words(2, 3),
+            "4 KiB random read, depth 32, 2 sessions, 3 clients"
+        );
         workload.pace = Pace::Constant { per_second: 5000.0 };
-        assert_eq!(workload.words(1, 1), "4 KiB random read, 5,000 a second, depth at most 32");
+        assert_eq!(
+            workload.words(1, 1),
+            "4 KiB random read, 5,000 a second, depth at most 32"
+        );
         workload.accesses = [(4096, 70), (65_536, 30)]
             .map(|(block_bytes, share)| Access {
                 block_bytes,
@@ -276,7 +354,11 @@ mod tests {
                 ..workload.accesses[0].clone()
             })
             .to_vec();
-        assert!(workload.words(1, 1).starts_with("4 KiB (70 %), 64 KiB (30 %) random read, "));
+        assert!(
+            workload
+                .words(1, 1)
+                .starts_with("4 KiB (70 %), 64 KiB (30 %) random read, ")
+        );
         let load = Load {
             direction: Direction::Write,
             block_bytes: 65_536,
@@ -285,29 +367,62 @@ mod tests {
             random: false,
             durable: true,
         };
-        assert_eq!(load_words(&load), "64 KiB sequential durable write, depth 8");
+        assert_eq!(
+            load_words(&load),
+            "64 KiB sequential durable write, depth 8"
+        );
     }
 
     #[test]
     fn a_distribution_is_part_of_the_kind_where_anything_is_random() {
         let distribution = Distribution::Zipf { theta: 1.1 };
-        let random = Workload { distribution, ..Workload::simple(4096, 32, Percent::ALL, percent(1)) };
-        assert_eq!(random.words(1, 1), "4 KiB 1 % random read, zipf:1.1, depth 32");
+        let random = Workload {
+            distribution,
+            ..Workload::simple(4096, 32, Percent::ALL, percent(1))
+        };
+        assert_eq!(
+            random.words(1, 1),
+            "4 KiB 1 % random read, zipf:1.1, depth 32"
+        );
         assert_eq!(random.kind().name("-"), "random1-read-zipf:1.1");
-        assert_ne!(random.kind(), Workload { distribution: Distribution::Uniform, ..random }.kind());
-        let sequential = Workload { distribution, ..Workload::simple(4096, 32, Percent::ALL, Percent::NONE) };
+        assert_ne!(
+            random.kind(),
+            Workload {
+                distribution: Distribution::Uniform,
+                ..random
+            }
+            .kind()
+        );
+        let sequential = Workload {
+            distribution,
+            ..Workload::simple(4096, 32, Percent::ALL, Percent::NONE)
+        };
         assert_eq!(sequential.words(1, 1), "4 KiB sequential read, depth 32");
-        assert_eq!(sequential.kind(), Workload { distribution: Distribution::Uniform, ..sequential }.kind());
+        assert_eq!(
+            sequential.kind(),
+            Workload {
+                distribution: Distribution::Uniform,
+                ..sequential
+            }
+            .kind()
+        );
     }
 
     #[test]
     fn a_mix_that_reads_and_writes_is_not_called_by_its_first_line() {
         let mut mix = Workload::simple(4096, 1, Percent::ALL, Percent::ALL);
-        let writes = Access { share: percent(1), read: Percent::NONE, ..mix.accesses[0].clone() };
+        let writes = Access {
+            share: percent(1),
+            read: Percent::NONE,
+            ..mix.accesses[0].clone()
+        };
         mix.accesses[0].share = percent(99);
         mix.accesses.push(writes);
         mix.accesses[0].random = percent(50);
-        assert_eq!(mix.words(1, 1), "4 KiB (99 %), 4 KiB (1 %) 51 % random 99 % read, depth 1");
+        assert_eq!(
+            mix.words(1, 1),
+            "4 KiB (99 %), 4 KiB (1 %) 51 % random 99 % read, depth 1"
+        );
         mix.accesses[1].read = percent(60);
         assert_eq!(mix.kind().read, percent(99), "some of them write");
     }

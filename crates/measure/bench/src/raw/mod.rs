@@ -55,10 +55,15 @@ fn header(direction: Direction, data_bytes: u32) -> [u8; HEADER_BYTES] {
 /// Parses a header.
 fn parse(header: &[u8; HEADER_BYTES]) -> io::Result<(Direction, u32)> {
     let data_bytes = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-    let direction = [Direction::Read, Direction::Write].into_iter().find(|known| known.code() == header[0]);
+    let direction = [Direction::Read, Direction::Write]
+        .into_iter()
+        .find(|known| known.code() == header[0]);
     match direction {
         Some(direction) if data_bytes <= DATA_BYTES_MAX => Ok((direction, data_bytes)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "this is not a raw protocol request")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "this is not a raw protocol request",
+        )),
     }
 }
 
@@ -75,13 +80,19 @@ impl Question {
     /// Returns the question that corresponds to a cell, or `None` if the cell has several kinds of requests.
     pub fn of_cell(cell: &Cell) -> Option<Question> {
         let [role] = &cell.roles[..] else { return None };
-        let [access] = &role.workload.accesses[..] else { return None };
+        let [access] = &role.workload.accesses[..] else {
+            return None;
+        };
         let direction = match access.read {
             Percent::ALL => Direction::Read,
             Percent::NONE => Direction::Write,
             _ => return None,
         };
-        Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
+        Some(Question {
+            direction,
+            block_bytes: access.block_bytes,
+            depth: role.workload.depth,
+        })
     }
 
     /// Creates the limit of TCP throughput, with its first point: a request length, and bytes per second.
@@ -102,7 +113,10 @@ impl Question {
     /// Returns the measured limit for this question, in bytes per second.
     pub fn ceiling(self, limits: &[Limit]) -> Option<f64> {
         let curve = limits.iter().find(|limit| self.is_under(limit))?;
-        let point = curve.points.iter().find(|(block_bytes, _)| *block_bytes == self.block_bytes)?;
+        let point = curve
+            .points
+            .iter()
+            .find(|(block_bytes, _)| *block_bytes == self.block_bytes)?;
         Some(point.1).filter(|rate| *rate > 0.0)
     }
 
@@ -138,7 +152,11 @@ impl Answered {
     /// Requests per second.
     pub fn per_second(self) -> f64 {
         let seconds = self.time.as_secs_f64();
-        if seconds > 0.0 { self.requests as f64 / seconds } else { 0.0 }
+        if seconds > 0.0 {
+            self.requests as f64 / seconds
+        } else {
+            0.0
+        }
     }
 }
 
@@ -156,9 +174,15 @@ pub async fn ask(
 ) -> io::Result<Answered> {
     let begun = reactor::now();
     let end = begun + duration;
-    let mut answered = Answered { requests: 0, time: Duration::ZERO };
+    let mut answered = Answered {
+        requests: 0,
+        time: Duration::ZERO,
+    };
     ask_while(stream, question, call_bytes, |now, requests| {
-        answered = Answered { requests, time: now - begun };
+        answered = Answered {
+            requests,
+            time: now - begun,
+        };
         (now < end).then_some(end)
     })
     .await?;
@@ -202,7 +226,11 @@ struct Client {
 
 impl Client {
     fn new(question: Question, call_bytes: usize) -> Client {
-        let Question { direction, block_bytes, depth } = question;
+        let Question {
+            direction,
+            block_bytes,
+            depth,
+        } = question;
         let data_bytes = block_bytes as usize;
         let (behind_request, behind_answer) = match direction {
             Direction::Read => (0, data_bytes),
@@ -236,7 +264,9 @@ impl Client {
             let from = (self.sent_bytes % self.request_bytes) as usize;
             let to = self.requests.len().min(from.saturating_add(left as usize));
             let wrote = stream.try_write(&[OutSlice::Bytes(&self.requests[from..to])]);
-            let Some(bytes) = unless_blocked(wrote)? else { return Ok(any) };
+            let Some(bytes) = unless_blocked(wrote)? else {
+                return Ok(any);
+            };
             self.sent_bytes += bytes as u64;
             any = true;
         }
@@ -260,7 +290,11 @@ impl Client {
         let ready = poll_fn(|cx| {
             let readable = stream.poll_readable(cx).is_ready();
             let writable = blocked && stream.poll_writable(cx).is_ready();
-            if readable || writable { Poll::Ready(()) } else { Poll::Pending }
+            if readable || writable {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         // The caller detects an unresponsive server at the end of the measurement.
         let _ = reactor::timeout(until.saturating_duration_since(reactor::now()), ready).await;
@@ -273,7 +307,12 @@ impl Client {
 /// Fails with the socket's error, with `InvalidData` if a request is invalid, and with `TimedOut` if no bytes
 /// are transferred for [`SILENCE_MAX`].
 pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
-    let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
+    let mut server = Server {
+        asked: Asked::new(),
+        owed: 0,
+        at: 0,
+        scratch: vec![0; SCRATCH_BYTES],
+    };
     for turn in 1_u64.. {
         if turn.is_multiple_of(TURNS) {
             reactor::yield_now().await;
@@ -332,7 +371,9 @@ impl Server {
         } else {
             stream.try_read(&mut [InSlice::Bytes(into), InSlice::Bytes(scratch)])
         };
-        let Some(bytes) = unless_blocked(read)? else { return Ok(Received::Nothing) };
+        let Some(bytes) = unless_blocked(read)? else {
+            return Ok(Received::Nothing);
+        };
         if bytes == 0 {
             return Ok(Received::End);
         }
@@ -351,7 +392,9 @@ impl Server {
         let before = self.owed;
         while self.owed > 0 {
             let from = place(memory, self.at, self.owed);
-            let Some(bytes) = unless_blocked(stream.try_write(&[OutSlice::Bytes(from)]))? else { break };
+            let Some(bytes) = unless_blocked(stream.try_write(&[OutSlice::Bytes(from)]))? else {
+                break;
+            };
             self.owed -= bytes as u64;
             self.at = after(memory, self.at, bytes);
         }
@@ -362,9 +405,15 @@ impl Server {
         let ready = poll_fn(|cx| {
             let readable = self.owed <= OWED_BYTES_MAX && stream.poll_readable(cx).is_ready();
             let writable = self.owed > 0 && stream.poll_writable(cx).is_ready();
-            if readable || writable { Poll::Ready(()) } else { Poll::Pending }
+            if readable || writable {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
-        reactor::timeout(SILENCE_MAX, ready).await.map_err(|_| io::ErrorKind::TimedOut.into())
+        reactor::timeout(SILENCE_MAX, ready)
+            .await
+            .map_err(|_| io::ErrorKind::TimedOut.into())
     }
 }
 
@@ -375,7 +424,11 @@ fn place(memory: &mut [u8], at: usize, bytes: u64) -> &mut [u8] {
 }
 
 fn after(memory: &[u8], at: usize, bytes: usize) -> usize {
-    if at + bytes < memory.len() { at + bytes } else { 0 }
+    if at + bytes < memory.len() {
+        at + bytes
+    } else {
+        0
+    }
 }
 
 /// A parser for requests that arrive in arbitrary pieces.
@@ -388,7 +441,11 @@ struct Asked {
 
 impl Asked {
     fn new() -> Asked {
-        Asked { header: [0; HEADER_BYTES], header_bytes: 0, data_left: 0 }
+        Asked {
+            header: [0; HEADER_BYTES],
+            header_bytes: 0,
+            data_left: 0,
+        }
     }
 
     /// Consumes received bytes, and returns the number of reply bytes that they require.
@@ -396,14 +453,21 @@ impl Asked {
         let mut owed = 0;
         while !bytes.is_empty() {
             if self.data_left > 0 {
-                let data = bytes.len().min(usize::try_from(self.data_left).unwrap_or(usize::MAX));
+                let data = bytes
+                    .len()
+                    .min(usize::try_from(self.data_left).unwrap_or(usize::MAX));
                 self.data_left -= data as u64;
                 bytes = &bytes[data..];
-                owed += if self.data_left == 0 { HEADER_BYTES as u64 } else { 0 };
+                owed += if self.data_left == 0 {
+                    HEADER_BYTES as u64
+                } else {
+                    0
+                };
                 continue;
             }
             let part = bytes.len().min(HEADER_BYTES - self.header_bytes);
-            self.header[self.header_bytes..self.header_bytes + part].copy_from_slice(&bytes[..part]);
+            self.header[self.header_bytes..self.header_bytes + part]
+                .copy_from_slice(&bytes[..part]);
             self.header_bytes += part;
             bytes = &bytes[part..];
             if self.header_bytes == HEADER_BYTES {

@@ -32,9 +32,23 @@ pub(super) struct End {
 const ROOM_BYTES: usize = 1_000;
 
 pub(super) fn pair(at_once: usize) -> (End, End) {
-    let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
-    let one = End { incoming: Rc::clone(&back), outgoing: Rc::clone(&there), at_once };
-    (one, End { incoming: there, outgoing: back, at_once })
+    let (there, back) = (
+        Rc::<RefCell<Pipe>>::default(),
+        Rc::<RefCell<Pipe>>::default(),
+    );
+    let one = End {
+        incoming: Rc::clone(&back),
+        outgoing: Rc::clone(&there),
+        at_once,
+    };
+    (
+        one,
+        End {
+            incoming: there,
+            outgoing: back,
+            at_once,
+        },
+    )
 }
 
 impl Pipe {
@@ -53,7 +67,10 @@ impl Stream for End {
             bytes += match slice {
                 InSlice::Bytes(slice) => {
                     let part = slice.len().min(room).min(pipe.bytes.len());
-                    slice.iter_mut().zip(pipe.bytes.drain(..part)).for_each(|(place, byte)| *place = byte);
+                    slice
+                        .iter_mut()
+                        .zip(pipe.bytes.drain(..part))
+                        .for_each(|(place, byte)| *place = byte);
                     part
                 }
                 InSlice::Shared(slice) => {
@@ -67,7 +84,11 @@ impl Stream for End {
             };
         }
         if bytes == 0 {
-            return if pipe.closed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            return if pipe.closed {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            };
         }
         pipe.wake();
         Ok(bytes)
@@ -84,9 +105,9 @@ impl Stream for End {
             let left = before + room - pipe.bytes.len();
             match slice {
                 OutSlice::Bytes(slice) => pipe.bytes.extend(slice.iter().take(left)),
-                OutSlice::Shared(slice) => {
-                    pipe.bytes.extend(slice.iter().take(left).map(|byte| byte.load(Relaxed)))
-                }
+                OutSlice::Shared(slice) => pipe
+                    .bytes
+                    .extend(slice.iter().take(left).map(|byte| byte.load(Relaxed))),
             }
         }
         let bytes = pipe.bytes.len() - before;
@@ -133,13 +154,23 @@ impl Stream for End {
 
 #[test]
 fn requests_are_answered_however_the_bytes_are_cut() {
-    for (direction, block_bytes) in
-        [(Direction::Read, 4096), (Direction::Write, 4096), (Direction::Write, 0), (Direction::Read, 512)]
-    {
+    for (direction, block_bytes) in [
+        (Direction::Read, 4096),
+        (Direction::Write, 4096),
+        (Direction::Write, 0),
+        (Direction::Read, 512),
+    ] {
         for at_once in [31, 47, 100_000] {
-            let question = Question { direction, block_bytes, depth: 3 };
+            let question = Question {
+                direction,
+                block_bytes,
+                depth: 3,
+            };
             let answered = measured(question, at_once).expect("the server answers");
-            assert!(answered.requests > 10, "{question:?} by {at_once} bytes: {answered:?}");
+            assert!(
+                answered.requests > 10,
+                "{question:?} by {at_once} bytes: {answered:?}"
+            );
         }
     }
 }
@@ -157,14 +188,19 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
             let (mut sent, mut answers) = (0, 0);
             while answers < WRITES * HEADER_BYTES {
                 let wrote = client.try_write(&[OutSlice::Bytes(&wire[sent..])]);
-                sent += unless_blocked(wrote).expect("the server listens").unwrap_or(0);
+                sent += unless_blocked(wrote)
+                    .expect("the server listens")
+                    .unwrap_or(0);
                 let mut scratch = [0; 4096];
                 let read = client.try_read(&mut [InSlice::Bytes(&mut scratch)]);
                 match unless_blocked(read).expect("the server lives") {
                     Some(bytes) => answers += bytes,
-                    None if reactor::timeout(Duration::from_secs(1), heard(&client, sent < wire.len()))
-                        .await
-                        .is_err() =>
+                    None if reactor::timeout(
+                        Duration::from_secs(1),
+                        heard(&client, sent < wire.len()),
+                    )
+                    .await
+                    .is_err() =>
                     {
                         break;
                     }
@@ -172,7 +208,9 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
                 }
             }
             client.shutdown();
-            serving.await.expect("the client ends the stream in good order");
+            serving
+                .await
+                .expect("the client ends the stream in good order");
             answers
         });
         assert_eq!(answers, WRITES * HEADER_BYTES, "by {at_once} bytes");
@@ -183,7 +221,11 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
 async fn heard(end: &End, sends: bool) {
     std::future::poll_fn(|cx| {
         let room = sends && end.poll_writable(cx).is_ready();
-        if end.poll_readable(cx).is_ready() || room { Poll::Ready(()) } else { Poll::Pending }
+        if end.poll_readable(cx).is_ready() || room {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }
@@ -192,10 +234,15 @@ async fn heard(end: &End, sends: bool) {
 fn whoever_sends_something_else_is_told_so() {
     let refused = block_on(Alone::virtual_time(), async {
         let (client, server) = pair(1000);
-        client.try_write(&[OutSlice::Bytes(&[7; HEADER_BYTES])]).expect("there is room");
+        client
+            .try_write(&[OutSlice::Bytes(&[7; HEADER_BYTES])])
+            .expect("there is room");
         serve(&server, &mut [0; 64]).await
     });
-    assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+    assert_eq!(
+        refused.map_err(|error| error.kind()),
+        Err(io::ErrorKind::InvalidData)
+    );
 }
 
 #[test]
@@ -205,17 +252,18 @@ fn a_server_that_goes_away_ends_the_question() {
         server.shutdown();
         ask(&client, QUESTION, 4096, Duration::from_secs(1)).await
     });
-    assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+    assert_eq!(
+        ended.map_err(|error| error.kind()),
+        Err(io::ErrorKind::UnexpectedEof)
+    );
 }
 
 #[test]
 fn a_server_that_says_nothing_is_not_waited_for() {
     let (client, _silent) = pair(1000);
-    let answered =
-        block_on(
-            Alone::virtual_time(),
-            async move { ask(&client, QUESTION, 4096, Duration::from_secs(1)).await },
-        );
+    let answered = block_on(Alone::virtual_time(), async move {
+        ask(&client, QUESTION, 4096, Duration::from_secs(1)).await
+    });
     assert_eq!(answered.expect("nothing failed").requests, 0);
 }
 
@@ -235,18 +283,31 @@ fn a_client_that_says_nothing_is_not_kept() {
 fn a_client_that_always_has_something_to_ask_lets_others_have_their_turn() {
     let left = block_on(Alone::virtual_time(), async {
         let (client, server) = pair(1);
-        server.incoming.borrow_mut().bytes.extend(header(Direction::Write, 1 << 20));
+        server
+            .incoming
+            .borrow_mut()
+            .bytes
+            .extend(header(Direction::Write, 1 << 20));
         server.incoming.borrow_mut().bytes.extend([0; 5000]);
         client.shutdown();
         let incoming = Rc::clone(&server.incoming);
         let other = reactor::spawn(async move { incoming.borrow().bytes.len() });
-        serve(&server, &mut [0; 64]).await.expect("the client has ended the stream");
+        serve(&server, &mut [0; 64])
+            .await
+            .expect("the client has ended the stream");
         other.await
     });
-    assert!(left > 4000, "{left} bytes were left when the other one had its turn");
+    assert!(
+        left > 4000,
+        "{left} bytes were left when the other one had its turn"
+    );
 }
 
-const QUESTION: Question = Question { direction: Direction::Read, block_bytes: 512, depth: 1 };
+const QUESTION: Question = Question {
+    direction: Direction::Read,
+    block_bytes: 512,
+    depth: 1,
+};
 
 fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
     block_on(Alone::virtual_time(), async move {
@@ -254,7 +315,9 @@ fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
         let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
         let answered = ask(&client, question, 4096, Duration::from_micros(20)).await;
         client.shutdown();
-        serving.await.expect("the client ends the stream in good order");
+        serving
+            .await
+            .expect("the client ends the stream in good order");
         answered
     })
 }
@@ -275,8 +338,16 @@ fn the_ceiling_is_that_of_the_same_direction_depth_and_length() {
         depth: Some(depth),
         points: vec![(4096, 1.0), (65_536, rate)],
     };
-    let limits = [limit("write", 8, 1e9), limit("read", 1, 2e9), limit("read", 8, 3e9)];
-    let asked = Question { direction: Direction::Read, block_bytes: 65_536, depth: 8 };
+    let limits = [
+        limit("write", 8, 1e9),
+        limit("read", 1, 2e9),
+        limit("read", 8, 3e9),
+    ];
+    let asked = Question {
+        direction: Direction::Read,
+        block_bytes: 65_536,
+        depth: 8,
+    };
     assert_eq!(asked.ceiling(&limits), Some(3e9));
     assert_eq!(Question { depth: 2, ..asked }.ceiling(&limits), None);
 }

@@ -70,7 +70,10 @@ async fn run_with(
     each: &mut dyn FnMut(&Sample) -> Go,
 ) -> Result<Run, WorkloadError> {
     let sessions = sessions(devices, workload, journal)?;
-    let base = orders.start.unwrap_or_else(reactor::now).max(reactor::now());
+    let base = orders
+        .start
+        .unwrap_or_else(reactor::now)
+        .max(reactor::now());
     reactor::sleep_until(base).await;
     let shared = Rc::new(Shared {
         base,
@@ -81,13 +84,20 @@ async fn run_with(
     // Order the slots by number, not by session: in an open loop, consecutive requests then rotate over all
     // sessions.
     let slots = (0..workload.depth)
-        .flat_map(|number| sessions.iter().map(move |session| (number, Rc::clone(session))))
+        .flat_map(|number| {
+            sessions
+                .iter()
+                .map(move |session| (number, Rc::clone(session)))
+        })
         .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)));
     let slots = Slots(slots.collect());
     shared.watch(each).await;
     shared.drain(orders.patience).await;
     drop(slots);
-    let backlog_max = shared.arrivals.as_ref().map_or(0, |arrivals| arrivals.borrow().backlog_max());
+    let backlog_max = shared
+        .arrivals
+        .as_ref()
+        .map_or(0, |arrivals| arrivals.borrow().backlog_max());
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
 }
 

@@ -60,7 +60,9 @@ impl Shared {
                     self.tally.borrow_mut().stop();
                 }
             }
-            let Some(next) = self.tally.borrow().boundary() else { return };
+            let Some(next) = self.tally.borrow().boundary() else {
+                return;
+            };
             before(self.at(next), &self.ended).await;
         }
     }
@@ -108,7 +110,8 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
         if session.turnstile.is_some() || due.is_some() {
             time = None;
         }
-        let Returned { at, waited } = carry_out(&shared, &session, request, &mut payload, due, time).await;
+        let Returned { at, waited } =
+            carry_out(&shared, &session, request, &mut payload, due, time).await;
         time = Some(at);
         if session.keeps_journal() {
             time = None;
@@ -168,7 +171,11 @@ async fn carry_out(
         Kind::Read => read(shared, session, &request, payload, time).await,
         Kind::Write => write(shared, session, &request, payload, time).await,
     };
-    let Ended { handed, returned, outcome } = ended;
+    let Ended {
+        handed,
+        returned,
+        outcome,
+    } = ended;
     session.end(&request);
     let mut tally = shared.tally.borrow_mut();
     match outcome {
@@ -178,7 +185,12 @@ async fn carry_out(
             let response = due.map(|due| returned.at - due.min(handed));
             tally.completed(
                 returned.at,
-                Completed { kind: request.ask.kind, bytes: request.ask.bytes, service, response },
+                Completed {
+                    kind: request.ask.kind,
+                    bytes: request.ask.bytes,
+                    service,
+                    response,
+                },
             );
         }
     }
@@ -204,14 +216,19 @@ async fn read(
     time: Option<u64>,
 ) -> Ended {
     let buffer = payload.reading(request.ask.bytes as usize);
-    let (handed, returned, read) = timed(shared, time, session.device.read(request.extent, buffer)).await;
+    let (handed, returned, read) =
+        timed(shared, time, session.device.read(request.extent, buffer)).await;
     // Check the data only after the end time of the read has been taken.
     let outcome = read.map_err(Failure::Device).and_then(|buffer| {
         let checked = session.check(request, &buffer);
         payload.read = Some(buffer); // reusable
         checked
     });
-    Ended { handed, returned, outcome }
+    Ended {
+        handed,
+        returned,
+        outcome,
+    }
 }
 
 async fn write(
@@ -225,18 +242,32 @@ async fn write(
     let (handed, returned, written) = match session.stamp(request, payload) {
         None => {
             let data = payload.writing(request.ask.bytes as usize);
-            timed(shared, time, session.device.write(extent, data, Durability::Cached)).await
+            timed(
+                shared,
+                time,
+                session.device.write(extent, data, Durability::Cached),
+            )
+            .await
         }
         Some(stamped) => {
             let data = stamped.data.clone();
             // Stamping takes time that must not count as the device's, so the clock is read again.
-            let ended = timed(shared, None, session.device.write(extent, data, stamped.durability)).await;
+            let ended = timed(
+                shared,
+                None,
+                session.device.write(extent, data, stamped.durability),
+            )
+            .await;
             session.wrote(request, &stamped, ended.2.is_ok());
             payload.is_written(stamped.data);
             ended
         }
     };
-    Ended { handed, returned, outcome: written.map_err(Failure::Device) }
+    Ended {
+        handed,
+        returned,
+        outcome: written.map_err(Failure::Device),
+    }
 }
 
 /// Executes a request, measures its time, and counts it as outstanding in the meantime.
@@ -318,7 +349,8 @@ pub(super) fn sessions(
             return Err(WorkloadError::AnotherJournal);
         }
         let verified = (workload.data == Data::Stamped).then(|| {
-            let generations = generations.get_or_insert_with(|| Verified::generations(&layout, journal));
+            let generations =
+                generations.get_or_insert_with(|| Verified::generations(&layout, journal));
             Verified::new(workload, &layout, Rc::clone(generations), journal)
         });
         let paced = workload.drain_after.is_some() || layout.pauses();
@@ -326,7 +358,12 @@ pub(super) fn sessions(
             device: Arc::clone(device),
             number,
             workload: workload.clone(),
-            stream: RefCell::new(AccessStream::new(&layout, workload.seed, number, devices.len())),
+            stream: RefCell::new(AccessStream::new(
+                &layout,
+                workload.seed,
+                number,
+                devices.len(),
+            )),
             layout,
             turnstile: paced.then(Turnstile::default),
             left: Cell::new(workload.drain_after.unwrap_or(u32::MAX)),
@@ -340,7 +377,12 @@ pub(super) fn sessions(
 
 impl Session {
     pub(super) fn payload(&self, slot: u32) -> Payload {
-        Payload::new(&self.workload, self.layout.longest_bytes as usize, self.number, slot)
+        Payload::new(
+            &self.workload,
+            self.layout.longest_bytes as usize,
+            self.number,
+            slot,
+        )
     }
 
     /// Returns the next request, with the pause before it.
@@ -353,8 +395,15 @@ impl Session {
     /// uses.
     pub(super) fn begin(&self, mut ask: Ask) -> Request {
         self.under_way.set(self.under_way.get() + 1);
-        let held = self.verified.as_ref().map(|verified| verified.take(&mut ask));
-        Request { extent: self.layout.extent(&ask), ask, held }
+        let held = self
+            .verified
+            .as_ref()
+            .map(|verified| verified.take(&mut ask));
+        Request {
+            extent: self.layout.extent(&ask),
+            ask,
+            held,
+        }
     }
 
     /// Ends a request, successful or not.
@@ -385,37 +434,68 @@ impl Session {
             Some(journal) => journal.issue(held),
             None => verified.generations.borrow().next(held),
         };
-        let stable = verified.journal.as_ref().is_some_and(|journal| journal.next_is_stable());
+        let stable = verified
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.next_is_stable());
         let mut data = payload.stamping(request.ask.bytes as usize);
         let stamp = verified.epoch | u64::from(generation);
-        pattern::stamp(&mut data, request.extent.lba, self.layout.block_bytes as usize, stamp);
-        let durability = if stable { Durability::Stable } else { Durability::Cached };
-        Some(Stamped { data: data.share(), generation, durability })
+        pattern::stamp(
+            &mut data,
+            request.extent.lba,
+            self.layout.block_bytes as usize,
+            stamp,
+        );
+        let durability = if stable {
+            Durability::Stable
+        } else {
+            Durability::Cached
+        };
+        Some(Stamped {
+            data: data.share(),
+            generation,
+            durability,
+        })
     }
 
     /// Records the result of a stamped write.
     pub(super) fn wrote(&self, request: &Request, stamped: &Stamped, well: bool) {
-        let (Some(verified), Some(held)) = (&self.verified, request.held) else { return };
+        let (Some(verified), Some(held)) = (&self.verified, request.held) else {
+            return;
+        };
         let mut generations = verified.generations.borrow_mut();
         if !well {
             return generations.forget(held);
         }
         generations.wrote(held, stamped.generation);
         if let Some(journal) = &verified.journal {
-            let unflushed = (stamped.durability == Durability::Cached).then_some(&verified.unflushed);
+            let unflushed =
+                (stamped.durability == Durability::Cached).then_some(&verified.unflushed);
             journal.acknowledge(held, stamped.generation, unflushed);
         }
     }
 
     /// Returns whether the session records guarantees in a journal.
     pub(super) fn keeps_journal(&self) -> bool {
-        self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
+        self.verified
+            .as_ref()
+            .is_some_and(|verified| verified.journal.is_some())
     }
 
     /// Flushes the device if a flush is due for the journal.
     pub(super) async fn flush_if_due(&self) -> Result<(), Failure> {
-        let Some(Verified { journal: Some(journal), unflushed, .. }) = &self.verified else { return Ok(()) };
-        journal.flush_if_due(&*self.device, unflushed).await.map_err(Failure::Device)
+        let Some(Verified {
+            journal: Some(journal),
+            unflushed,
+            ..
+        }) = &self.verified
+        else {
+            return Ok(());
+        };
+        journal
+            .flush_if_due(&*self.device, unflushed)
+            .await
+            .map_err(Failure::Device)
     }
 }
 
@@ -435,7 +515,13 @@ impl Verified {
     ) -> Verified {
         let epoch = journal.map_or(mix(workload.seed) >> 32 << 32, |journal| journal.epoch());
         let (granule_bytes, journal) = (layout.granule_bytes(), journal.cloned());
-        Verified { generations, granule_bytes, epoch, journal, unflushed: Unflushed::default() }
+        Verified {
+            generations,
+            granule_bytes,
+            epoch,
+            journal,
+            unflushed: Unflushed::default(),
+        }
     }
 
     fn generations(layout: &Layout, journal: Option<&Rc<Journal>>) -> Rc<RefCell<Generations>> {
@@ -448,15 +534,29 @@ impl Verified {
 
     fn take(&self, ask: &mut Ask) -> Granules {
         let granule = self.granule_bytes;
-        let wanted = Granules { first: ask.offset / granule, count: ask.bytes / granule };
-        let held = self.generations.borrow_mut().take(wanted, ask.align / granule);
+        let wanted = Granules {
+            first: ask.offset / granule,
+            count: ask.bytes / granule,
+        };
+        let held = self
+            .generations
+            .borrow_mut()
+            .take(wanted, ask.align / granule);
         ask.offset = held.first * granule;
         held
     }
 
-    fn check(&self, extent: Extent, held: Granules, data: &Buffer, block_bytes: u32) -> Result<(), Failure> {
+    fn check(
+        &self,
+        extent: Extent,
+        held: Granules,
+        data: &Buffer,
+        block_bytes: u32,
+    ) -> Result<(), Failure> {
         let generations = self.generations.borrow();
-        let granules = data.chunks_exact(self.granule_bytes as usize).zip(generations.expected(held));
+        let granules = data
+            .chunks_exact(self.granule_bytes as usize)
+            .zip(generations.expected(held));
         let blocks = self.granule_bytes / u64::from(block_bytes);
         for ((data, expected), lba) in granules.zip((extent.lba.0..).step_by(blocks as usize)) {
             if let Some(generation) = expected {
@@ -518,7 +618,10 @@ impl Payload {
     /// Returns the data of the next write that is not stamped.
     pub(super) fn writing(&mut self, bytes: usize) -> Slice {
         let slice = match self.data {
-            Data::Zeros => self.write.take().unwrap_or_else(|| Buffer::zeroed(self.longest).share()),
+            Data::Zeros => self
+                .write
+                .take()
+                .unwrap_or_else(|| Buffer::zeroed(self.longest).share()),
             Data::Random | Data::Stamped => self.unlike_the_last(bytes).share(),
         };
         self.write = Some(slice.clone());
@@ -528,7 +631,11 @@ impl Payload {
     /// Returns a buffer for new data: the buffer of the last write, unless the device still has a reference
     /// to it.
     pub(super) fn stamping(&mut self, bytes: usize) -> Buffer {
-        let kept = self.write.take().and_then(Slice::into_buffer).filter(|buffer| buffer.len() == bytes);
+        let kept = self
+            .write
+            .take()
+            .and_then(Slice::into_buffer)
+            .filter(|buffer| buffer.len() == bytes);
         kept.unwrap_or_else(|| Buffer::recycled(bytes))
     }
 
@@ -556,7 +663,9 @@ impl Payload {
             last => return last.and_then(Slice::into_buffer),
         }
         let is_free = self.kept.front().is_some_and(|oldest| !oldest.is_shared());
-        let oldest = (is_free || self.kept.len() > KEPT_MAX).then(|| self.kept.pop_front()).flatten();
+        let oldest = (is_free || self.kept.len() > KEPT_MAX)
+            .then(|| self.kept.pop_front())
+            .flatten();
         oldest.and_then(Slice::into_buffer)
     }
 
@@ -564,7 +673,9 @@ impl Payload {
         if self.written == 0 {
             return random(self.longest, self.seed);
         }
-        let pattern = self.pattern.get_or_insert_with(|| random(self.longest, self.seed).share());
+        let pattern = self
+            .pattern
+            .get_or_insert_with(|| random(self.longest, self.seed).share());
         Buffer::from(&**pattern)
     }
 }
@@ -662,7 +773,13 @@ impl Arrivals {
     /// Creates the due times; `None` if the pace sets no rate.
     pub(super) fn new(pace: Pace, seed: u64) -> Option<Arrivals> {
         let times = Times::of(pace, seed)?;
-        Some(Arrivals { next: times.clone(), coming: times, taken: 0, due: 0, backlog_max: 0 })
+        Some(Arrivals {
+            next: times.clone(),
+            coming: times,
+            taken: 0,
+            due: 0,
+            backlog_max: 0,
+        })
     }
 
     /// Takes the next request and returns its due time.
@@ -701,7 +818,12 @@ impl Times {
     pub(super) fn of(pace: Pace, seed: u64) -> Option<Times> {
         let mean = 1e9 / pace.per_second()?;
         let random = matches!(pace, Pace::Poisson { .. }).then(|| Random::new(!seed));
-        let mut times = Times { number: 0.0, at: 0.0, mean, random };
+        let mut times = Times {
+            number: 0.0,
+            at: 0.0,
+            mean,
+            random,
+        };
         if times.random.is_some() {
             times.step(); // the first interval from the start equals the others
         }
@@ -731,7 +853,10 @@ mod tests {
     use crate::plan::Percent;
 
     fn payload(data: Data) -> Payload {
-        let workload = Workload { data, ..Workload::simple(16_384, 1, Percent::NONE, Percent::ALL) };
+        let workload = Workload {
+            data,
+            ..Workload::simple(16_384, 1, Percent::NONE, Percent::ALL)
+        };
         Payload::new(&workload, 16_384, 0, 0)
     }
 
@@ -775,7 +900,10 @@ mod tests {
     #[test]
     fn a_constant_rate_does_not_drift() {
         let mut times = Times::of(Pace::Constant { per_second: 3.0 }, 1).expect("a rate");
-        assert_eq!([0, 1, 2].map(|_| times.step()), [0, 333_333_333, 666_666_666]);
+        assert_eq!(
+            [0, 1, 2].map(|_| times.step()),
+            [0, 333_333_333, 666_666_666]
+        );
         let third: Vec<u64> = (0..3_000_000).map(|_| times.step()).collect();
         assert_eq!(third.last(), Some(&1_000_000_666_666_666));
     }
@@ -786,12 +914,23 @@ mod tests {
         let at: Vec<u64> = (0..100_001).map(|_| times.step()).collect();
         let distances: Vec<u64> = at.windows(2).map(|two| two[1] - two[0]).collect();
         let mean = distances.iter().sum::<u64>() as f64 / 100_000.0;
-        assert!((990_000.0..1_010_000.0).contains(&mean), "{mean} ns, not 1 ms");
+        assert!(
+            (990_000.0..1_010_000.0).contains(&mean),
+            "{mean} ns, not 1 ms"
+        );
         // A share of e^-1 of the intervals is longer than the mean, and a share of e^-3 longer than three
         // times the mean.
         let longer = |ns: u64| distances.iter().filter(|distance| **distance > ns).count();
-        assert!((36_300..37_300).contains(&longer(1_000_000)), "{}", longer(1_000_000));
-        assert!((4_750..5_200).contains(&longer(3_000_000)), "{}", longer(3_000_000));
+        assert!(
+            (36_300..37_300).contains(&longer(1_000_000)),
+            "{}",
+            longer(1_000_000)
+        );
+        assert!(
+            (4_750..5_200).contains(&longer(3_000_000)),
+            "{}",
+            longer(3_000_000)
+        );
     }
 
     #[test]

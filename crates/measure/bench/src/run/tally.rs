@@ -188,7 +188,10 @@ impl Tally {
             return;
         }
         self.sample.add(completed);
-        let (ios, bytes) = (self.total.ios() + self.sample.ios(), self.total.bytes() + self.sample.bytes());
+        let (ios, bytes) = (
+            self.total.ios() + self.sample.ios(),
+            self.total.bytes() + self.sample.bytes(),
+        );
         if self.phase == Phase::Counting
             && (ios >= self.window.requests_max || bytes >= self.window.bytes_max)
         {
@@ -213,7 +216,8 @@ impl Tally {
     pub(super) fn give_up(&mut self) {
         self.errors += self.under_way;
         if self.under_way > 0 {
-            self.first_failure.get_or_insert(Failure::Device(DeviceError::TimedOut));
+            self.first_failure
+                .get_or_insert(Failure::Device(DeviceError::TimedOut));
         }
         self.under_way = 0;
     }
@@ -251,7 +255,9 @@ impl Tally {
             // the total.
             let long = at - self.from >= self.window.interval / 2;
             if long || (self.samples.is_empty() && at > self.from) {
-                let sample = self.sample.sample(self.from..at, self.window.warm_up, self.open);
+                let sample = self
+                    .sample
+                    .sample(self.from..at, self.window.warm_up, self.open);
                 self.samples.push(sample);
                 self.closed.push_back(sample);
             }
@@ -259,7 +265,11 @@ impl Tally {
         self.sample.clear();
         self.from = at;
         self.boundary = (at + self.window.interval).min(self.window.end);
-        self.phase = if at >= self.window.end { Phase::Over } else { Phase::Counting };
+        self.phase = if at >= self.window.end {
+            Phase::Over
+        } else {
+            Phase::Counting
+        };
     }
 
     /// Adds the time since `under_way` last changed to the time of outstanding requests.
@@ -306,7 +316,11 @@ struct Direction {
 
 impl Counts {
     fn new() -> Counts {
-        Counts { reads: Direction::new(), writes: Direction::new(), held_ns: 0 }
+        Counts {
+            reads: Direction::new(),
+            writes: Direction::new(),
+            held_ns: 0,
+        }
     }
 
     fn add(&mut self, completed: Completed) {
@@ -344,7 +358,11 @@ impl Counts {
 
     /// Converts the counters to the sample of a time range. `counting_from` is the start of the first sample.
     fn sample(&self, time: std::ops::Range<u64>, counting_from: u64, open: bool) -> Sample {
-        let latencies = self.reads.seen(open).histogram().merged(&self.writes.seen(open).histogram());
+        let latencies = self
+            .reads
+            .seen(open)
+            .histogram()
+            .merged(&self.writes.seen(open).histogram());
         let us = |ns: u64| ns as f64 / 1e3;
         let seconds = (time.end - time.start) as f64 / 1e9;
         Sample {
@@ -364,7 +382,12 @@ impl Counts {
 
 impl Direction {
     fn new() -> Direction {
-        Direction { ios: 0, bytes: 0, service: Latencies::default(), response: Latencies::default() }
+        Direction {
+            ios: 0,
+            bytes: 0,
+            service: Latencies::default(),
+            response: Latencies::default(),
+        }
     }
 
     /// Returns the latency that users experience.
@@ -404,7 +427,11 @@ mod tests {
 
     fn tally(warm_up_ms: u64, max_ms: u64) -> Tally {
         let ms = Duration::from_millis;
-        let orders = Orders { warm_up: ms(warm_up_ms), interval: ms(10), ..Orders::for_time(ms(max_ms)) };
+        let orders = Orders {
+            warm_up: ms(warm_up_ms),
+            interval: ms(10),
+            ..Orders::for_time(ms(max_ms))
+        };
         Tally::new(Window::of(&orders), false)
     }
 
@@ -412,7 +439,15 @@ mod tests {
         tally.handed(from);
         tally.returned(to);
         let service = to - from;
-        tally.completed(to, Completed { kind: Kind::Read, bytes: 512, service, response: None });
+        tally.completed(
+            to,
+            Completed {
+                kind: Kind::Read,
+                bytes: 512,
+                service,
+                response: None,
+            },
+        );
     }
 
     #[test]
@@ -423,7 +458,10 @@ mod tests {
         read(&mut tally, 9 * MS, 10 * MS);
         tally.advance(30 * MS);
         let samples = tally.take_run(0).samples;
-        let seen: Vec<_> = samples.iter().map(|sample| (sample.at_s, sample.reads)).collect();
+        let seen: Vec<_> = samples
+            .iter()
+            .map(|sample| (sample.at_s, sample.reads))
+            .collect();
         assert_eq!(seen, [(0.01, 1), (0.02, 1), (0.03, 0)]);
     }
 
@@ -437,7 +475,11 @@ mod tests {
         let run = tally.take_run(0);
         let under_way: Vec<f64> = run.samples.iter().map(|sample| sample.under_way).collect();
         assert_eq!(under_way, [0.5, 1.0, 1.2, 1.0]);
-        assert!((run.under_way_mean - 0.925).abs() < 1e-9, "{}", run.under_way_mean);
+        assert!(
+            (run.under_way_mean - 0.925).abs() < 1e-9,
+            "{}",
+            run.under_way_mean
+        );
     }
 
     #[test]
@@ -447,19 +489,32 @@ mod tests {
         read(&mut tally, 19 * MS, 25 * MS);
         tally.advance(40 * MS);
         let run = tally.take_run(0);
-        assert_eq!((run.reads.ios, run.seconds, run.samples[0].at_s), (1, 0.02, 0.01));
+        assert_eq!(
+            (run.reads.ios, run.seconds, run.samples[0].at_s),
+            (1, 0.02, 0.01)
+        );
         assert_eq!(run.under_way_mean, 0.25);
     }
 
     #[test]
     fn a_last_sample_may_be_shorter_and_what_is_much_shorter_is_none() {
-        for (max_ms, seconds) in [(25, [0.01, 0.01, 0.005].as_slice()), (24, &[0.01, 0.01]), (4, &[0.004])] {
+        for (max_ms, seconds) in [
+            (25, [0.01, 0.01, 0.005].as_slice()),
+            (24, &[0.01, 0.01]),
+            (4, &[0.004]),
+        ] {
             let mut tally = tally(0, max_ms);
             tally.advance(0);
             read(&mut tally, (max_ms - 2) * MS, (max_ms - 1) * MS);
             tally.advance(99 * MS);
             let run = tally.take_run(0);
-            assert_eq!(run.samples.iter().map(|sample| sample.seconds).collect::<Vec<_>>(), seconds);
+            assert_eq!(
+                run.samples
+                    .iter()
+                    .map(|sample| sample.seconds)
+                    .collect::<Vec<_>>(),
+                seconds
+            );
             assert_eq!((run.ios(), run.seconds), (1, max_ms as f64 / 1e3));
         }
     }
@@ -471,6 +526,9 @@ mod tests {
         tally.failed(0, Failure::Damaged { lba: block::Lba(3) });
         let run = tally.take_run(0);
         assert_eq!((run.errors, run.mismatches), (1, 1));
-        assert_eq!(run.first_failure, Some(Failure::Device(DeviceError::NotReady).to_string()));
+        assert_eq!(
+            run.first_failure,
+            Some(Failure::Device(DeviceError::NotReady).to_string())
+        );
     }
 }

@@ -17,9 +17,16 @@ use crate::test_disk::{Disk, Fault};
 fn a_hung_device_ends_the_run_and_its_requests_count_as_errors() {
     let run = measure(Disk::that(Fault::Hangs), &reads_of_4k());
     assert_eq!((run.ios(), run.errors, run.seconds), (0, 4, 1.0));
-    assert_eq!(run.first_failure, Some(Failure::Device(DeviceError::TimedOut).to_string()));
+    assert_eq!(
+        run.first_failure,
+        Some(Failure::Device(DeviceError::TimedOut).to_string())
+    );
     assert_eq!(run.samples.len(), 10);
-    assert!(run.samples.iter().all(|sample| sample.under_way > 3.99), "{:?}", run.samples);
+    assert!(
+        run.samples.iter().all(|sample| sample.under_way > 3.99),
+        "{:?}",
+        run.samples
+    );
 }
 
 #[test]
@@ -34,13 +41,19 @@ fn a_lost_write_is_found_by_the_generation_of_the_one_before_it() {
     let run = measure(Disk::that(Fault::LosesEveryTenthWrite), &verified(50));
     assert!(run.mismatches > 0);
     let failure = run.first_failure.expect("there are mismatches");
-    assert!(failure.contains("generation") || failure.contains("does not contain"), "{failure}");
+    assert!(
+        failure.contains("generation") || failure.contains("does not contain"),
+        "{failure}"
+    );
 }
 
 #[test]
 fn a_sound_device_is_found_sound() {
     let run = measure(Disk::new(), &verified(50));
-    assert_eq!((run.errors, run.mismatches, run.first_failure), (0, 0, None));
+    assert_eq!(
+        (run.errors, run.mismatches, run.first_failure),
+        (0, 0, None)
+    );
     assert!(run.reads.ios > 1000 && run.writes.ios > 1000);
 }
 
@@ -48,7 +61,10 @@ fn a_sound_device_is_found_sound() {
 fn a_read_only_device_takes_no_writes() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::read_only())];
     let orders = Orders::for_time(Duration::from_secs(1));
-    let refused = block_on(Alone::virtual_time(), run(&devices, &verified(99), &orders, &mut |_| Go::On));
+    let refused = block_on(
+        Alone::virtual_time(),
+        run(&devices, &verified(99), &orders, &mut |_| Go::On),
+    );
     assert_eq!(refused, Err(WorkloadError::ReadOnly));
 }
 
@@ -59,7 +75,11 @@ fn depth_requests_are_under_way_all_the_time() {
     let run = measure(Disk::new(), &reads_of_4k());
     assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
     assert!((1_000_000..1_060_000).contains(&run.reads.service.quantile_ns(0.5)));
-    assert!((3.99..=4.0).contains(&run.under_way_mean), "{}", run.under_way_mean);
+    assert!(
+        (3.99..=4.0).contains(&run.under_way_mean),
+        "{}",
+        run.under_way_mean
+    );
     assert_eq!(run.seconds, 1.0);
 }
 
@@ -68,7 +88,10 @@ fn two_ways_to_the_same_data_are_measured_together_and_verified_together() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Disk::new());
     let devices = [Arc::clone(&disk), disk];
     let orders = Orders::for_time(Duration::from_secs(1));
-    let run = block_on(Alone::virtual_time(), run(&devices, &verified(30), &orders, &mut |_| Go::On));
+    let run = block_on(
+        Alone::virtual_time(),
+        run(&devices, &verified(30), &orders, &mut |_| Go::On),
+    );
     let run = run.expect("the workload fits");
     assert!((7_000..=8_000).contains(&run.ios()), "{}", run.ios());
     assert_eq!(run.mismatches, 0);
@@ -76,7 +99,11 @@ fn two_ways_to_the_same_data_are_measured_together_and_verified_together() {
 
 #[test]
 fn a_device_that_never_waits_still_lets_every_slot_have_its_turn() {
-    let run = measure_for(Duration::from_millis(1), Disk::that(Fault::IsInstant), &reads_of_4k());
+    let run = measure_for(
+        Duration::from_millis(1),
+        Disk::that(Fault::IsInstant),
+        &reads_of_4k(),
+    );
     assert!(run.ios() > 0);
 }
 
@@ -85,17 +112,40 @@ fn draining_keeps_fewer_under_way_than_the_depth() {
     // Iometer's "test connection rate" with T = 500 transactions at a depth of Q = 64, on a device that
     // executes one request at a time. The average queue depth is Q - Q (Q - 1) / 2T = 59.97. The run has 20
     // rounds of half a second each.
-    let workload = Workload { depth: 64, drain_after: Some(500), ..reads_of_4k() };
-    let run = measure_for(Duration::from_secs(10), Disk::that(Fault::IsOneByOne), &workload);
-    assert!((59.94..59.99).contains(&run.under_way_mean), "{}", run.under_way_mean);
+    let workload = Workload {
+        depth: 64,
+        drain_after: Some(500),
+        ..reads_of_4k()
+    };
+    let run = measure_for(
+        Duration::from_secs(10),
+        Disk::that(Fault::IsOneByOne),
+        &workload,
+    );
+    assert!(
+        (59.94..59.99).contains(&run.under_way_mean),
+        "{}",
+        run.under_way_mean
+    );
     assert!((9_900..=10_000).contains(&run.ios()), "{}", run.ios());
 }
 
 #[test]
 fn without_draining_it_is_the_depth() {
-    let workload = Workload { depth: 64, ..reads_of_4k() };
-    let run = measure_for(Duration::from_secs(10), Disk::that(Fault::IsOneByOne), &workload);
-    assert!((63.99..=64.0).contains(&run.under_way_mean), "{}", run.under_way_mean);
+    let workload = Workload {
+        depth: 64,
+        ..reads_of_4k()
+    };
+    let run = measure_for(
+        Duration::from_secs(10),
+        Disk::that(Fault::IsOneByOne),
+        &workload,
+    );
+    assert!(
+        (63.99..=64.0).contains(&run.under_way_mean),
+        "{}",
+        run.under_way_mean
+    );
 }
 
 #[test]
@@ -113,7 +163,11 @@ fn a_pause_between_bursts_is_one_for_all_requests() {
 fn a_pause_longer_than_the_run_does_not_keep_it_from_ending() {
     let mut workload = reads_of_4k();
     workload.accesses[0].delay_ms = 3_600_000;
-    let (run, took) = timed(&Orders::for_time(Duration::from_secs(1)), Disk::new(), &workload);
+    let (run, took) = timed(
+        &Orders::for_time(Duration::from_secs(1)),
+        Disk::new(),
+        &workload,
+    );
     assert_eq!((run.ios(), run.errors), (0, 0));
     assert!(took < Duration::from_millis(1010), "{took:?}");
 }
@@ -125,38 +179,102 @@ fn a_stall_shows_in_the_response_time_of_an_open_loop_and_not_in_a_closed_one() 
     let three_seconds = Duration::from_secs(3);
     let stalling = || Disk::that(Fault::StallsInItsSecondSecond);
     let closed = measure_for(three_seconds, stalling(), &reads_of_4k());
-    assert!(closed.reads.service.quantile_ns(0.999) < 1_100_000, "hidden from 999 of 1000");
+    assert!(
+        closed.reads.service.quantile_ns(0.999) < 1_100_000,
+        "hidden from 999 of 1000"
+    );
     assert!(closed.reads.service.max_ns() > 1_000_000_000);
 
     let pace = Pace::Constant { per_second: 1000.0 };
-    let open = measure_for(three_seconds, stalling(), &Workload { pace, ..reads_of_4k() });
-    assert!(open.reads.service.quantile_ns(0.99) < 1_100_000, "the device itself answers as fast as ever");
+    let open = measure_for(
+        three_seconds,
+        stalling(),
+        &Workload {
+            pace,
+            ..reads_of_4k()
+        },
+    );
+    assert!(
+        open.reads.service.quantile_ns(0.99) < 1_100_000,
+        "the device itself answers as fast as ever"
+    );
     // A third of all requests became due during the stall, and the last of them waited for all earlier ones:
     // half a second on average, plus the time in which 4 slots complete 1000 requests, a quarter of a second.
-    assert!(open.reads.response.quantile_ns(0.8) > 200_000_000, "{}", open.reads.response.quantile_ns(0.8));
-    assert!(open.reads.response.quantile_ns(0.5) < 100_000_000, "{}", open.reads.response.quantile_ns(0.5));
-    assert!((980..=1010).contains(&open.backlog_max), "{}", open.backlog_max);
+    assert!(
+        open.reads.response.quantile_ns(0.8) > 200_000_000,
+        "{}",
+        open.reads.response.quantile_ns(0.8)
+    );
+    assert!(
+        open.reads.response.quantile_ns(0.5) < 100_000_000,
+        "{}",
+        open.reads.response.quantile_ns(0.5)
+    );
+    assert!(
+        (980..=1010).contains(&open.backlog_max),
+        "{}",
+        open.backlog_max
+    );
     let stalled = &open.samples[12..19];
-    assert!(stalled.iter().all(|sample| sample.reads == 0 && sample.under_way > 3.99), "{stalled:?}");
+    assert!(
+        stalled
+            .iter()
+            .all(|sample| sample.reads == 0 && sample.under_way > 3.99),
+        "{stalled:?}"
+    );
 }
 
 #[test]
 fn more_than_the_device_takes_waits_as_a_number() {
-    let pace = Pace::Poisson { per_second: 10_000.0 };
-    let run = measure(Disk::that(Fault::IsOneByOne), &Workload { pace, ..reads_of_4k() });
+    let pace = Pace::Poisson {
+        per_second: 10_000.0,
+    };
+    let run = measure(
+        Disk::that(Fault::IsOneByOne),
+        &Workload {
+            pace,
+            ..reads_of_4k()
+        },
+    );
     assert!((995..=1000).contains(&run.ios()), "{}", run.ios());
-    assert!((8_500..9_500).contains(&run.backlog_max), "{}", run.backlog_max);
-    assert!((3.98..=4.0).contains(&run.under_way_mean), "{}", run.under_way_mean);
+    assert!(
+        (8_500..9_500).contains(&run.backlog_max),
+        "{}",
+        run.backlog_max
+    );
+    assert!(
+        (3.98..=4.0).contains(&run.under_way_mean),
+        "{}",
+        run.under_way_mean
+    );
 }
 
 #[test]
 fn an_open_loop_keeps_its_rate() {
-    for pace in [Pace::Constant { per_second: 500.0 }, Pace::Poisson { per_second: 500.0 }] {
-        let run =
-            measure_for(Duration::from_secs(20), Disk::new(), &Workload { depth: 64, pace, ..reads_of_4k() });
-        assert!((9_700..=10_300).contains(&run.ios()), "{} at {pace:?}", run.ios());
+    for pace in [
+        Pace::Constant { per_second: 500.0 },
+        Pace::Poisson { per_second: 500.0 },
+    ] {
+        let run = measure_for(
+            Duration::from_secs(20),
+            Disk::new(),
+            &Workload {
+                depth: 64,
+                pace,
+                ..reads_of_4k()
+            },
+        );
+        assert!(
+            (9_700..=10_300).contains(&run.ios()),
+            "{} at {pace:?}",
+            run.ios()
+        );
         // The value follows from Little's law, since each request takes one millisecond.
-        assert!((0.49..0.52).contains(&run.under_way_mean), "{}", run.under_way_mean);
+        assert!(
+            (0.49..0.52).contains(&run.under_way_mean),
+            "{}",
+            run.under_way_mean
+        );
         assert!(run.reads.response.quantile_ns(0.99) < 1_100_000);
     }
 }
@@ -165,10 +283,16 @@ fn an_open_loop_keeps_its_rate() {
 fn the_rate_of_an_open_loop_is_that_of_all_sessions_together() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Disk::new());
     let devices = [Arc::clone(&disk), disk];
-    let workload = Workload { pace: Pace::Constant { per_second: 500.0 }, ..reads_of_4k() };
+    let workload = Workload {
+        pace: Pace::Constant { per_second: 500.0 },
+        ..reads_of_4k()
+    };
     let orders = Orders::for_time(Duration::from_secs(1));
-    let run =
-        block_on(Alone::virtual_time(), run(&devices, &workload, &orders, &mut |_| Go::On)).expect("it fits");
+    let run = block_on(
+        Alone::virtual_time(),
+        run(&devices, &workload, &orders, &mut |_| Go::On),
+    )
+    .expect("it fits");
     assert!((498..=500).contains(&run.ios()), "{}", run.ios());
 }
 
@@ -180,20 +304,34 @@ fn samples_come_on_time_from_a_device_that_hangs() {
     let ended = block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
         let mut each = |sample: &Sample| {
-            came.push(((reactor::now() - begun).as_secs_f64() - sample.at_s, sample.iops()));
+            came.push((
+                (reactor::now() - begun).as_secs_f64() - sample.at_s,
+                sample.iops(),
+            ));
             Go::On
         };
         run(&devices, &reads_of_4k(), &orders, &mut each).await
     });
     assert!(ended.is_ok());
     assert_eq!(came.len(), 10);
-    assert!(came.iter().all(|(late, iops)| (0.0..0.001).contains(late) && *iops == 0.0), "{came:?}");
+    assert!(
+        came.iter()
+            .all(|(late, iops)| (0.0..0.001).contains(late) && *iops == 0.0),
+        "{came:?}"
+    );
 }
 
 #[test]
 fn the_warm_up_is_not_counted() {
-    let orders = Orders { warm_up: Duration::from_secs(2), ..Orders::for_time(Duration::from_secs(1)) };
-    let (run, took) = timed(&orders, Disk::that(Fault::StallsInItsSecondSecond), &reads_of_4k());
+    let orders = Orders {
+        warm_up: Duration::from_secs(2),
+        ..Orders::for_time(Duration::from_secs(1))
+    };
+    let (run, took) = timed(
+        &orders,
+        Disk::that(Fault::StallsInItsSecondSecond),
+        &reads_of_4k(),
+    );
     assert_eq!((run.seconds, run.samples.len()), (1.0, 10));
     assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
     assert!((3.0..3.01).contains(&took.as_secs_f64()), "{took:?}");
@@ -204,14 +342,29 @@ fn the_warm_up_is_not_counted() {
 
 #[test]
 fn a_run_ends_with_the_request_that_makes_enough() {
-    let requests = Orders { requests: Some(100), ..Orders::for_time(Duration::from_secs(60)) };
+    let requests = Orders {
+        requests: Some(100),
+        ..Orders::for_time(Duration::from_secs(60))
+    };
     let run = measure_to(&requests, Disk::that(Fault::IsOneByOne), &reads_of_4k());
     assert_eq!((run.ios(), run.errors), (100, 0));
     assert!((0.1..0.101).contains(&run.seconds), "{}", run.seconds);
-    let bytes = Orders { bytes: Some(50 * 4096 + 1), ..requests };
-    assert_eq!(measure_to(&bytes, Disk::that(Fault::IsOneByOne), &reads_of_4k()).ios(), 51);
-    let one = Orders { requests: Some(1), ..requests };
-    assert_eq!(measure_to(&one, Disk::new(), &reads_of_4k()).samples.len(), 1);
+    let bytes = Orders {
+        bytes: Some(50 * 4096 + 1),
+        ..requests
+    };
+    assert_eq!(
+        measure_to(&bytes, Disk::that(Fault::IsOneByOne), &reads_of_4k()).ios(),
+        51
+    );
+    let one = Orders {
+        requests: Some(1),
+        ..requests
+    };
+    assert_eq!(
+        measure_to(&one, Disk::new(), &reads_of_4k()).samples.len(),
+        1
+    );
 }
 
 #[test]
@@ -219,8 +372,11 @@ fn whoever_watches_may_end_the_run() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::new())];
     let orders = Orders::for_time(Duration::from_secs(60));
     let mut each = |sample: &Sample| if sample.at_s < 0.3 { Go::On } else { Go::Stop };
-    let run =
-        block_on(Alone::virtual_time(), run(&devices, &reads_of_4k(), &orders, &mut each)).expect("it fits");
+    let run = block_on(
+        Alone::virtual_time(),
+        run(&devices, &reads_of_4k(), &orders, &mut each),
+    )
+    .expect("it fits");
     assert_eq!((run.seconds, run.samples.len()), (0.3, 3));
     assert!((1_150..=1_200).contains(&run.ios()), "{}", run.ios());
 }
@@ -231,8 +387,13 @@ fn several_begin_together_at_a_time_that_was_agreed_on() {
     let took = block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
         let start = Some(begun + Duration::from_secs(5));
-        let orders = Orders { start, ..Orders::for_time(Duration::from_secs(1)) };
-        let run = run(&devices, &reads_of_4k(), &orders, &mut |_| Go::On).await.expect("it fits");
+        let orders = Orders {
+            start,
+            ..Orders::for_time(Duration::from_secs(1))
+        };
+        let run = run(&devices, &reads_of_4k(), &orders, &mut |_| Go::On)
+            .await
+            .expect("it fits");
         assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
         reactor::now() - begun
     });
@@ -247,10 +408,16 @@ fn a_run_that_nobody_waits_for_any_more_asks_nothing() {
     block_on(Alone::virtual_time(), async {
         let mut each = |_: &Sample| Go::On;
         let run = run(&devices, &workload, &orders, &mut each);
-        reactor::timeout(Duration::from_millis(100), run).await.expect_err("it is dropped");
+        reactor::timeout(Duration::from_millis(100), run)
+            .await
+            .expect_err("it is dropped");
         let before = disk.writes();
         reactor::sleep(Duration::from_secs(1)).await;
-        assert!(before > 0 && disk.writes() == before, "{before} writes, then {}", disk.writes());
+        assert!(
+            before > 0 && disk.writes() == before,
+            "{before} writes, then {}",
+            disk.writes()
+        );
     });
 }
 
@@ -258,7 +425,15 @@ fn a_run_that_nobody_waits_for_any_more_asks_nothing() {
 fn a_seed_gives_the_same_run_again() {
     let pace = Pace::Poisson { per_second: 2000.0 };
     for pace in [Pace::Closed, pace] {
-        let [one, two] = [(); 2].map(|()| measure(Disk::new(), &Workload { pace, ..verified(50) }));
+        let [one, two] = [(); 2].map(|()| {
+            measure(
+                Disk::new(),
+                &Workload {
+                    pace,
+                    ..verified(50)
+                },
+            )
+        });
         assert_eq!(one, two);
     }
 }
@@ -267,11 +442,24 @@ fn a_seed_gives_the_same_run_again() {
 fn requests_of_any_length_and_alignment_are_verified_beside_each_other() {
     let percent = |percent| Percent::new(percent).expect("a share");
     let mut workload = verified(50);
-    let half = Access { share: percent(50), random: percent(70), ..workload.accesses[0].clone() };
-    let odd = Access { block_bytes: 1536, align: Align::Block, ..half.clone() };
+    let half = Access {
+        share: percent(50),
+        random: percent(70),
+        ..workload.accesses[0].clone()
+    };
+    let odd = Access {
+        block_bytes: 1536,
+        align: Align::Block,
+        ..half.clone()
+    };
     workload.accesses = vec![half, odd];
     let run = measure(Disk::new(), &workload);
-    assert_eq!((run.errors, run.mismatches), (0, 0), "{:?}", run.first_failure);
+    assert_eq!(
+        (run.errors, run.mismatches),
+        (0, 0),
+        "{:?}",
+        run.first_failure
+    );
     let run = measure(Disk::that(Fault::LosesEveryTenthWrite), &workload);
     assert!(run.mismatches > 0);
 }
@@ -282,7 +470,10 @@ fn reads_of_4k() -> Workload {
 
 fn verified(read: u8) -> Workload {
     let read = Percent::new(read).expect("at most 100");
-    Workload { data: Data::Stamped, ..Workload::simple(4096, 4, read, Percent::ALL) }
+    Workload {
+        data: Data::Stamped,
+        ..Workload::simple(4096, 4, read, Percent::ALL)
+    }
 }
 
 fn measure(disk: Disk, workload: &Workload) -> Run {
@@ -302,7 +493,9 @@ fn timed(orders: &Orders, disk: Disk, workload: &Workload) -> (Run, Duration) {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(disk)];
     block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
-        let run = run(&devices, workload, orders, &mut |_| Go::On).await.expect("the workload fits");
+        let run = run(&devices, workload, orders, &mut |_| Go::On)
+            .await
+            .expect("the workload fits");
         (run, reactor::now() - begun)
     })
 }

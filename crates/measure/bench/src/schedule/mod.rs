@@ -73,9 +73,18 @@ impl Schedule {
     /// are compared. If the pause changed the results, these rounds are not steady, and further rounds
     /// follow.
     pub fn new(suite: &Suite, done: &[CellRun], seed: u64) -> Schedule {
-        let mut schedule = Schedule { suite: suite.clone(), seed, prepared: 0, rates: BTreeMap::new() };
+        let mut schedule = Schedule {
+            suite: suite.clone(),
+            seed,
+            prepared: 0,
+            rates: BTreeMap::new(),
+        };
         done.iter().for_each(|run| schedule.done(run));
-        let begun = |step: &Step| cells(step).iter().any(|cell| schedule.rates.contains_key(&cell.name));
+        let begun = |step: &Step| {
+            cells(step)
+                .iter()
+                .any(|cell| schedule.rates.contains_key(&cell.name))
+        };
         schedule.prepared = schedule.suite.steps.iter().rposition(begun).unwrap_or(0);
         schedule
     }
@@ -83,21 +92,43 @@ impl Schedule {
     /// Returns the next task, and the same task again until it is reported as done. Returns `None` at the
     /// end.
     pub fn due(&self) -> Option<Task> {
-        self.suite.steps.iter().enumerate().find_map(|(number, step)| {
-            let task = |round, work| Task { step: number, round, work };
-            match step {
-                Step::Purge => (number >= self.prepared).then(|| task(0, Work::Purge)),
-                Step::Fill { block_bytes, depth, passes } => {
-                    let fill = Work::Fill { block_bytes: *block_bytes, depth: *depth, passes: *passes };
-                    (number >= self.prepared).then(|| task(0, fill))
+        self.suite
+            .steps
+            .iter()
+            .enumerate()
+            .find_map(|(number, step)| {
+                let task = |round, work| Task {
+                    step: number,
+                    round,
+                    work,
+                };
+                match step {
+                    Step::Purge => (number >= self.prepared).then(|| task(0, Work::Purge)),
+                    Step::Fill {
+                        block_bytes,
+                        depth,
+                        passes,
+                    } => {
+                        let fill = Work::Fill {
+                            block_bytes: *block_bytes,
+                            depth: *depth,
+                            passes: *passes,
+                        };
+                        (number >= self.prepared).then(|| task(0, fill))
+                    }
+                    Step::Measure { stop, order, cells } => {
+                        let (round, cell) = self.next_cell(number, *stop, order, cells)?;
+                        let stop = cell.stop(*stop);
+                        Some(task(
+                            round,
+                            Work::Measure {
+                                cell: cell.clone(),
+                                stop,
+                            },
+                        ))
+                    }
                 }
-                Step::Measure { stop, order, cells } => {
-                    let (round, cell) = self.next_cell(number, *stop, order, cells)?;
-                    let stop = cell.stop(*stop);
-                    Some(task(round, Work::Measure { cell: cell.clone(), stop }))
-                }
-            }
-        })
+            })
     }
 
     /// Reports that the purge or fill of this step is complete.
@@ -108,7 +139,10 @@ impl Schedule {
     /// Reports the run of a cell. An interrupted run is due again.
     pub fn done(&mut self, run: &CellRun) {
         if run.ended != Ended::Interrupted {
-            self.rates.entry(run.cell.clone()).or_default().insert(run.round, run.iops());
+            self.rates
+                .entry(run.cell.clone())
+                .or_default()
+                .insert(run.round, run.iops());
         }
     }
 
@@ -120,11 +154,17 @@ impl Schedule {
         cells: &'a [Cell],
     ) -> Option<(u32, &'a Cell)> {
         for round in 0..rounds_max(order) {
-            let missing =
-                |cell: &&Cell| !self.rates.get(&cell.name).is_some_and(|rounds| rounds.contains_key(&round));
+            let missing = |cell: &&Cell| {
+                !self
+                    .rates
+                    .get(&cell.name)
+                    .is_some_and(|rounds| rounds.contains_key(&round))
+            };
             let next = match order {
                 Order::Once | Order::SteadyRounds { .. } => cells.iter().find(missing),
-                Order::Interleaved { .. } => self.shuffled(step, round, cells).into_iter().find(missing),
+                Order::Interleaved { .. } => {
+                    self.shuffled(step, round, cells).into_iter().find(missing)
+                }
             };
             if let Some(cell) = next {
                 return Some((round, cell));
@@ -142,22 +182,27 @@ impl Schedule {
             _ if cells.is_empty() => true,
             Order::Once => true,
             Order::Interleaved { repeats_min, .. } => {
-                rounds >= *repeats_min && cells.iter().all(|cell| self.median_is_known(cell, stop, rounds))
+                rounds >= *repeats_min
+                    && cells
+                        .iter()
+                        .all(|cell| self.median_is_known(cell, stop, rounds))
             }
-            Order::SteadyRounds { tracked, .. } => {
-                steady::window(&self.rates_of(tracked, rounds)).is_some_and(|window| window.is_steady())
-            }
+            Order::SteadyRounds { tracked, .. } => steady::window(&self.rates_of(tracked, rounds))
+                .is_some_and(|window| window.is_steady()),
         }
     }
 
     fn median_is_known(&self, cell: &Cell, stop: Stop, rounds: u32) -> bool {
         let rates = self.rates_of(&cell.name, rounds);
-        let percent = median_interval(&rates).map(|interval| interval.half_percent_of(median(&rates)));
+        let percent =
+            median_interval(&rates).map(|interval| interval.half_percent_of(median(&rates)));
         percent.is_some_and(|percent| percent <= percent_wanted(cell, stop))
     }
 
     fn rates_of(&self, cell: &str, rounds: u32) -> Vec<f64> {
-        self.rates.get(cell).map_or(Vec::new(), |all| all.range(..rounds).map(|(_, rate)| *rate).collect())
+        self.rates.get(cell).map_or(Vec::new(), |all| {
+            all.range(..rounds).map(|(_, rate)| *rate).collect()
+        })
     }
 
     /// Returns the cells in a random order for this round (a Fisher-Yates shuffle).
@@ -183,7 +228,10 @@ pub fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
 fn rounds_max(order: &Order) -> u32 {
     match order {
         Order::Once => 1,
-        Order::Interleaved { repeats_min, repeats_max } => (*repeats_max).max(*repeats_min),
+        Order::Interleaved {
+            repeats_min,
+            repeats_max,
+        } => (*repeats_max).max(*repeats_min),
         Order::SteadyRounds { rounds_max, .. } => *rounds_max,
     }
 }
@@ -213,11 +261,20 @@ pub struct Left {
 impl Schedule {
     /// Returns the remaining work.
     pub fn left(&self) -> Left {
-        let none = Left { runs_min: 0, runs_max: 0, time_min: Duration::ZERO, time_max: Duration::ZERO };
-        self.suite.steps.iter().enumerate().fold(none, |left, (number, step)| match step {
-            Step::Purge | Step::Fill { .. } => left,
-            Step::Measure { stop, order, .. } => self.left_of(left, number, step, *stop, order),
-        })
+        let none = Left {
+            runs_min: 0,
+            runs_max: 0,
+            time_min: Duration::ZERO,
+            time_max: Duration::ZERO,
+        };
+        self.suite
+            .steps
+            .iter()
+            .enumerate()
+            .fold(none, |left, (number, step)| match step {
+                Step::Purge | Step::Fill { .. } => left,
+                Step::Measure { stop, order, .. } => self.left_of(left, number, step, *stop, order),
+            })
     }
 
     fn left_of(&self, left: Left, number: usize, step: &Step, stop: Stop, order: &Order) -> Left {
@@ -226,7 +283,10 @@ impl Schedule {
             return left;
         }
         cells.iter().fold(left, |left, cell| {
-            let done = self.rates.get(&cell.name).map_or(0, |rounds| rounds.len() as u64);
+            let done = self
+                .rates
+                .get(&cell.name)
+                .map_or(0, |rounds| rounds.len() as u64);
             let (least, most) = (u64::from(rounds_min(order)), u64::from(rounds_max(order)));
             let (least, most) = (least.saturating_sub(done), most.saturating_sub(done));
             let (shortest, longest) = times(cell, stop);
@@ -251,8 +311,15 @@ fn rounds_min(order: &Order) -> u32 {
 /// Returns the shortest and the longest time of a run, in seconds.
 fn times(cell: &Cell, step: Stop) -> (f64, f64) {
     let stop = cell.stop(step);
-    let shortest = if cell.takes_fixed_time(step) { stop.max_s } else { stop.min_s };
-    (stop.warm_up_s + shortest, stop.warm_up_s + stop.max_s.max(stop.min_s))
+    let shortest = if cell.takes_fixed_time(step) {
+        stop.max_s
+    } else {
+        stop.min_s
+    };
+    (
+        stop.warm_up_s + shortest,
+        stop.warm_up_s + stop.max_s.max(stop.min_s),
+    )
 }
 
 /// Returns the time of several runs. An invalid time in a suite (negative or infinite) counts as the maximum,

@@ -28,7 +28,11 @@ fn carry_out(schedule: &mut Schedule, rate: impl Fn(&str, u32) -> u64) -> Vec<St
             }
             Work::Measure { cell, .. } => {
                 order.push(format!("{} {}", cell.name, task.round));
-                schedule.done(&run_at(&cell.name, task.round, rate(&cell.name, task.round)));
+                schedule.done(&run_at(
+                    &cell.name,
+                    task.round,
+                    rate(&cell.name, task.round),
+                ));
             }
         }
     }
@@ -36,14 +40,25 @@ fn carry_out(schedule: &mut Schedule, rate: impl Fn(&str, u32) -> u64) -> Vec<St
 }
 
 fn interleaved(repeats_min: u32, repeats_max: u32) -> Order {
-    Order::Interleaved { repeats_min, repeats_max }
+    Order::Interleaved {
+        repeats_min,
+        repeats_max,
+    }
 }
 
 #[test]
 fn once_is_once_and_in_order() {
-    let fill = Step::Fill { block_bytes: 4096, depth: 1, passes: 1 };
-    let suite =
-        suite(vec![fill, measure(&["a", "b"], Order::Once), Step::Purge, measure(&["c"], Order::Once)]);
+    let fill = Step::Fill {
+        block_bytes: 4096,
+        depth: 1,
+        passes: 1,
+    };
+    let suite = suite(vec![
+        fill,
+        measure(&["a", "b"], Order::Once),
+        Step::Purge,
+        measure(&["c"], Order::Once),
+    ]);
     let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, _| 100);
     assert_eq!(order, ["prepare", "a 0", "b 0", "prepare", "c 0"]);
 }
@@ -55,9 +70,15 @@ fn what_is_due_stays_due_until_it_is_done() {
     assert_eq!(schedule.due().map(|task| task.work), Some(Work::Purge));
     assert_eq!(schedule.due(), schedule.due());
     schedule.prepared(0);
-    let cut_short = CellRun { ended: Ended::Interrupted, ..run_at("a", 0, 1) };
+    let cut_short = CellRun {
+        ended: Ended::Interrupted,
+        ..run_at("a", 0, 1)
+    };
     schedule.done(&cut_short);
-    assert!(schedule.due().is_some(), "a run that was cut short is made again");
+    assert!(
+        schedule.due().is_some(),
+        "a run that was cut short is made again"
+    );
     schedule.done(&run_at("a", 0, 100));
     assert_eq!(schedule.due(), None);
 }
@@ -66,7 +87,11 @@ fn what_is_due_stays_due_until_it_is_done() {
 fn a_cell_may_end_by_a_stop_of_its_own() {
     let mut own = cell("own");
     own.stop = Some(Stop::after(3.0));
-    let step = Step::Measure { stop: Stop::after(10.0), order: Order::Once, cells: vec![own] };
+    let step = Step::Measure {
+        stop: Stop::after(10.0),
+        order: Order::Once,
+        cells: vec![own],
+    };
     let task = Schedule::new(&suite(vec![step]), &[], 1).due().unwrap();
     assert!(matches!(task.work, Work::Measure { stop, .. } if stop == Stop::after(3.0)));
 }
@@ -76,20 +101,38 @@ fn rounds_end_when_every_median_is_known() {
     let suite = suite(vec![measure(&["calm", "wild"], interleaved(3, 9))]);
     // The rate of the cell `wild` becomes constant after two rounds. With five runs, the Student interval is
     // still too wide; with six, the order-statistics interval still contains all runs.
-    let rate = |cell: &str, round: u32| if cell == "wild" && round < 2 { 1300 } else { 1000 };
+    let rate = |cell: &str, round: u32| {
+        if cell == "wild" && round < 2 {
+            1300
+        } else {
+            1000
+        }
+    };
     let order = carry_out(&mut Schedule::new(&suite, &[], 1), rate);
-    assert_eq!(order.len(), 2 * 9, "the second smallest and the second largest of nine: {order:?}");
-    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| 1000 + u64::from(round));
+    assert_eq!(
+        order.len(),
+        2 * 9,
+        "the second smallest and the second largest of nine: {order:?}"
+    );
+    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| {
+        1000 + u64::from(round)
+    });
     assert_eq!(order.len(), 2 * 3);
 }
 
 #[test]
 fn rounds_end_at_the_latest_with_the_last_that_is_allowed() {
     let suite = suite(vec![measure(&["a"], interleaved(2, 4))]);
-    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| 1000 * u64::from(round + 1));
+    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| {
+        1000 * u64::from(round + 1)
+    });
     assert_eq!(order.len(), 4);
     let failed = carry_out(&mut Schedule::new(&suite, &[], 1), |_, _| 0);
-    assert_eq!(failed.len(), 4, "a cell of which every request fails has no median that could be known");
+    assert_eq!(
+        failed.len(),
+        4,
+        "a cell of which every request fails has no median that could be known"
+    );
 }
 
 #[test]
@@ -99,7 +142,10 @@ fn each_round_has_an_order_of_its_own_that_the_seed_decides() {
     let suite = suite(vec![measure(&names, interleaved(3, 3))]);
     let order = |seed| carry_out(&mut Schedule::new(&suite, &[], seed), |_, _| 100);
     let cells = |round: usize| -> Vec<String> {
-        order(1)[8 * round..8 * (round + 1)].iter().map(|run| run[..6].to_owned()).collect()
+        order(1)[8 * round..8 * (round + 1)]
+            .iter()
+            .map(|run| run[..6].to_owned())
+            .collect()
     };
     assert_ne!(cells(0), cells(1));
     assert_eq!(order(1), order(1));
@@ -111,21 +157,35 @@ fn each_round_has_an_order_of_its_own_that_the_seed_decides() {
 
 #[test]
 fn rounds_that_become_steady_end_with_the_fifth_steady_one() {
-    let order = Order::SteadyRounds { tracked: "tracked".into(), rounds_max: 25 };
+    let order = Order::SteadyRounds {
+        tracked: "tracked".into(),
+        rounds_max: 25,
+    };
     let suite = suite(vec![measure(&["other", "tracked"], order)]);
     // A drive that settles: its rates are 8000, 4000, 2000, and then constantly 1000.
     let rate = |_: &str, round: u32| if round < 3 { 8000 >> round } else { 1000 };
     let order = carry_out(&mut Schedule::new(&suite, &[], 1), rate);
     assert_eq!(order.last().unwrap(), "tracked 7");
-    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| 100 << (round % 5));
+    let order = carry_out(&mut Schedule::new(&suite, &[], 1), |_, round| {
+        100 << (round % 5)
+    });
     assert_eq!(order.last().unwrap(), "tracked 24", "never steady");
 }
 
 #[test]
 fn a_record_that_was_cut_short_is_continued_where_it_ended() {
     let steps = || {
-        let fill = Step::Fill { block_bytes: 4096, depth: 1, passes: 2 };
-        vec![fill, measure(&["a", "b", "c"], interleaved(2, 2)), Step::Purge, measure(&["d"], Order::Once)]
+        let fill = Step::Fill {
+            block_bytes: 4096,
+            depth: 1,
+            passes: 2,
+        };
+        vec![
+            fill,
+            measure(&["a", "b", "c"], interleaved(2, 2)),
+            Step::Purge,
+            measure(&["d"], Order::Once),
+        ]
     };
     let suite = suite(steps());
     let mut whole = Schedule::new(&suite, &[], 7);
@@ -142,7 +202,11 @@ fn a_record_that_was_cut_short_is_continued_where_it_ended() {
         let mut resumed = Schedule::new(&suite, &runs[..kept], 7);
         let rest = carry_out(&mut resumed, |_, _| 100);
         let expected: Vec<&String> = all.iter().skip(kept + 1).collect();
-        assert_eq!(rest.iter().collect::<Vec<_>>(), expected, "after {kept} runs");
+        assert_eq!(
+            rest.iter().collect::<Vec<_>>(),
+            expected,
+            "after {kept} runs"
+        );
     }
 }
 
@@ -150,8 +214,17 @@ fn a_record_that_was_cut_short_is_continued_where_it_ended() {
 fn a_suite_of_nonsense_ends_too() {
     let twice = measure(&["same", "same"], interleaved(1, 2));
     let empty = measure(&[], interleaved(1, u32::MAX));
-    let untracked = measure(&["a"], Order::SteadyRounds { tracked: "b".into(), rounds_max: 6 });
-    let order = carry_out(&mut Schedule::new(&suite(vec![empty, twice, untracked]), &[], 1), |_, _| 5);
+    let untracked = measure(
+        &["a"],
+        Order::SteadyRounds {
+            tracked: "b".into(),
+            rounds_max: 6,
+        },
+    );
+    let order = carry_out(
+        &mut Schedule::new(&suite(vec![empty, twice, untracked]), &[], 1),
+        |_, _| 5,
+    );
     assert_eq!(order.len(), 2 + 6, "{order:?}");
     let strange = [run_at("unknown", u32::MAX, 5), run_at("a", u32::MAX, 5)];
     assert_eq!(Schedule::new(&suite(vec![]), &strange, 1).due(), None);
@@ -163,7 +236,10 @@ fn what_is_left_becomes_less() {
     let mut schedule = Schedule::new(&suite, &[], 1);
     let left = schedule.left();
     assert_eq!((left.runs_min, left.runs_max), (4, 8));
-    assert_eq!((left.time_min, left.time_max), (Duration::from_secs(40), Duration::from_secs(80)));
+    assert_eq!(
+        (left.time_min, left.time_max),
+        (Duration::from_secs(40), Duration::from_secs(80))
+    );
     schedule.done(&run_at("a", 0, 100));
     assert_eq!(schedule.left().runs_min, 3);
     carry_out(&mut schedule, |_, _| 100);

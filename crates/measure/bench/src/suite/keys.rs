@@ -32,8 +32,16 @@ impl<'a> Keys<'a> {
         known: &[&[&str]],
     ) -> Result<Keys<'a>, Mistake> {
         let known = known.concat();
-        match table.iter().find(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
-            None => Ok(Keys { title, at, chosen: Vec::new(), tables: vec![table] }),
+        match table
+            .iter()
+            .find(|(key, _)| !known.contains(&key.get_ref().as_ref()))
+        {
+            None => Ok(Keys {
+                title,
+                at,
+                chosen: Vec::new(),
+                tables: vec![table],
+            }),
             Some((key, _)) => {
                 let name = key.get_ref();
                 let why = format!("{title} has no key `{name}`; valid keys: {}", list(&known));
@@ -64,7 +72,12 @@ impl<'a> Keys<'a> {
     }
 
     pub(super) fn value(&self, key: &str) -> Option<&'a Value<'a>> {
-        let chosen = self.chosen.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| *value);
+        let chosen = self
+            .chosen
+            .iter()
+            .rev()
+            .find(|(known, _)| *known == key)
+            .map(|(_, value)| *value);
         chosen.or_else(|| self.tables.iter().find_map(|table| table.get(key)))
     }
 
@@ -74,9 +87,12 @@ impl<'a> Keys<'a> {
         key: &str,
         read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Result<Option<T>, Mistake> {
-        let Some(value) = self.value(key) else { return Ok(None) };
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
         let read = read(value.get_ref());
-        read.map(Some).map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
+        read.map(Some)
+            .map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
     }
 
     /// Returns the result of `read`, or an error about the table if the key is missing.
@@ -88,7 +104,11 @@ impl<'a> Keys<'a> {
         self.read(key, text)
     }
 
-    pub(super) fn number(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+    pub(super) fn number(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Mistake> {
         self.read(key, |value| whole(value, &range))
     }
 
@@ -97,23 +117,38 @@ impl<'a> Keys<'a> {
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Mistake> {
-        self.read(key, |value| value.as_bool().ok_or_else(|| wanted("true or false", value)))
+        self.read(key, |value| {
+            value
+                .as_bool()
+                .ok_or_else(|| wanted("true or false", value))
+        })
     }
 
-    pub(super) fn bytes(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+    pub(super) fn bytes(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Mistake> {
         self.read(key, |value| {
             let bytes = bytes(text(value)?)?;
             let (least, most) = (Bytes(*range.start()), Bytes(*range.end()));
-            range.contains(&bytes).then_some(bytes).ok_or_else(|| format!("write {least} to {most}"))
+            range
+                .contains(&bytes)
+                .then_some(bytes)
+                .ok_or_else(|| format!("write {least} to {most}"))
         })
     }
 
     pub(super) fn seconds(&self, key: &str) -> Result<Option<f64>, Mistake> {
         self.read(key, |value| {
-            let Time(time) = text(value)?.parse().map_err(|why: NotAValue| why.to_string())?;
+            let Time(time) = text(value)?
+                .parse()
+                .map_err(|why: NotAValue| why.to_string())?;
             let seconds = time.as_secs_f64();
             // The limit is one week.
-            (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
+            (seconds <= 604_800.0)
+                .then_some(seconds)
+                .ok_or_else(|| "write at most 168h".to_owned())
         })
     }
 
@@ -129,10 +164,15 @@ impl<'a> Keys<'a> {
         title: &'static str,
         known: &[&str],
     ) -> Result<Option<Keys<'a>>, Mistake> {
-        let Some(value) = self.value(key) else { return Ok(None) };
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
         let table = value.get_ref().as_table();
         let table = table.ok_or_else(|| {
-            Mistake::new(value.span(), format!("`{key}`: {}", wanted("a table", value.get_ref())))
+            Mistake::new(
+                value.span(),
+                format!("`{key}`: {}", wanted("a table", value.get_ref())),
+            )
         })?;
         Keys::of(title, value.span(), table, &[known]).map(Some)
     }
@@ -145,9 +185,14 @@ impl<'a> Keys<'a> {
         known: &[&[&str]],
     ) -> Result<Vec<Keys<'a>>, Mistake> {
         // Look only in the innermost table: a role does not inherit the roles of its cell.
-        let Some(value) = self.tables.first().and_then(|table| table.get(key)) else { return Ok(Vec::new()) };
+        let Some(value) = self.tables.first().and_then(|table| table.get(key)) else {
+            return Ok(Vec::new());
+        };
         let wrong = |value: &Value<'_>| {
-            Mistake::new(value.span(), format!("`{key}`: {}", wanted("a list of tables", value.get_ref())))
+            Mistake::new(
+                value.span(),
+                format!("`{key}`: {}", wanted("a list of tables", value.get_ref())),
+            )
         };
         let list = value.get_ref().as_array().ok_or_else(|| wrong(value))?;
         let table = |value: &'a Value<'a>| {
@@ -160,15 +205,21 @@ impl<'a> Keys<'a> {
 
 /// Parses a number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().map(|Bytes(bytes)| bytes).map_err(|why: NotAValue| why.to_string())
+    text.parse()
+        .map(|Bytes(bytes)| bytes)
+        .map_err(|why: NotAValue| why.to_string())
 }
 
 pub(super) fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {
-    value.as_str().ok_or_else(|| wanted("a text in quotes", value))
+    value
+        .as_str()
+        .ok_or_else(|| wanted("a text in quotes", value))
 }
 
 pub(super) fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String> {
-    let integer = value.as_integer().ok_or_else(|| wanted("a whole number", value))?;
+    let integer = value
+        .as_integer()
+        .ok_or_else(|| wanted("a whole number", value))?;
     let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
     let number = number.filter(|number| range.contains(number));
     number.ok_or_else(|| format!("{integer} is not from {} to {}", range.start(), range.end()))
@@ -186,7 +237,10 @@ pub(super) fn fraction(value: &DeValue<'_>, low: f64, high: f64) -> Result<f64, 
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
         _ => return Err(wanted("a number", value)),
     };
-    let number = written.parse().ok().filter(|number: &f64| low < *number && *number <= high);
+    let number = written
+        .parse()
+        .ok()
+        .filter(|number: &f64| low < *number && *number <= high);
     number.ok_or_else(|| format!("{written} is not above {low} and at most {high}"))
 }
 
@@ -224,7 +278,10 @@ pub(super) struct Mistake {
 
 impl Mistake {
     pub(super) fn new(at: Range<usize>, why: impl Into<String>) -> Mistake {
-        Mistake { at, why: why.into() }
+        Mistake {
+            at,
+            why: why.into(),
+        }
     }
 
     /// Converts the position to a line and a column of `text`.

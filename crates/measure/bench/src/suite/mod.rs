@@ -30,8 +30,8 @@ use toml::de::{DeTable, DeValue};
 use volume::spec::Bytes;
 
 use crate::plan::{
-    Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
-    Workload,
+    Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop,
+    Suite, Workload,
 };
 use crate::suite::keys::{Keys, Mistake, Value, bytes, fraction, list, text};
 
@@ -40,7 +40,9 @@ pub mod wan;
 
 pub use keys::SuiteError;
 
-const SUITE: &[&str] = &["name", "title", "about", "document", "assumed", "each", "step"];
+const SUITE: &[&str] = &[
+    "name", "title", "about", "document", "assumed", "each", "step",
+];
 
 /// Maximum length of a file. A suite is about a page of text; a longer file is not a suite.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -57,7 +59,10 @@ fn suite(text: &str) -> Result<Suite, Mistake> {
         return Err(Mistake::new(0..0, "the suite is larger than 1 MiB"));
     }
     let table = DeTable::parse(text).map_err(|error| {
-        Mistake::new(error.span().unwrap_or(0..0), format!("the file is not valid TOML: {}", error.message()))
+        Mistake::new(
+            error.span().unwrap_or(0..0),
+            format!("the file is not valid TOML: {}", error.message()),
+        )
     })?;
     let keys = Keys::of("a suite", 0..0, table.get_ref(), &[SUITE])?;
     let each = match keys.table("each", "`each`", &[ROLE, WORKLOAD].concat())? {
@@ -70,25 +75,37 @@ fn suite(text: &str) -> Result<Suite, Mistake> {
     let suite = Suite {
         name: keys.required("name", name)?.to_owned(),
         title: keys.required("title", title)?.to_owned(),
-        about: keys.required("about", about)?.split_whitespace().collect::<Vec<_>>().join(" "),
+        about: keys
+            .required("about", about)?
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
         document: keys.text("document")?.map(str::to_owned),
         assumed: assumed(&keys)?,
         steps: steps(&keys, &each)?,
     };
-    let good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let good =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     match suite.name.len() {
         1..=40 if suite.name.chars().all(good) => Ok(suite),
         _ => {
             let at = keys.value("name").map_or(0..0, Value::span);
-            Err(Mistake::new(at, "a suite name must have 1 to 40 lower-case letters, digits or dashes"))
+            Err(Mistake::new(
+                at,
+                "a suite name must have 1 to 40 lower-case letters, digits or dashes",
+            ))
         }
     }
 }
 
 fn assumed(keys: &Keys<'_>) -> Result<Vec<String>, Mistake> {
     let list = keys.read("assumed", |value| {
-        let list = value.as_array().ok_or_else(|| "write a list of sentences".to_owned())?;
-        list.iter().map(|sentence| keys::text(sentence.get_ref()).map(str::to_owned)).collect()
+        let list = value
+            .as_array()
+            .ok_or_else(|| "write a list of sentences".to_owned())?;
+        list.iter()
+            .map(|sentence| keys::text(sentence.get_ref()).map(str::to_owned))
+            .collect()
     })?;
     Ok(list.unwrap_or_default())
 }
@@ -122,10 +139,20 @@ fn steps(keys: &Keys<'_>, each: &Keys<'_>) -> Result<Vec<Step>, Mistake> {
 static NOTHING: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
 
 /// Keys of a step.
-const STEP: &[&str] = &["purge", "fill", "cell", "stop", "repeats", "steady", "rounds"];
+const STEP: &[&str] = &[
+    "purge", "fill", "cell", "stop", "repeats", "steady", "rounds",
+];
 
 /// Keys of a stop.
-const STOP: &[&str] = &["warm-up", "time", "least", "most", "confidence", "bytes", "requests"];
+const STOP: &[&str] = &[
+    "warm-up",
+    "time",
+    "least",
+    "most",
+    "confidence",
+    "bytes",
+    "requests",
+];
 
 /// Parses a step. Also returns the positions of its cells' names.
 fn step(step: &Keys<'_>, each: &Keys<'_>) -> Result<(Step, Vec<Placed>), Mistake> {
@@ -134,7 +161,9 @@ fn step(step: &Keys<'_>, each: &Keys<'_>) -> Result<(Step, Vec<Placed>), Mistake
     let cells = step.tables("cell", "this cell", &[CELL, ROLE, WORKLOAD])?;
     let kinds = usize::from(purge) + usize::from(fill.is_some()) + usize::from(!cells.is_empty());
     match fill {
-        _ if kinds != 1 => Err(step.mistake("a step must have exactly one of `purge`, `fill` and `cell`")),
+        _ if kinds != 1 => {
+            Err(step.mistake("a step must have exactly one of `purge`, `fill` and `cell`"))
+        }
         Some(fill) => Ok((self::fill(&fill)?, Vec::new())),
         None if purge => Ok((Step::Purge, Vec::new())),
         None => measure(step, each, &cells),
@@ -152,7 +181,11 @@ fn fill(fill: &Keys<'_>) -> Result<Step, Mistake> {
     })
 }
 
-fn measure(step: &Keys<'_>, each: &Keys<'_>, tables: &[Keys<'_>]) -> Result<(Step, Vec<Placed>), Mistake> {
+fn measure(
+    step: &Keys<'_>,
+    each: &Keys<'_>,
+    tables: &[Keys<'_>],
+) -> Result<(Step, Vec<Placed>), Mistake> {
     let stop = step.table("stop", "this stop", STOP)?;
     let stop = self::stop(&step.required("stop", stop)?)?;
     let mut placed = Vec::new();
@@ -160,8 +193,9 @@ fn measure(step: &Keys<'_>, each: &Keys<'_>, tables: &[Keys<'_>]) -> Result<(Ste
         placed.extend(cells(&table.clone().within(each))?);
         let roles: usize = placed.iter().map(|placed| placed.cell.roles.len()).sum();
         if placed.len() > CELLS_MAX || roles > ROLES_MAX {
-            let why =
-                format!("a step has at most {CELLS_MAX} cells, with at most {ROLES_MAX} roles together");
+            let why = format!(
+                "a step has at most {CELLS_MAX} cells, with at most {ROLES_MAX} roles together"
+            );
             return Err(table.mistake(why));
         }
     }
@@ -176,15 +210,20 @@ fn order(step: &Keys<'_>, cells: &[Placed]) -> Result<Order, Mistake> {
     let repeats = repeats(step)?;
     match (steady, rounds, repeats) {
         (None, None, None) => Ok(Order::Once),
-        (None, None, Some((least, most))) => Ok(Order::Interleaved { repeats_min: least, repeats_max: most }),
+        (None, None, Some((least, most))) => Ok(Order::Interleaved {
+            repeats_min: least,
+            repeats_max: most,
+        }),
         (Some(tracked), rounds, None) if cells.iter().any(|placed| placed.cell.name == tracked) => {
             let rounds_max = step.required("rounds", rounds)? as u32;
-            Ok(Order::SteadyRounds { tracked: tracked.to_owned(), rounds_max })
+            Ok(Order::SteadyRounds {
+                tracked: tracked.to_owned(),
+                rounds_max,
+            })
         }
-        (Some(tracked), _, None) => {
-            Err(step
-                .mistake(format!("this step has no cell with the name `{tracked}`, which `steady` names")))
-        }
+        (Some(tracked), _, None) => Err(step.mistake(format!(
+            "this step has no cell with the name `{tracked}`, which `steady` names"
+        ))),
         _ => Err(step.mistake("a step can have either `repeats`, or both `steady` and `rounds`")),
     }
 }
@@ -195,10 +234,19 @@ fn repeats(step: &Keys<'_>) -> Result<Option<(u32, u32)>, Mistake> {
     const RANGE: std::ops::RangeInclusive<u64> = 1..=1000;
     step.read("repeats", |value| {
         let count = |value| whole(value, &RANGE).map(|count| count as u32);
-        let Some(two) = value.as_array() else { return count(value).map(|count| (count, count)) };
-        match two.iter().map(|one| count(one.get_ref())).collect::<Result<Vec<_>, _>>()?.as_slice() {
+        let Some(two) = value.as_array() else {
+            return count(value).map(|count| (count, count));
+        };
+        match two
+            .iter()
+            .map(|one| count(one.get_ref()))
+            .collect::<Result<Vec<_>, _>>()?
+            .as_slice()
+        {
             [least, most] if least <= most => Ok((*least, *most)),
-            _ => Err("use a number, such as 3, or a minimum and a maximum, such as [3, 5]".to_owned()),
+            _ => Err(
+                "use a number, such as 3, or a minimum and a maximum, such as [3, 5]".to_owned(),
+            ),
         }
     })
 }
@@ -209,17 +257,28 @@ fn stop(keys: &Keys<'_>) -> Result<Stop, Mistake> {
     let warm_up_s = keys.seconds("warm-up")?.unwrap_or(0.0);
     let (least, most) = (keys.seconds("least")?, keys.seconds("most")?);
     let rules: Vec<Rule> = [
-        keys.fraction("confidence", 0.0, 100.0)?.map(|percent| Rule::Confidence { percent }),
-        keys.bytes("bytes", 512..=1 << 53)?.map(|bytes| Rule::Bytes { bytes }),
-        keys.number("requests", 1..=u64::MAX)?.map(|requests| Rule::Requests { requests }),
+        keys.fraction("confidence", 0.0, 100.0)?
+            .map(|percent| Rule::Confidence { percent }),
+        keys.bytes("bytes", 512..=1 << 53)?
+            .map(|bytes| Rule::Bytes { bytes }),
+        keys.number("requests", 1..=u64::MAX)?
+            .map(|requests| Rule::Requests { requests }),
     ]
     .into_iter()
     .flatten()
     .collect();
     match (keys.seconds("time")?, least, most, rules.as_slice()) {
-        (Some(time), None, None, []) if time > 0.0 => Ok(Stop { warm_up_s, ..Stop::after(time) }),
+        (Some(time), None, None, []) if time > 0.0 => Ok(Stop {
+            warm_up_s,
+            ..Stop::after(time)
+        }),
         (None, least, Some(most), [rule]) if most > 0.0 && least.unwrap_or(0.0) <= most => {
-            Ok(Stop { warm_up_s, min_s: least.unwrap_or(0.0), max_s: most, rule: *rule })
+            Ok(Stop {
+                warm_up_s,
+                min_s: least.unwrap_or(0.0),
+                max_s: most,
+                rule: *rule,
+            })
         }
         _ => {
             let rules = list(&["confidence", "bytes", "requests"]);
@@ -268,10 +327,15 @@ fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
     let mut points = vec![keys.clone()];
     for (key, values) in lists(keys)? {
         if points.len() * values.len() > CELLS_MAX {
-            return Err(keys.mistake(format!("the lists of this cell expand to more than {CELLS_MAX} cells")));
+            return Err(keys.mistake(format!(
+                "the lists of this cell expand to more than {CELLS_MAX} cells"
+            )));
         }
-        let with_each =
-            points.iter().flat_map(|point| values.iter().map(|value| point.clone().choosing(key, value)));
+        let with_each = points.iter().flat_map(|point| {
+            values
+                .iter()
+                .map(|value| point.clone().choosing(key, value))
+        });
         points = with_each.collect();
     }
     points.iter().map(cell).collect()
@@ -282,33 +346,60 @@ fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
 fn lists<'a>(keys: &Keys<'a>) -> Result<Vec<(&'static str, Vec<&'a Value<'a>>)>, Mistake> {
     let mut lists = Vec::new();
     for (key, _) in LISTS {
-        let Some(value) = keys.value(key) else { continue };
-        let Some(values) = value.get_ref().as_array() else { continue };
+        let Some(value) = keys.value(key) else {
+            continue;
+        };
+        let Some(values) = value.get_ref().as_array() else {
+            continue;
+        };
         if values.is_empty() {
-            return Err(Mistake::new(value.span(), format!("`{key}`: an empty list")));
+            return Err(Mistake::new(
+                value.span(),
+                format!("`{key}`: an empty list"),
+            ));
         }
         lists.push((value.span().start, key, values.iter().collect()));
     }
     lists.sort_by_key(|(at, ..)| *at);
-    Ok(lists.into_iter().map(|(_, key, values)| (key, values)).collect())
+    Ok(lists
+        .into_iter()
+        .map(|(_, key, values)| (key, values))
+        .collect())
 }
 
 fn cell(keys: &Keys<'_>) -> Result<Placed, Mistake> {
     let template = keys.text("name")?;
     let template = keys.required("name", template)?;
     let at = keys.value("name").map_or(0..0, Value::span);
-    let name = filled_in(template, keys).and_then(checked).map_err(|why| Mistake::new(at.clone(), why))?;
+    let name = filled_in(template, keys)
+        .and_then(checked)
+        .map_err(|why| Mistake::new(at.clone(), why))?;
     let series = match keys.text("series")? {
-        Some(series) => filled_in(series, keys).and_then(checked).map_err(|why| keys.mistake(why))?,
+        Some(series) => filled_in(series, keys)
+            .and_then(checked)
+            .map_err(|why| keys.mistake(why))?,
         // For example, `read-{block}` belongs to the series `read`.
-        None => match template.split('{').next().map(|start| start.trim_end_matches('-')) {
+        None => match template
+            .split('{')
+            .next()
+            .map(|start| start.trim_end_matches('-'))
+        {
             Some(start) if start.len() < template.len() && !start.is_empty() => start.to_owned(),
             _ => name.clone(),
         },
     };
     let roles = roles(keys)?;
-    let stop = keys.table("stop", "this stop", STOP)?.map(|stop| self::stop(&stop)).transpose()?;
-    Ok(Placed { cell: Cell { stop, ..Cell::new(name, series, roles) }, at })
+    let stop = keys
+        .table("stop", "this stop", STOP)?
+        .map(|stop| self::stop(&stop))
+        .transpose()?;
+    Ok(Placed {
+        cell: Cell {
+            stop,
+            ..Cell::new(name, series, roles)
+        },
+        at,
+    })
 }
 
 fn roles(keys: &Keys<'_>) -> Result<Vec<Role>, Mistake> {
@@ -318,24 +409,35 @@ fn roles(keys: &Keys<'_>) -> Result<Vec<Role>, Mistake> {
     let roles = match (tables.as_slice(), clients) {
         ([], clients) => {
             let alike = |client| role(keys, client, format!("client {}", client + 1));
-            (0..clients.unwrap_or(1) as u16).map(alike).collect::<Result<Vec<_>, _>>()?
+            (0..clients.unwrap_or(1) as u16)
+                .map(alike)
+                .collect::<Result<Vec<_>, _>>()?
         }
-        (tables, None) => {
-            tables.iter().map(|table| named_role(table, keys)).collect::<Result<Vec<_>, _>>()?
-        }
+        (tables, None) => tables
+            .iter()
+            .map(|table| named_role(table, keys))
+            .collect::<Result<Vec<_>, _>>()?,
         (_, Some(_)) => {
-            return Err(keys.mistake("a cell with roles must not have `clients`: specify them in each role"));
+            return Err(keys
+                .mistake("a cell with roles must not have `clients`: specify them in each role"));
         }
     };
-    if let Some(twice) =
-        roles.iter().enumerate().find(|(at, role)| roles[..*at].iter().any(|r| r.name == role.name))
+    if let Some(twice) = roles
+        .iter()
+        .enumerate()
+        .find(|(at, role)| roles[..*at].iter().any(|r| r.name == role.name))
     {
-        return Err(keys.mistake(format!("two roles of this cell have the name `{}`", twice.1.name)));
+        return Err(keys.mistake(format!(
+            "two roles of this cell have the name `{}`",
+            twice.1.name
+        )));
     }
     let memory = roles.iter().map(memory).fold(0u64, u64::saturating_add);
     match memory {
         0..=MEMORY_MAX => Ok(roles),
-        _ => Err(keys.mistake("the outstanding requests of this cell have more than 4 GiB of data in total")),
+        _ => Err(keys.mistake(
+            "the outstanding requests of this cell have more than 4 GiB of data in total",
+        )),
     }
 }
 
@@ -346,7 +448,8 @@ fn memory(role: &Role) -> u64 {
 
 fn named_role(table: &Keys<'_>, cell: &Keys<'_>) -> Result<Role, Mistake> {
     let name = table.text("name")?;
-    let name = checked(table.required("name", name)?.to_owned()).map_err(|why| table.mistake(why))?;
+    let name =
+        checked(table.required("name", name)?.to_owned()).map_err(|why| table.mistake(why))?;
     let client = table.number("client", 0..=255)?.unwrap_or(0);
     role(&table.clone().within(cell), client as u16, name)
 }
@@ -356,7 +459,9 @@ fn role(keys: &Keys<'_>, client: u16, name: String) -> Result<Role, Mistake> {
         name,
         client,
         sessions: keys.number("sessions", 1..=1024)?.unwrap_or(1) as u16,
-        read_ahead_bytes: keys.bytes("read-ahead", 4096..=64 << 20)?.map(|bytes| bytes as u32),
+        read_ahead_bytes: keys
+            .bytes("read-ahead", 4096..=64 << 20)?
+            .map(|bytes| bytes as u32),
         apart: keys.flag("apart")?.unwrap_or(false),
         workload: workload(keys)?,
     })
@@ -374,7 +479,9 @@ fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
         }
     }
     match name.contains(['{', '}']) {
-        true => Err(format!("`{template}` contains braces with a name that is not the key of a list")),
+        true => Err(format!(
+            "`{template}` contains braces with a name that is not the key of a list"
+        )),
         false => Ok(name),
     }
 }
@@ -384,7 +491,10 @@ fn shown(key: &str, value: &Value<'_>) -> Result<String, String> {
         ("block", value) => bytes(keys::text(value)?).map(|bytes| Bytes(bytes).to_string()),
         (_, toml::de::DeValue::Integer(integer)) => Ok(integer.as_str().to_owned()),
         (_, toml::de::DeValue::Float(float)) => Ok(float.as_str().to_owned()),
-        (_, value) => Err(format!("`{key}`: write a number, not a value of type {}", value.type_str())),
+        (_, value) => Err(format!(
+            "`{key}`: write a number, not a value of type {}",
+            value.type_str()
+        )),
     }
 }
 
@@ -397,7 +507,10 @@ fn checked(name: String) -> Result<String, String> {
     if good {
         Ok(name)
     } else {
-        Err("a name must have 1 to 100 letters, no line breaks, and no blanks at the start or end".to_owned())
+        Err(
+            "a name must have 1 to 100 letters, no line breaks, and no blanks at the start or end"
+                .to_owned(),
+        )
     }
 }
 
@@ -420,7 +533,9 @@ const WORKLOAD: &[&str] = &[
     "seed",
 ];
 
-const MIX: &[&str] = &["share", "block", "read", "random", "align", "burst", "delay"];
+const MIX: &[&str] = &[
+    "share", "block", "read", "random", "align", "burst", "delay",
+];
 
 /// Maximum number of lines of a mix: each has a share of at least one percent.
 const MIX_MAX: usize = 100;
@@ -438,7 +553,9 @@ fn workload(keys: &Keys<'_>) -> Result<Workload, Mistake> {
         span: span(keys)?,
         distribution: keys.read("distribution", distribution)?.unwrap_or_default(),
         data: keys.read("data", data)?.unwrap_or_default(),
-        drain_after: keys.number("drain-after", 1..=1_000_000)?.map(|requests| requests as u32),
+        drain_after: keys
+            .number("drain-after", 1..=1_000_000)?
+            .map(|requests| requests as u32),
         seed: keys.number("seed", 0..=u64::MAX)?.unwrap_or(1),
     })
 }
@@ -457,10 +574,15 @@ fn accesses(keys: &Keys<'_>) -> Result<Vec<Access>, Mistake> {
         access(&line.within(keys), share)
     };
     let accesses: Vec<Access> = mix.into_iter().map(line).collect::<Result<_, _>>()?;
-    let sum: u32 = accesses.iter().map(|access| u32::from(access.share.get())).sum();
+    let sum: u32 = accesses
+        .iter()
+        .map(|access| u32::from(access.share.get()))
+        .sum();
     match sum {
         100 => Ok(accesses),
-        _ => Err(keys.mistake(format!("the shares of this mix add up to {sum} %, not 100 %"))),
+        _ => Err(keys.mistake(format!(
+            "the shares of this mix add up to {sum} %, not 100 %"
+        ))),
     }
 }
 
@@ -502,22 +624,36 @@ fn pace(keys: &Keys<'_>) -> Result<Pace, Mistake> {
 
 fn span(keys: &Keys<'_>) -> Result<Span, Mistake> {
     const LENGTHS: std::ops::RangeInclusive<u64> = 4096..=1 << 53;
-    let Some(value) = keys.value("span") else { return Ok(Span::default()) };
+    let Some(value) = keys.value("span") else {
+        return Ok(Span::default());
+    };
     if value.get_ref().as_str().is_some() {
-        return Ok(Span { start_bytes: 0, bytes: keys.bytes("span", LENGTHS)? });
+        return Ok(Span {
+            start_bytes: 0,
+            bytes: keys.bytes("span", LENGTHS)?,
+        });
     }
     let span = keys.table("span", "`span`", &["start", "length"])?;
     let span = keys.required("span", span)?;
     let start = span.bytes("start", 0..=1 << 53)?.unwrap_or(0);
-    Ok(Span { start_bytes: start, bytes: span.bytes("length", LENGTHS)? })
+    Ok(Span {
+        start_bytes: start,
+        bytes: span.bytes("length", LENGTHS)?,
+    })
 }
 
 /// Parses a distribution, in the syntax of the command line, or as a table of a name and its numbers: `{ hot
 /// = [90, 10] }`.
 fn distribution(value: &DeValue<'_>) -> Result<Distribution, String> {
-    let table = value.as_table().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
-    let Some((name, value)) = table else { return value.as_str().unwrap_or("?").parse() };
-    let number = |value: &DeValue<'_>| fraction(value, f64::MIN, f64::MAX).map(|number| number.to_string());
+    let table = value
+        .as_table()
+        .filter(|table| table.len() == 1)
+        .and_then(|table| table.iter().next());
+    let Some((name, value)) = table else {
+        return value.as_str().unwrap_or("?").parse();
+    };
+    let number =
+        |value: &DeValue<'_>| fraction(value, f64::MIN, f64::MAX).map(|number| number.to_string());
     let numbers: Result<Vec<String>, String> = match value.get_ref().as_array() {
         Some(list) => list.iter().map(|value| number(value.get_ref())).collect(),
         None => number(value.get_ref()).map(|number| vec![number]),
@@ -530,7 +666,10 @@ fn data(value: &DeValue<'_>) -> Result<Data, String> {
         "random" => Ok(Data::Random),
         "zeros" => Ok(Data::Zeros),
         "stamped" => Ok(Data::Stamped),
-        other => Err(format!("`{other}` is unknown; use {}", list(&["random", "zeros", "stamped"]))),
+        other => Err(format!(
+            "`{other}` is unknown; use {}",
+            list(&["random", "zeros", "stamped"])
+        )),
     }
 }
 
@@ -552,7 +691,10 @@ const FILES: [&str; 11] = [
 
 static PRESETS: LazyLock<Vec<Suite>> = LazyLock::new(|| {
     // The presets are part of the program, and a test parses each of them.
-    FILES.iter().map(|text| parse(text).expect("a preset")).collect()
+    FILES
+        .iter()
+        .map(|text| parse(text).expect("a preset"))
+        .collect()
 });
 
 /// Returns all presets, the default first.

@@ -1,13 +1,16 @@
 //! The test cells of document 002, ordered so that as little as possible is recreated between cells. This
 //! module does not run them: the runner sets up the paths that the settings describe.
 
-use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload};
+use crate::plan::{
+    Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload,
+};
 
 /// The name of the suite.
 pub const NAME: &str = "wan";
 
 /// The title of the suite.
-pub const TITLE: &str = "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab";
+pub const TITLE: &str =
+    "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab";
 
 /// The parameters of the matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +58,11 @@ pub fn suite(plan: &WanPlan) -> Suite {
         about: ABOUT.to_owned(),
         document: Some("002".to_owned()),
         assumed: ASSUMED.map(str::to_owned).to_vec(),
-        steps: vec![Step::Measure { stop, order: Order::Once, cells }],
+        steps: vec![Step::Measure {
+            stop,
+            order: Order::Once,
+            cells,
+        }],
     }
 }
 
@@ -76,18 +83,35 @@ const ASSUMED: [&str; 4] = [
 /// Returns the cells whose results the document contains.
 fn document(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let matrix = |part: Part, link_bits_per_s: f64, rtt_ms: f64| {
-        let setting = Setting { part, rtt_ms, link_bits_per_s, ..setting(plan, Way::Reads) };
+        let setting = Setting {
+            part,
+            rtt_ms,
+            link_bits_per_s,
+            ..setting(plan, Way::Reads)
+        };
         WAYS.into_iter().flat_map(move |way| {
-            let setting = Setting { way, ..setting.clone() };
+            let setting = Setting {
+                way,
+                ..setting.clone()
+            };
             BLOCK_BYTES.into_iter().flat_map(move |block_bytes| {
                 let setting = setting.clone();
-                DEPTHS.into_iter().map(move |depth| Load { block_bytes, depth, setting: setting.clone() })
+                DEPTHS.into_iter().map(move |depth| Load {
+                    block_bytes,
+                    depth,
+                    setting: setting.clone(),
+                })
             })
         })
     };
     let wan = RTTS_MS.map(|rtt_ms| matrix(Part::Wan, plan.link_bits_per_s, rtt_ms));
     let lan = matrix(Part::Lan, LAN_BITS_PER_S, 0.0);
-    let loads: Vec<Load> = wan.into_iter().flatten().chain(lan).chain(tcp(plan)).collect();
+    let loads: Vec<Load> = wan
+        .into_iter()
+        .flatten()
+        .chain(lan)
+        .chain(tcp(plan))
+        .collect();
     let quick = plan.quick;
     loads.into_iter().map(move |load| load.cell(quick))
 }
@@ -103,7 +127,11 @@ fn tcp(plan: &WanPlan) -> Vec<Load> {
                     tcp_window_bytes: Some(window),
                     ..setting(plan, Way::Tcp { to_target })
                 };
-                loads.push(Load { block_bytes: 64 << 10, depth: 1, setting });
+                loads.push(Load {
+                    block_bytes: 64 << 10,
+                    depth: 1,
+                    setting,
+                });
             }
         }
     }
@@ -115,33 +143,82 @@ fn tcp(plan: &WanPlan) -> Vec<Load> {
 fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let mut loads = Vec::new();
     for way in [Way::Reads, Way::MostUnsolicited] {
-        let far = Setting { rtt_ms: AXIS_RTT_MS, ..setting(plan, way) };
+        let far = Setting {
+            rtt_ms: AXIS_RTT_MS,
+            ..setting(plan, way)
+        };
         let mut add = |block_bytes: u32, depth: u32, setting: Setting| {
-            loads.push(Load { block_bytes, depth, setting });
+            loads.push(Load {
+                block_bytes,
+                depth,
+                setting,
+            });
         };
         for connections in [1, 2, 4, 8] {
             // Each connection has its own window. With a small window, the effect of more connections is
             // visible.
             let tcp_window_bytes = Some(TCP_WINDOWS_BYTES[0]);
             let part = Part::Connections;
-            add(64 << 10, 32, Setting { part, connections, tcp_window_bytes, ..far.clone() });
+            add(
+                64 << 10,
+                32,
+                Setting {
+                    part,
+                    connections,
+                    tcp_window_bytes,
+                    ..far.clone()
+                },
+            );
         }
         for sessions in [1, 2, 4, 8] {
             // Each session has its own queue depth. A depth of eight is far too small for the distance.
-            add(8 << 10, 8, Setting { part: Part::Sessions, sessions, ..far.clone() });
+            add(
+                8 << 10,
+                8,
+                Setting {
+                    part: Part::Sessions,
+                    sessions,
+                    ..far.clone()
+                },
+            );
         }
         for mtu in [1500, 9000] {
-            add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
+            add(
+                256 << 10,
+                32,
+                Setting {
+                    part: Part::Mtu,
+                    mtu,
+                    ..far.clone()
+                },
+            );
         }
         for window in [8, 16, 32, 64, 128, 256] {
             // Use as many commands as the largest window permits.
             let part = Part::CommandWindow;
-            add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
+            add(
+                8 << 10,
+                256,
+                Setting {
+                    part,
+                    command_window: Some(window),
+                    ..far.clone()
+                },
+            );
         }
         for loss in [0.0, LOSS] {
             for congestion in CONGESTION {
                 let congestion = congestion.to_owned();
-                add(256 << 10, 32, Setting { part: Part::Congestion, loss, congestion, ..far.clone() });
+                add(
+                    256 << 10,
+                    32,
+                    Setting {
+                        part: Part::Congestion,
+                        loss,
+                        congestion,
+                        ..far.clone()
+                    },
+                );
             }
         }
     }
@@ -180,11 +257,21 @@ struct Load {
 
 impl Load {
     fn cell(self, quick: bool) -> Cell {
-        let Load { block_bytes, depth, setting } = self;
-        let read =
-            if setting.way.direction() == model::Direction::Read { Percent::ALL } else { Percent::NONE };
+        let Load {
+            block_bytes,
+            depth,
+            setting,
+        } = self;
+        let read = if setting.way.direction() == model::Direction::Read {
+            Percent::ALL
+        } else {
+            Percent::NONE
+        };
         let workload = Workload::simple(block_bytes, depth, read, Percent::NONE);
-        let role = Role { sessions: setting.sessions, ..Role::new("client", 0, workload) };
+        let role = Role {
+            sessions: setting.sessions,
+            ..Role::new("client", 0, workload)
+        };
         let series = series(&setting);
         let name = match point(&setting) {
             Some(point) => format!("{series}, {point}"),
@@ -224,7 +311,9 @@ fn series(setting: &Setting) -> String {
 fn point(setting: &Setting) -> Option<String> {
     match setting.part {
         Part::Wan | Part::Lan => None,
-        Part::Tcp => setting.tcp_window_bytes.map(|bytes| format!("window {}", size(bytes))),
+        Part::Tcp => setting
+            .tcp_window_bytes
+            .map(|bytes| format!("window {}", size(bytes))),
         Part::Connections => Some(setting.connections.to_string()),
         Part::Sessions => Some(setting.sessions.to_string()),
         Part::Mtu => Some(setting.mtu.to_string()),
@@ -235,7 +324,11 @@ fn point(setting: &Setting) -> Option<String> {
 
 /// Formats a size: `64 KiB`, `10 MiB`.
 fn size(bytes: u32) -> String {
-    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+    if bytes >= 1 << 20 {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    }
 }
 
 /// Returns the warm-up time and the counted time of a cell. TCP doubles its window each round trip. For the
@@ -246,34 +339,64 @@ fn size(bytes: u32) -> String {
 /// writes need more than a hundred round trips to spread out (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first
 /// second, 18 from the sixth on). The warm-up covers this time.
 fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
-    let trips = if way == Way::MostSolicited && depth > 1 { 160.0 } else { 30.0 };
+    let trips = if way == Way::MostSolicited && depth > 1 {
+        160.0
+    } else {
+        30.0
+    };
     // Round to whole milliseconds, which a record represents exactly.
     let warm_up_s = (300.0 + trips * rtt_ms).round() / 1000.0;
     let counted_s = if rtt_ms >= 50.0 { 3.0 } else { 2.0 };
     let part = if quick { 0.3 } else { 1.0 };
     let counted_s = counted_s * part;
-    Stop { warm_up_s, min_s: counted_s, max_s: counted_s, rule: Rule::Time }
+    Stop {
+        warm_up_s,
+        min_s: counted_s,
+        max_s: counted_s,
+        rule: Rule::Time,
+    }
 }
 
 /// Returns a sort key: the parts to recreate between two cells, the most expensive first. These are the
 /// target, whose TCP window, congestion control and command window are fixed when it starts; then the path;
 /// then the session.
 fn effort(cell: &Cell) -> impl Ord + use<> {
-    let setting = cell.setting.as_ref().expect("every cell of this suite has one");
-    let target = (setting.congestion.clone(), setting.tcp_window_bytes, setting.command_window);
+    let setting = cell
+        .setting
+        .as_ref()
+        .expect("every cell of this suite has one");
+    let target = (
+        setting.congestion.clone(),
+        setting.tcp_window_bytes,
+        setting.command_window,
+    );
     let thousandths = |number: f64| (number * 1000.0).round() as u64;
-    let way =
-        (setting.link_bits_per_s as u64, setting.mtu, thousandths(setting.rtt_ms), thousandths(setting.loss));
-    (target, way, setting.way, setting.connections, setting.sessions)
+    let way = (
+        setting.link_bits_per_s as u64,
+        setting.mtu,
+        thousandths(setting.rtt_ms),
+        thousandths(setting.loss),
+    );
+    (
+        target,
+        way,
+        setting.way,
+        setting.connections,
+        setting.sessions,
+    )
 }
 
 /// Returns whether a quick plan includes the cell: such a plan has only a few values of each parameter in the
 /// document's tables, and one value of each additional parameter.
 fn is_quick(cell: &Cell) -> bool {
-    let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };
+    let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else {
+        return false;
+    };
     let block_bytes = role.workload.block_bytes_max();
     match setting.part {
-        Part::Wan => [8 << 10, 256 << 10].contains(&block_bytes) && [0.0, 10.0].contains(&setting.rtt_ms),
+        Part::Wan => {
+            [8 << 10, 256 << 10].contains(&block_bytes) && [0.0, 10.0].contains(&setting.rtt_ms)
+        }
         Part::Tcp => [0.0, 10.0].contains(&setting.rtt_ms),
         Part::Lan => block_bytes == 64 << 10,
         Part::Connections => setting.connections == 4,
@@ -291,47 +414,97 @@ mod tests {
     use super::*;
 
     fn plan(link_bits_per_s: f64) -> WanPlan {
-        WanPlan { link_bits_per_s, congestion: "cubic".to_owned(), quick: false }
+        WanPlan {
+            link_bits_per_s,
+            congestion: "cubic".to_owned(),
+            quick: false,
+        }
     }
 
     fn of(suite: &Suite, part: Part) -> usize {
-        suite.cells().filter(|cell| cell.setting.as_ref().is_some_and(|setting| setting.part == part)).count()
+        suite
+            .cells()
+            .filter(|cell| {
+                cell.setting
+                    .as_ref()
+                    .is_some_and(|setting| setting.part == part)
+            })
+            .count()
     }
 
     #[test]
     fn every_cell_of_the_document_is_there_once() {
         let suite = suite(&plan(160e6));
-        assert_eq!([Part::Wan, Part::Tcp, Part::Lan].map(|part| of(&suite, part)), [96, 16, 24]);
+        assert_eq!(
+            [Part::Wan, Part::Tcp, Part::Lan].map(|part| of(&suite, part)),
+            [96, 16, 24]
+        );
         let names: BTreeSet<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), suite.cells().count(), "names are unique");
-        assert!(names.contains("solicited write, 50 ms, 64 KiB × 32"), "{names:?}");
-        assert!(names.contains("TCP from the target, 10 ms, window 64 KiB"), "{names:?}");
+        assert!(
+            names.contains("solicited write, 50 ms, 64 KiB × 32"),
+            "{names:?}"
+        );
+        assert!(
+            names.contains("TCP from the target, 10 ms, window 64 KiB"),
+            "{names:?}"
+        );
     }
 
     #[test]
     fn the_matrix_leaves_a_third_of_its_time_for_what_has_to_be_made() {
         let minutes = |plan: &WanPlan| suite(plan).longest_s() / 60.0;
         assert!(minutes(&plan(1e9)) < 10.0, "of 15: {}", minutes(&plan(1e9)));
-        assert!(minutes(&plan(160e6)) < 13.0, "of 20: {}", minutes(&plan(160e6)));
-        let quick = WanPlan { quick: true, ..plan(1e9) };
-        assert!(minutes(&quick) < 1.5 && suite(&quick).cells().count() > 30, "{}", minutes(&quick));
+        assert!(
+            minutes(&plan(160e6)) < 13.0,
+            "of 20: {}",
+            minutes(&plan(160e6))
+        );
+        let quick = WanPlan {
+            quick: true,
+            ..plan(1e9)
+        };
+        assert!(
+            minutes(&quick) < 1.5 && suite(&quick).cells().count() > 30,
+            "{}",
+            minutes(&quick)
+        );
     }
 
     #[test]
     fn what_is_dear_to_make_is_made_seldom() {
         let suite = suite(&plan(160e6));
-        let settings: Vec<&Setting> = suite.cells().filter_map(|cell| cell.setting.as_deref()).collect();
+        let settings: Vec<&Setting> = suite
+            .cells()
+            .filter_map(|cell| cell.setting.as_deref())
+            .collect();
         let changes = |of: &dyn Fn(&Setting) -> String| {
-            1 + settings.windows(2).filter(|pair| of(pair[0]) != of(pair[1])).count()
+            1 + settings
+                .windows(2)
+                .filter(|pair| of(pair[0]) != of(pair[1]))
+                .count()
         };
-        let target =
-            |s: &Setting| format!("{} {:?} {:?}", s.congestion, s.tcp_window_bytes, s.command_window);
+        let target = |s: &Setting| {
+            format!(
+                "{} {:?} {:?}",
+                s.congestion, s.tcp_window_bytes, s.command_window
+            )
+        };
         // Two changes of TCP's window, two of the congestion control, and six command windows.
         assert_eq!(changes(&target), 2 + 2 + 6);
-        let way =
-            |s: &Setting| format!("{} {} {} {} {}", target(s), s.link_bits_per_s, s.mtu, s.rtt_ms, s.loss);
+        let way = |s: &Setting| {
+            format!(
+                "{} {} {} {} {}",
+                target(s),
+                s.link_bits_per_s,
+                s.mtu,
+                s.rtt_ms,
+                s.loss
+            )
+        };
         assert!(changes(&way) <= 25, "{}", changes(&way));
-        let session = |s: &Setting| format!("{} {:?} {} {}", way(s), s.way, s.connections, s.sessions);
+        let session =
+            |s: &Setting| format!("{} {:?} {} {}", way(s), s.way, s.connections, s.sessions);
         assert!(changes(&session) <= 75, "{}", changes(&session));
     }
 
@@ -339,6 +512,9 @@ mod tests {
     fn a_suite_survives_its_record() {
         let suite = suite(&plan(160e6));
         let text = serde_json::to_string(&suite).expect("JSON");
-        assert_eq!(serde_json::from_str::<Suite>(&text).expect("a suite"), suite);
+        assert_eq!(
+            serde_json::from_str::<Suite>(&text).expect("a suite"),
+            suite
+        );
     }
 }

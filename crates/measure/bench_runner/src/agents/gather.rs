@@ -62,7 +62,12 @@ impl<'a> Gathering<'a> {
     ) -> Gathering<'a> {
         let share = |(agent, clock): (usize, Clock)| {
             let of_agent = |at: &usize| usize::from(cell.roles[*at].client) == agent;
-            Share { agent, clock, roles: (0..cell.roles.len()).filter(of_agent).collect(), ended: false }
+            Share {
+                agent,
+                clock,
+                roles: (0..cell.roles.len()).filter(of_agent).collect(),
+                ended: false,
+            }
         };
         let told = |role: &bench::plan::Role| RoleProgress {
             name: role.name.clone(),
@@ -88,7 +93,8 @@ impl<'a> Gathering<'a> {
         mut self,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure> {
-        let longest = Duration::try_from_secs_f64(self.stop.warm_up_s + self.stop.max_s).unwrap_or(LONGEST);
+        let longest =
+            Duration::try_from_secs_f64(self.stop.warm_up_s + self.stop.max_s).unwrap_or(LONGEST);
         let deadline = Instant::now() + longest.min(LONGEST) + GRACE;
         let mut silence = Silence::from(Instant::now());
         while self.shares.iter().any(|share| !share.ended) {
@@ -113,8 +119,17 @@ impl<'a> Gathering<'a> {
         self.carried()
     }
 
-    fn hear(&mut self, agent: usize, news: Notification, progress: &mut dyn FnMut(Progress<'_>) -> Go) -> Go {
-        let Some(at) = self.shares.iter().position(|share| share.agent == agent && !share.ended) else {
+    fn hear(
+        &mut self,
+        agent: usize,
+        news: Notification,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Go {
+        let Some(at) = self
+            .shares
+            .iter()
+            .position(|share| share.agent == agent && !share.ended)
+        else {
             return Go::On;
         };
         match news {
@@ -126,7 +141,10 @@ impl<'a> Gathering<'a> {
             Notification::Sample { role, sample } => match self.shares[at].roles.get(role) {
                 Some(&role) => {
                     self.roles[role].samples.push(sample);
-                    progress(Progress::Sample { role, sample: &sample })
+                    progress(Progress::Sample {
+                        role,
+                        sample: &sample,
+                    })
                 }
                 None => self.fail_astray(agent),
             },
@@ -142,9 +160,18 @@ impl<'a> Gathering<'a> {
         share.ended = true;
         let agent = self.post.name(share.agent);
         for (&role, part) in share.roles.iter().zip(parts) {
-            let Some(started) = share.clock.here(Duration::from_nanos(part.started_ns)) else { continue };
-            let run = ClientRun { client: agent.clone(), ..part.run };
-            self.roles[role].part = Some(RoleResult { run, tables: part.tables, started });
+            let Some(started) = share.clock.here(Duration::from_nanos(part.started_ns)) else {
+                continue;
+            };
+            let run = ClientRun {
+                client: agent.clone(),
+                ..part.run
+            };
+            self.roles[role].part = Some(RoleResult {
+                run,
+                tables: part.tables,
+                started,
+            });
             self.roles[role].clock_error = share.clock.error;
         }
         Go::On
@@ -157,8 +184,15 @@ impl<'a> Gathering<'a> {
 
     /// Handles an agent that failed to run its share, or that was lost: asks the other agents to end the run.
     fn fail(&mut self, agent: usize, failure: Failure) -> Go {
-        self.shares.iter_mut().filter(|share| share.agent == agent).for_each(|share| share.ended = true);
-        let place = if self.post.is_lost(agent) { &mut self.lost } else { &mut self.failed };
+        self.shares
+            .iter_mut()
+            .filter(|share| share.agent == agent)
+            .for_each(|share| share.ended = true);
+        let place = if self.post.is_lost(agent) {
+            &mut self.lost
+        } else {
+            &mut self.failed
+        };
         place.get_or_insert(failure);
         Go::Stop
     }
@@ -172,7 +206,8 @@ impl<'a> Gathering<'a> {
             })
             .collect();
         let sentence = format!("agent {} did not finish in time", names.join(", "));
-        self.lost.get_or_insert(Failure::new(FailureKind::Unreachable, sentence));
+        self.lost
+            .get_or_insert(Failure::new(FailureKind::Unreachable, sentence));
         Go::Stop
     }
 
@@ -189,22 +224,40 @@ impl<'a> Gathering<'a> {
         if let Some(failure) = self.failed {
             return Err(failure);
         }
-        let begun =
-            |told: &RoleProgress| told.part.as_ref().map(|part| (part.started, told.agent, told.clock_error));
+        let begun = |told: &RoleProgress| {
+            told.part
+                .as_ref()
+                .map(|part| (part.started, told.agent, told.clock_error))
+        };
         let first = self.roles.iter().filter_map(begun).min();
         let post = self.post;
         let parts = self.roles.into_iter().map(|told| {
-            let RoleProgress { name, agent, samples, part, clock_error } = told;
-            let Some(mut part) = part else { return fragment(name, post.name(agent), samples) };
+            let RoleProgress {
+                name,
+                agent,
+                samples,
+                part,
+                clock_error,
+            } = told;
+            let Some(mut part) = part else {
+                return fragment(name, post.name(agent), samples);
+            };
             if let Some((first, first_agent, first_error)) = first {
                 part.run.late_us = us(part.started.saturating_duration_since(first));
                 // Times of the same clock have no error relative to each other.
-                let error = if agent == first_agent { Duration::ZERO } else { clock_error + first_error };
+                let error = if agent == first_agent {
+                    Duration::ZERO
+                } else {
+                    clock_error + first_error
+                };
                 part.run.late_error_us = us(error);
             }
             part
         });
-        Ok(CellOutcome { parts: parts.collect(), lost: self.lost })
+        Ok(CellOutcome {
+            parts: parts.collect(),
+            lost: self.lost,
+        })
     }
 }
 
@@ -216,18 +269,34 @@ fn us(time: Duration) -> f64 {
 /// time.
 fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
     let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).fold(0, u64::saturating_add);
-    let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };
+    let flow = |ios, bytes| Flow {
+        ios,
+        bytes,
+        ..Flow::default()
+    };
     let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
-    let under_way: f64 = samples.iter().map(|sample| sample.under_way * sample.seconds).sum();
+    let under_way: f64 = samples
+        .iter()
+        .map(|sample| sample.under_way * sample.seconds)
+        .sum();
     let run = Run {
         seconds,
-        under_way_mean: if seconds > 0.0 { under_way / seconds } else { 0.0 },
+        under_way_mean: if seconds > 0.0 {
+            under_way / seconds
+        } else {
+            0.0
+        },
         reads: flow(sum(|sample| sample.reads), sum(|sample| sample.read_bytes)),
-        writes: flow(sum(|sample| sample.writes), sum(|sample| sample.written_bytes)),
+        writes: flow(
+            sum(|sample| sample.writes),
+            sum(|sample| sample.written_bytes),
+        ),
         backlog_max: 0,
         errors: 0,
         mismatches: 0,
-        first_failure: Some(format!("agent {client} disconnected: only its samples are available")),
+        first_failure: Some(format!(
+            "agent {client} disconnected: only its samples are available"
+        )),
         samples,
     };
     let run = ClientRun {
@@ -239,5 +308,9 @@ fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
         late_error_us: 0.0,
         sessions: Vec::new(),
     };
-    RoleResult { run, tables: Vec::new(), started: Instant::now() }
+    RoleResult {
+        run,
+        tables: Vec::new(),
+        started: Instant::now(),
+    }
 }

@@ -60,9 +60,15 @@ impl Agents {
         secret_file: Option<&Path>,
         option: &str,
     ) -> Result<Option<Agents>, Failure> {
-        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            let sentence =
-                format!("agent {} is listed twice, but an agent accepts only one connection", twice.1);
+        if let Some(twice) = names
+            .iter()
+            .enumerate()
+            .find(|(at, name)| names[..*at].contains(name))
+        {
+            let sentence = format!(
+                "agent {} is listed twice, but an agent accepts only one connection",
+                twice.1
+            );
             return Err(Failure::refused(sentence));
         }
         if let Some(both) = server.filter(|server| names.contains(server)) {
@@ -74,7 +80,9 @@ impl Agents {
         }
         match (names.is_empty() && server.is_none(), secret_file) {
             (true, None) => Ok(None),
-            (true, Some(_)) => Err(Failure::refused(format!("{option} requires --agents or --server-agent"))),
+            (true, Some(_)) => Err(Failure::refused(format!(
+                "{option} requires --agents or --server-agent"
+            ))),
             (false, file) => Ok(Some(Agents {
                 names: names.to_vec(),
                 server: server.cloned(),
@@ -91,14 +99,33 @@ impl Agents {
 
 impl AgentCrew {
     /// Connects to all of these agents, and orders them to open the storage, which must match `subject`.
-    pub async fn assemble(agents: &Agents, open: &Open, subject: &Subject) -> Result<AgentCrew, Failure> {
+    pub async fn assemble(
+        agents: &Agents,
+        open: &Open,
+        subject: &Subject,
+    ) -> Result<AgentCrew, Failure> {
         let mut post = Post::connect(&agents.names, &agents.secret).await?;
-        let orders = (0..post.count()).map(|agent| (agent, Order::Open(open.clone()))).collect();
+        let orders = (0..post.count())
+            .map(|agent| (agent, Order::Open(open.clone())))
+            .collect();
         let mut facts = Facts::default();
-        for (agent, news) in post.ask(orders, &mut |_| Go::On).await?.into_iter().enumerate() {
-            let Notification::Opened(opened) = news else { return Err(post.astray(agent)) };
+        for (agent, news) in post
+            .ask(orders, &mut |_| Go::On)
+            .await?
+            .into_iter()
+            .enumerate()
+        {
+            let Notification::Opened(opened) = news else {
+                return Err(post.astray(agent));
+            };
             same(&post.name(agent), &opened, subject)?;
-            facts.0.extend(opened.facts.0.into_iter().map(|fact| named(&post.name(agent), fact)));
+            facts.0.extend(
+                opened
+                    .facts
+                    .0
+                    .into_iter()
+                    .map(|fact| named(&post.name(agent), fact)),
+            );
         }
         Ok(AgentCrew { post, facts })
     }
@@ -110,7 +137,11 @@ impl AgentCrew {
 
     /// Returns the agents with roles in a cell, each with an estimate of its clock.
     async fn clocks(&mut self, cell: &Cell) -> Result<Vec<(usize, Clock)>, Failure> {
-        let agents: BTreeSet<usize> = cell.roles.iter().map(|role| usize::from(role.client)).collect();
+        let agents: BTreeSet<usize> = cell
+            .roles
+            .iter()
+            .map(|role| usize::from(role.client))
+            .collect();
         let mut clocks = Vec::new();
         for agent in agents {
             clocks.push((agent, self.post.compare_clocks(agent).await?));
@@ -118,7 +149,11 @@ impl AgentCrew {
         Ok(clocks)
     }
 
-    async fn ask(&mut self, agents: &[usize], order: impl Fn(usize) -> Order) -> Result<(), Failure> {
+    async fn ask(
+        &mut self,
+        agents: &[usize],
+        order: impl Fn(usize) -> Order,
+    ) -> Result<(), Failure> {
         let orders = agents.iter().map(|&agent| (agent, order(agent))).collect();
         self.post.ask(orders, &mut |_| Go::On).await.map(drop)
     }
@@ -137,24 +172,49 @@ impl Crew for AgentCrew {
     ) -> Result<CellOutcome, Failure> {
         let clocks = self.clocks(cell).await?;
         let agents: Vec<usize> = clocks.iter().map(|(agent, _)| *agent).collect();
-        self.ask(&agents, |agent| Order::Prepare { cell: part(cell, agent) }).await?;
+        self.ask(&agents, |agent| Order::Prepare {
+            cell: part(cell, agent),
+        })
+        .await?;
         // Compare the clocks again, since the logins took time and clocks drift.
         let clocks = self.clocks(cell).await?;
-        let way = clocks.iter().map(|(_, clock)| 8 * clock.error).max().unwrap_or_default();
+        let way = clocks
+            .iter()
+            .map(|(_, clock)| 8 * clock.error)
+            .max()
+            .unwrap_or_default();
         let start = Instant::now() + BEFORE_THE_START.max(way);
         for (agent, clock) in &clocks {
             let start_ns = u64::try_from(clock.there(start).as_nanos()).unwrap_or(u64::MAX);
             self.post.say(*agent, &Order::Run(Run { stop, start_ns }));
         }
-        Gathering::new(&mut self.post, cell, clocks, stop).gather(progress).await
+        Gathering::new(&mut self.post, cell, clocks, stop)
+            .gather(progress)
+            .await
     }
 
-    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
+    async fn purge(
+        &mut self,
+        span: Span,
+        progress: &mut dyn FnMut(Purged) -> Go,
+    ) -> Result<(), Failure> {
         let each = &mut |news: &Notification| {
-            let &Notification::Purged { done_bytes, of_bytes } = news else { return Go::On };
-            progress(Purged { done_bytes, of_bytes })
+            let &Notification::Purged {
+                done_bytes,
+                of_bytes,
+            } = news
+            else {
+                return Go::On;
+            };
+            progress(Purged {
+                done_bytes,
+                of_bytes,
+            })
         };
-        self.post.ask(vec![(0, Order::Purge { span })], each).await.map(drop)
+        self.post
+            .ask(vec![(0, Order::Purge { span })], each)
+            .await
+            .map(drop)
     }
 
     async fn look_alive(&mut self) -> Result<(), Failure> {
@@ -169,8 +229,16 @@ impl Crew for AgentCrew {
 
 /// Returns the cell with the roles of one agent.
 fn part(cell: &Cell, agent: usize) -> Cell {
-    let roles = cell.roles.iter().filter(|role| usize::from(role.client) == agent).cloned().collect();
-    Cell { roles, ..cell.clone() }
+    let roles = cell
+        .roles
+        .iter()
+        .filter(|role| usize::from(role.client) == agent)
+        .cloned()
+        .collect();
+    Cell {
+        roles,
+        ..cell.clone()
+    }
 }
 
 /// Checks that an agent opened the same storage: a name may mean different storage on another machine.
@@ -186,13 +254,18 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
     }
     // The identity of a file depends on the machine, so it cannot be compared.
     if is_lun && opened.identity != subject.identity {
-        return Err(Failure::refused(format_args!("{place} is a different LUN on agent {agent} than here")));
+        return Err(Failure::refused(format_args!(
+            "{place} is a different LUN on agent {agent} than here"
+        )));
     }
     Ok(())
 }
 
 fn named(agent: &str, fact: Fact) -> Fact {
-    Fact { name: format!("{agent}: {}", fact.name), ..fact }
+    Fact {
+        name: format!("{agent}: {}", fact.name),
+        ..fact
+    }
 }
 
 // The secret that a coordinator shares with its agents. It is read from a file, from the environment, or from
@@ -222,8 +295,11 @@ pub fn find_secret(file: Option<&Path>, option: &str) -> Result<Secret, Failure>
 
 fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let path = file.display();
-    secrets::read(file)
-        .map_err(|error| Failure::refused(format!("cannot read the agents' secret from {path}: {error}")))
+    secrets::read(file).map_err(|error| {
+        Failure::refused(format!(
+            "cannot read the agents' secret from {path}: {error}"
+        ))
+    })
 }
 
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
@@ -246,14 +322,20 @@ pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
         return suite;
     }
     for step in &mut suite.steps {
-        let Step::Measure { cells, .. } = step else { continue };
+        let Step::Measure { cells, .. } = step else {
+            continue;
+        };
         for cell in cells {
             let roles = std::mem::take(&mut cell.roles);
             let name = |agent: u16, role: &Role| match roles.as_slice() {
                 [_] => format!("client {}", agent + 1),
                 _ => format!("{} {}", role.name, agent + 1),
             };
-            let on_agent = |agent| roles.iter().map(move |role| on(agent, name(agent, role), role));
+            let on_agent = |agent| {
+                roles
+                    .iter()
+                    .map(move |role| on(agent, name(agent, role), role))
+            };
             cell.roles = (0..agents as u16).flat_map(on_agent).collect();
         }
     }
@@ -262,7 +344,12 @@ pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
 
 /// Returns a copy of the role for an agent, with a separate part of the span and different data.
 fn on(agent: u16, name: String, role: &Role) -> Role {
-    let mut role = Role { client: agent, apart: true, name, ..role.clone() };
+    let mut role = Role {
+        client: agent,
+        apart: true,
+        name,
+        ..role.clone()
+    };
     role.workload.seed = role.workload.seed.wrapping_add(u64::from(agent));
     role
 }
@@ -285,7 +372,9 @@ impl ServerAgent {
     /// # Errors
     /// The agent is unreachable, or has a different secret or version.
     pub async fn connect(name: &AgentName, secret: &Secret) -> Result<ServerAgent, Failure> {
-        Ok(ServerAgent { post: Post::connect(std::slice::from_ref(name), secret).await? })
+        Ok(ServerAgent {
+            post: Post::connect(std::slice::from_ref(name), secret).await?,
+        })
     }
 
     /// Requests the counters; [`ServerAgent::since`] receives them.
@@ -300,20 +389,33 @@ impl ServerAgent {
     pub(crate) async fn since(&mut self) -> Result<ServerCpu, Failure> {
         self.ask();
         let (before, now) = (self.load().await?, self.load().await?);
-        let seconds = |earlier: Duration, later: Duration| later.saturating_sub(earlier).as_secs_f64();
+        let seconds =
+            |earlier: Duration, later: Duration| later.saturating_sub(earlier).as_secs_f64();
         Ok(ServerCpu {
             of: format!("machine {}", printable(&self.post.name(0))),
             seconds: seconds(before.busy, now.busy),
             busiest_thread_s: None,
-            machine: Some(ServerMachine { elapsed_s: seconds(before.at, now.at), cpus: now.cpus }),
+            machine: Some(ServerMachine {
+                elapsed_s: seconds(before.at, now.at),
+                cpus: now.cpus,
+            }),
         })
     }
 
     async fn load(&mut self) -> Result<Load, Failure> {
         match self.post.hear(PATIENCE).await {
-            Some((_, Ok(Notification::Load { ns, busy_ns: Some(busy_ns), cpus }))) => {
-                Ok(Load { at: Duration::from_nanos(ns), busy: Duration::from_nanos(busy_ns), cpus })
-            }
+            Some((
+                _,
+                Ok(Notification::Load {
+                    ns,
+                    busy_ns: Some(busy_ns),
+                    cpus,
+                }),
+            )) => Ok(Load {
+                at: Duration::from_nanos(ns),
+                busy: Duration::from_nanos(busy_ns),
+                cpus,
+            }),
             Some((_, Err(failure))) => Err(failure),
             _ => Err(Failure::failed(format_args!(
                 "agent {} does not report the CPU load of its machine",
@@ -409,7 +511,10 @@ mod tests {
             ("[::1]7000", None),
         ] {
             assert_eq!(
-                text.parse::<AgentName>().ok().map(|name| name.to_string()).as_deref(),
+                text.parse::<AgentName>()
+                    .ok()
+                    .map(|name| name.to_string())
+                    .as_deref(),
                 expected,
                 "{text}"
             );
@@ -425,14 +530,24 @@ mod tests {
 
     #[test]
     fn a_file_that_others_may_read_is_refused() {
-        let said = found("correct horse battery\n", 0o640).expect_err("a refusal").to_string();
-        assert!(said.contains("mode 640") && said.contains("chmod 600"), "{said}");
+        let said = found("correct horse battery\n", 0o640)
+            .expect_err("a refusal")
+            .to_string();
+        assert!(
+            said.contains("mode 640") && said.contains("chmod 600"),
+            "{said}"
+        );
     }
 
     #[test]
     fn a_short_secret_is_refused_and_not_repeated() {
-        let said = found("hush-hush\n", 0o600).expect_err("a refusal").to_string();
-        assert!(said.contains("shorter than 16 bytes") && !said.contains("hush"), "{said}");
+        let said = found("hush-hush\n", 0o600)
+            .expect_err("a refusal")
+            .to_string();
+        assert!(
+            said.contains("shorter than 16 bytes") && !said.contains("hush"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -442,12 +557,28 @@ mod tests {
     }
 
     fn suite(clients: u16) -> Suite {
-        let role =
-            |client| Role::new("reader", client, Workload::simple(4096, 8, Percent::ALL, Percent::ALL));
+        let role = |client| {
+            Role::new(
+                "reader",
+                client,
+                Workload::simple(4096, 8, Percent::ALL, Percent::ALL),
+            )
+        };
         let cell = Cell::new("read", "read", (0..clients).map(role).collect());
-        let step = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
+        let step = Step::Measure {
+            stop: Stop::after(1.0),
+            order: Order::Once,
+            cells: vec![cell],
+        };
         let (name, title, about) = ("x".to_owned(), String::new(), String::new());
-        Suite { name, title, about, document: None, assumed: Vec::new(), steps: vec![step] }
+        Suite {
+            name,
+            title,
+            about,
+            document: None,
+            assumed: Vec::new(),
+            steps: vec![step],
+        }
     }
 
     #[test]
@@ -463,19 +594,44 @@ mod tests {
         let roles: Vec<_> = cell
             .roles
             .iter()
-            .map(|role| (role.name.as_str(), role.client, role.workload.seed, role.apart))
+            .map(|role| {
+                (
+                    role.name.as_str(),
+                    role.client,
+                    role.workload.seed,
+                    role.apart,
+                )
+            })
             .collect();
-        assert_eq!(roles, [("client 1", 0, 1, true), ("client 2", 1, 2, true), ("client 3", 2, 3, true)]);
+        assert_eq!(
+            roles,
+            [
+                ("client 1", 0, 1, true),
+                ("client 2", 1, 2, true),
+                ("client 3", 2, 3, true)
+            ]
+        );
     }
 
     #[test]
     fn several_roles_on_each_agent_keep_their_names() {
         let mut suite = suite(1);
-        let Step::Measure { cells, .. } = &mut suite.steps[0] else { unreachable!("it measures") };
-        let writer = Role { name: "writer".to_owned(), ..cells[0].roles[0].clone() };
+        let Step::Measure { cells, .. } = &mut suite.steps[0] else {
+            unreachable!("it measures")
+        };
+        let writer = Role {
+            name: "writer".to_owned(),
+            ..cells[0].roles[0].clone()
+        };
         cells[0].roles.push(writer);
         let spread = spread(suite, 2);
-        let roles = spread.cells().flat_map(|cell| &cell.roles).map(|role| role.name.as_str());
-        assert_eq!(roles.collect::<Vec<_>>(), ["reader 1", "writer 1", "reader 2", "writer 2"]);
+        let roles = spread
+            .cells()
+            .flat_map(|cell| &cell.roles)
+            .map(|role| role.name.as_str());
+        assert_eq!(
+            roles.collect::<Vec<_>>(),
+            ["reader 1", "writer 1", "reader 2", "writer 2"]
+        );
     }
 }

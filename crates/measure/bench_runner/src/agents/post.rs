@@ -53,7 +53,12 @@ impl Post {
         for name in names {
             let Channel { receiver, sender } = connect(name, secret).await?;
             let hearing = reactor::spawn(hear(agents.len(), receiver, tell.clone()));
-            agents.push(Agent { name: name.clone(), sender, hearing, lost: None });
+            agents.push(Agent {
+                name: name.clone(),
+                sender,
+                hearing,
+                lost: None,
+            });
         }
         Ok(Post { agents, heard })
     }
@@ -96,7 +101,10 @@ impl Post {
             let Some((agent, news)) = self.hear(PATIENCE).await else {
                 let late = answers.iter().find(|(_, answer)| answer.is_none());
                 let name = late.map_or_else(String::new, |(agent, _)| self.name(*agent));
-                return Err(Failure::new(FailureKind::Unreachable, format_args!("agent {name} timed out")));
+                return Err(Failure::new(
+                    FailureKind::Unreachable,
+                    format_args!("agent {name} timed out"),
+                ));
             };
             match news? {
                 news if news.is_progress() => {
@@ -105,12 +113,18 @@ impl Post {
                     }
                 }
                 news => {
-                    let due = answers.iter_mut().find(|(due, answer)| *due == agent && answer.is_none());
-                    due.into_iter().for_each(|(_, answer)| *answer = Some(news.clone()));
+                    let due = answers
+                        .iter_mut()
+                        .find(|(due, answer)| *due == agent && answer.is_none());
+                    due.into_iter()
+                        .for_each(|(_, answer)| *answer = Some(news.clone()));
                 }
             }
         }
-        Ok(answers.into_iter().filter_map(|(_, answer)| answer).collect())
+        Ok(answers
+            .into_iter()
+            .filter_map(|(_, answer)| answer)
+            .collect())
     }
 
     /// Compares the clock of an agent with the local clock.
@@ -120,10 +134,21 @@ impl Post {
         while trips.len() < ROUND_TRIPS {
             let sent = Instant::now();
             self.say(agent, &Order::Time);
-            let Some(Received { agent: who, at, news }) = self.next(PATIENCE).await else { break };
+            let Some(Received {
+                agent: who,
+                at,
+                news,
+            }) = self.next(PATIENCE).await
+            else {
+                break;
+            };
             match self.judged(who, news)? {
                 Notification::Time { ns } if who == agent => {
-                    trips.push(RoundTrip { sent, theirs: Duration::from_nanos(ns), heard: at });
+                    trips.push(RoundTrip {
+                        sent,
+                        theirs: Duration::from_nanos(ns),
+                        heard: at,
+                    });
                 }
                 _ => return Err(self.astray(who)),
             }
@@ -134,21 +159,38 @@ impl Post {
     /// Fails if the agent has already been lost.
     fn check(&self, agent: usize) -> Result<(), Failure> {
         let agent = &self.agents[agent];
-        agent.lost.as_ref().map_or(Ok(()), |why| Err(lost(&agent.name, why)))
+        agent
+            .lost
+            .as_ref()
+            .map_or(Ok(()), |why| Err(lost(&agent.name, why)))
     }
 
     /// Returns the failure for an agent that sent an unexpected notification.
     pub(super) fn astray(&self, agent: usize) -> Failure {
-        Failure::failed(format_args!("agent {} sent an unexpected message", self.name(agent)))
+        Failure::failed(format_args!(
+            "agent {} sent an unexpected message",
+            self.name(agent)
+        ))
     }
 
     async fn next(&mut self, patience: Duration) -> Option<Received> {
-        reactor::timeout(patience, self.heard.recv()).await.ok().flatten()
+        reactor::timeout(patience, self.heard.recv())
+            .await
+            .ok()
+            .flatten()
     }
 
     /// Returns the notification, or a failure if the agent failed, is busy or was lost.
-    fn judged(&mut self, agent: usize, news: Result<Notification, Broken>) -> Result<Notification, Failure> {
-        let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
+    fn judged(
+        &mut self,
+        agent: usize,
+        news: Result<Notification, Broken>,
+    ) -> Result<Notification, Failure> {
+        let Agent {
+            name,
+            lost: is_lost,
+            ..
+        } = &mut self.agents[agent];
         match news {
             Ok(Notification::Failed { code, sentence }) => Err(Failure::new(
                 FailureKind::of_code(code),
@@ -174,7 +216,10 @@ impl Post {
 
     /// Closes all connections.
     pub(super) async fn close(self) {
-        for Agent { sender, hearing, .. } in self.agents {
+        for Agent {
+            sender, hearing, ..
+        } in self.agents
+        {
             sender.close().await;
             hearing.abort();
         }
@@ -196,7 +241,10 @@ async fn connect(name: &AgentName, secret: &Secret) -> Result<Channel, Failure> 
 }
 
 fn lost(name: &AgentName, why: &Broken) -> Failure {
-    Failure::new(FailureKind::Unreachable, format_args!("the connection to agent {name} was lost: {why}"))
+    Failure::new(
+        FailureKind::Unreachable,
+        format_args!("the connection to agent {name} was lost: {why}"),
+    )
 }
 
 /// Receives messages until the connection ends, or until the coordinator no longer receives them.
@@ -204,7 +252,8 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received
     loop {
         let message = receiver.receive().await;
         let at = Instant::now();
-        let news = message.and_then(|message| Notification::parse(&message).map_err(Broken::Unintelligible));
+        let news = message
+            .and_then(|message| Notification::parse(&message).map_err(Broken::Unintelligible));
         let is_last = news.is_err();
         if matches!(news, Ok(Notification::Alive)) {
             continue;
@@ -284,11 +333,17 @@ impl AgentName {
     /// Returns the first address of the host.
     fn address(&self) -> Result<SocketAddr, Failure> {
         let unreachable = |why: &dyn fmt::Display| {
-            Failure::new(FailureKind::Unreachable, format_args!("cannot find agent {self}: {why}"))
+            Failure::new(
+                FailureKind::Unreachable,
+                format_args!("cannot find agent {self}: {why}"),
+            )
         };
-        let mut addresses =
-            (self.host.as_str(), self.port).to_socket_addrs().map_err(|error| unreachable(&error))?;
-        addresses.next().ok_or_else(|| unreachable(&"the name has no address"))
+        let mut addresses = (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(|error| unreachable(&error))?;
+        addresses
+            .next()
+            .ok_or_else(|| unreachable(&"the name has no address"))
     }
 }
 
@@ -304,9 +359,14 @@ impl FromStr for AgentName {
             Err(why) => Err(BadHost::Address(why)),
         };
         match read {
-            Ok((host, port)) => Ok(AgentName { host, port: port.unwrap_or(PORT) }),
+            Ok((host, port)) => Ok(AgentName {
+                host,
+                port: port.unwrap_or(PORT),
+            }),
             Err(BadHost::Address(why)) => Err(why.to_string()),
-            Err(_) => Err(format!("{text:?} is not HOST, HOST:PORT or [IPv6 ADDRESS]:PORT")),
+            Err(_) => Err(format!(
+                "{text:?} is not HOST, HOST:PORT or [IPv6 ADDRESS]:PORT"
+            )),
         }
     }
 }
@@ -329,7 +389,11 @@ mod tests {
     #[test]
     fn a_time_that_cannot_be_is_not_believed() {
         let now = Instant::now();
-        let lie = RoundTrip { sent: now, theirs: Duration::MAX, heard: now + us(10) };
+        let lie = RoundTrip {
+            sent: now,
+            theirs: Duration::MAX,
+            heard: now + us(10),
+        };
         assert_eq!(Clock::compared(&[lie]), None);
         assert_eq!(Clock::compared(&[]), None);
     }

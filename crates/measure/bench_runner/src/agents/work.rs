@@ -29,8 +29,22 @@ pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) 
     let Channel { receiver, sender } = channel;
     let (zero, wishes, sender) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(sender));
     let (orders, to_do) = bounded_mailbox(ORDERS_MAX);
-    let hearing = reactor::spawn(hear(receiver, zero, orders, Rc::clone(&wishes), Rc::clone(&sender)));
-    let desk = Desk { allow_write, zero, wishes, sender, tell, crew: None, cell: None };
+    let hearing = reactor::spawn(hear(
+        receiver,
+        zero,
+        orders,
+        Rc::clone(&wishes),
+        Rc::clone(&sender),
+    ));
+    let desk = Desk {
+        allow_write,
+        zero,
+        wishes,
+        sender,
+        tell,
+        crew: None,
+        cell: None,
+    };
     desk.work(to_do).await;
     hearing.await
 }
@@ -48,7 +62,11 @@ struct Wishes {
 
 impl Wishes {
     fn go(&self) -> Go {
-        if self.end.get() || self.gone.get() { Go::Stop } else { Go::On }
+        if self.end.get() || self.gone.get() {
+            Go::Stop
+        } else {
+            Go::On
+        }
     }
 }
 
@@ -60,14 +78,23 @@ async fn hear(
     sender: Rc<MessageSender>,
 ) -> Broken {
     let why = loop {
-        let order = match receiver.receive().await.map(|message| Order::parse(&message)) {
+        let order = match receiver
+            .receive()
+            .await
+            .map(|message| Order::parse(&message))
+        {
             Ok(Ok(order)) => order,
             Ok(Err(error)) => break Broken::Unintelligible(error),
             Err(why) => break why,
         };
         match order {
             Order::Alive => {}
-            Order::Time => sender.send(Notification::Time { ns: nanoseconds(zero.elapsed()) }.text()),
+            Order::Time => sender.send(
+                Notification::Time {
+                    ns: nanoseconds(zero.elapsed()),
+                }
+                .text(),
+            ),
             Order::Load => sender.send(load(zero.elapsed()).text()),
             Order::Stop => wishes.end.set(true),
             order => {
@@ -101,7 +128,8 @@ impl Desk<'_> {
     async fn work(mut self, mut orders: Receiver<Order>) {
         while let Some(order) = orders.recv().await {
             let news = self.carry_out(order).await;
-            self.sender.send(news.unwrap_or_else(|failure| failed(&failure)).text());
+            self.sender
+                .send(news.unwrap_or_else(|failure| failed(&failure)).text());
         }
         self.leave().await;
     }
@@ -123,7 +151,8 @@ impl Desk<'_> {
 
     async fn open(&mut self, open: Open) -> Result<Notification, Failure> {
         self.leave().await;
-        let place = Location::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
+        let place = Location::parse(&open.place)?
+            .reached_by(open.connections, open.congestion.as_deref())?;
         // Memory that is created for the measurement, and freed afterwards, contains no data to lose.
         if open.write && !self.allow_write && !place.is_fleeting() {
             return Err(Failure::refused("it was started without --allow-write"));
@@ -154,14 +183,23 @@ impl Desk<'_> {
 
     async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<Notification, Failure> {
         let start = self.start(&stop, start_ns)?;
-        let cell = self.cell.take().ok_or_else(|| Failure::refused("the run has not been prepared"))?;
+        let cell = self
+            .cell
+            .take()
+            .ok_or_else(|| Failure::refused("the run has not been prepared"))?;
         (self.tell)(&format!("  {}", printable(&cell.name)));
         let (sender, wishes, zero) = (Rc::clone(&self.sender), Rc::clone(&self.wishes), self.zero);
         let progress = &mut |progress: Progress<'_>| {
             match progress {
                 Progress::Counting => sender.send(Notification::Counting.text()),
                 Progress::Sample { role, sample } => {
-                    sender.send(Notification::Sample { role, sample: *sample }.text());
+                    sender.send(
+                        Notification::Sample {
+                            role,
+                            sample: *sample,
+                        }
+                        .text(),
+                    );
                 }
                 // The coordinator detects the wait from the samples.
                 Progress::Waiting(_) => {}
@@ -174,17 +212,22 @@ impl Desk<'_> {
             tables: part.tables,
             started_ns: nanoseconds(part.started.saturating_duration_since(zero)),
         };
-        Ok(Notification::Ended { parts: carried.into_iter().map(told).collect() })
+        Ok(Notification::Ended {
+            parts: carried.into_iter().map(told).collect(),
+        })
     }
 
     /// Returns the start time. Rejects a start that is too late, and a run that is too long.
     fn start(&self, stop: &Stop, start_ns: u64) -> Result<Instant, Failure> {
         let times = [stop.warm_up_s, stop.min_s, stop.max_s];
         let start = self.zero.checked_add(Duration::from_nanos(start_ns));
-        let soon = start.filter(|start| start.saturating_duration_since(Instant::now()) < START_MAX);
+        let soon =
+            start.filter(|start| start.saturating_duration_since(Instant::now()) < START_MAX);
         match soon {
             Some(start) if times.iter().all(|time| (0.0..=RUN_S_MAX).contains(time)) => Ok(start),
-            _ => Err(Failure::refused("a run must start within a minute and not take more than a week")),
+            _ => Err(Failure::refused(
+                "a run must start within a minute and not take more than a week",
+            )),
         }
     }
 
@@ -193,7 +236,11 @@ impl Desk<'_> {
         let (sender, wishes) = (Rc::clone(&self.sender), Rc::clone(&self.wishes));
         let progress = &mut |purged: Purged| {
             sender.send(
-                Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text(),
+                Notification::Purged {
+                    done_bytes: purged.done_bytes,
+                    of_bytes: purged.of_bytes,
+                }
+                .text(),
             );
             wishes.go()
         };
@@ -211,7 +258,9 @@ impl Desk<'_> {
     fn writable(&self) -> Result<(), Failure> {
         match self.crew {
             Some((_, true)) => Ok(()),
-            _ => Err(Failure::refused("writing was not allowed when the storage was opened")),
+            _ => Err(Failure::refused(
+                "writing was not allowed when the storage was opened",
+            )),
         }
     }
 
@@ -234,21 +283,31 @@ const DEPTH_MAX: u32 = 65_536;
 /// Checks limits that the workloads do not check themselves.
 fn check(cell: &plan::Cell) -> Result<(), Failure> {
     let roles = 1..=ROLES_MAX;
-    let fits =
-        |role: &plan::Role| (1..=SESSIONS_MAX).contains(&role.sessions) && role.workload.depth <= DEPTH_MAX;
+    let fits = |role: &plan::Role| {
+        (1..=SESSIONS_MAX).contains(&role.sessions) && role.workload.depth <= DEPTH_MAX
+    };
     match roles.contains(&cell.roles.len()) && cell.roles.iter().all(fits) {
         true => Ok(()),
-        false => Err(Failure::refused("more roles, sessions or outstanding requests than an agent supports")),
+        false => Err(Failure::refused(
+            "more roles, sessions or outstanding requests than an agent supports",
+        )),
     }
 }
 
 fn failed(failure: &Failure) -> Notification {
-    Notification::Failed { code: failure.code(), sentence: failure.to_string() }
+    Notification::Failed {
+        code: failure.code(),
+        sentence: failure.to_string(),
+    }
 }
 
 fn load(at: Duration) -> Notification {
     let busy_ns = cputime::machine().ok().map(nanoseconds);
-    Notification::Load { ns: nanoseconds(at), busy_ns, cpus: costs::cpus() }
+    Notification::Load {
+        ns: nanoseconds(at),
+        busy_ns,
+        cpus: costs::cpus(),
+    }
 }
 
 /// Converts a time to nanoseconds. 64 bits are enough for 584 years.

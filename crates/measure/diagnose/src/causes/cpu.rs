@@ -36,7 +36,13 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
             "check the virtual machine's CPU ready time in esxtop: %RDY should be below 5 % per vCPU",
         ),
     ];
-    Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::ClientCpu,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 /// The minimum share of the time for which a load of single requests waits for a CPU. Single requests leave a
@@ -67,7 +73,11 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
             },
             words::time(spread.usual_s),
             words::share(away),
-            if case.evidence.nbd.is_some() { "these" } else { "NOPs" },
+            if case.evidence.nbd.is_some() {
+                "these"
+            } else {
+                "NOPs"
+            },
             words::time(spread.longest_s),
         ),
         format!(
@@ -107,14 +117,24 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
              interrupts, and check for a power-saving CPU frequency governor",
         ),
     ];
-    Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::TargetCpu,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 /// Widens the range of a gain. The gain from more CPU time for the target cannot be determined from outside,
 /// since the wake-up time, and whether the target sleeps at all, depend on the other load. In tests with
 /// planted causes on one machine, a predicted ratio of 6 was measured as 3 to 18.
 fn roughly(gain: Gain) -> Gain {
-    Gain { low: gain.low.max(0.0).sqrt(), high: gain.high.powf(1.5), ..gain }
+    Gain {
+        low: gain.low.max(0.0).sqrt(),
+        high: gain.high.powf(1.5),
+        ..gain
+    }
 }
 
 /// The share of the time from which an unresponsive target is a cause. A shared machine is normally busy for

@@ -58,7 +58,10 @@ pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 19] = [
 
 impl Where {
     fn remedy(self, change: impl Into<String>) -> Remedy {
-        Remedy { at: self, change: change.into() }
+        Remedy {
+            at: self,
+            change: change.into(),
+        }
     }
 }
 
@@ -71,7 +74,10 @@ fn windows(values: &str) -> Remedy {
 
 /// Returns a change that sets keys of the URL.
 fn settings<const N: usize>(keys: [(&str, String); N]) -> Change {
-    Change { settings: keys.map(|(key, value)| (key.to_owned(), value)).to_vec(), ..Change::default() }
+    Change {
+        settings: keys.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        ..Change::default()
+    }
 }
 
 mod words {
@@ -105,7 +111,11 @@ mod words {
     /// Formats a share: `97 %`; below ten percent, with one decimal: `0.4 %`.
     pub(super) fn share(share: f64) -> String {
         let percent = share * 100.0;
-        if percent.abs() < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+        if percent.abs() < 9.95 {
+            format!("{percent:.1} %")
+        } else {
+            format!("{percent:.0} %")
+        }
     }
 
     /// Formats a plain number: `2.3`, `412,345`.
@@ -127,7 +137,10 @@ mod tests {
     fn numbers_have_units() {
         assert_eq!(rate(11.8e6), "11.8 MB/s");
         assert_eq!(time(0.0121), "12.1 ms");
-        assert_eq!([bits(1e9), bits(2.5e9), bits(100e6)], ["1 Gbit/s", "2.5 Gbit/s", "100 Mbit/s"]);
+        assert_eq!(
+            [bits(1e9), bits(2.5e9), bits(100e6)],
+            ["1 Gbit/s", "2.5 Gbit/s", "100 Mbit/s"]
+        );
         assert_eq!([share(0.97), share(0.004)], ["97 %", "0.4 %"]);
     }
 }

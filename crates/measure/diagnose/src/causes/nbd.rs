@@ -10,14 +10,30 @@ use crate::{Cause, Gain, NbdSession, Otherwise, Remedy, Where};
 pub(crate) const CONNECTIONS: u16 = 4;
 
 pub(super) fn told(found: Found, session: &NbdSession) -> Found {
-    let Found { cause, because, gain, remedies, trial } = found;
+    let Found {
+        cause,
+        because,
+        gain,
+        remedies,
+        trial,
+    } = found;
     let more = more(cause, session);
-    let kept = remedies.into_iter().filter_map(|remedy| kept(cause, remedy));
+    let kept = remedies
+        .into_iter()
+        .filter_map(|remedy| kept(cause, remedy));
     let trial = match cause {
-        Cause::TcpWindow => may_have_more(session).then(|| Otherwise::Connections(CONNECTIONS).change()),
+        Cause::TcpWindow => {
+            may_have_more(session).then(|| Otherwise::Connections(CONNECTIONS).change())
+        }
         _ => trial,
     };
-    Found { cause, because, gain, remedies: more.into_iter().chain(kept).collect(), trial }
+    Found {
+        cause,
+        because,
+        gain,
+        remedies: more.into_iter().chain(kept).collect(),
+        trial,
+    }
 }
 
 fn may_have_more(session: &NbdSession) -> bool {
@@ -46,10 +62,15 @@ fn kept(cause: Cause, remedy: Remedy) -> Option<Remedy> {
         (Where::Tgt, Cause::TcpWindow) => Where::Server,
         (Where::Tgt, _) => return None,
         // These remedies change settings that only iSCSI has: the buffers of sockets and portals.
-        (Where::Url | Where::Linerate, Cause::TcpWindow) | (Where::Linerate, Cause::Loss) => return None,
+        (Where::Url | Where::Linerate, Cause::TcpWindow) | (Where::Linerate, Cause::Loss) => {
+            return None;
+        }
         (Where::Target, Cause::DelayedAck) | (Where::Kernel, Cause::SlowPath) => return None,
         (Where::Target, _) => {
-            return Some(Remedy { at: Where::Server, change: remedy.change.replace("target", "server") });
+            return Some(Remedy {
+                at: Where::Server,
+                change: remedy.change.replace("target", "server"),
+            });
         }
         (at, _) => at,
     };
@@ -64,14 +85,20 @@ const FAR_S: f64 = 0.000_5;
 
 pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     let (beside, tried) = case.run.tried(Otherwise::is_connections)?;
-    let Otherwise::Connections(count) = beside.otherwise else { return None };
+    let Otherwise::Connections(count) = beside.otherwise else {
+        return None;
+    };
     let now = case.evidence.paths.len().max(1);
     let (without, with) = beside.medians();
     let mut because = vec![format!(
         "In alternating rounds, the throughput was {} over {} and {} over {count}: several connections are \
          faster by {}.",
         words::rate(without),
-        if now == 1 { "one connection".to_owned() } else { format!("{now} connections") },
+        if now == 1 {
+            "one connection".to_owned()
+        } else {
+            format!("{now} connections")
+        },
         words::rate(with),
         words::share(tried.ratio - 1.0),
     )];
@@ -100,9 +127,20 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
              connection-rate), TCP buffers (net.ipv4.tcp_wmem for reads, tcp_rmem for writes)",
         ),
     ];
-    let gain = Gain { predicted: Some(tried.ratio), low: tried.low, high: tried.high, confirmed: None };
+    let gain = Gain {
+        predicted: Some(tried.ratio),
+        low: tried.low,
+        high: tried.high,
+        confirmed: None,
+    };
     let trial = Some(beside.otherwise.change());
-    Some(Found { cause: Cause::Connections, because, gain, remedies, trial })
+    Some(Found {
+        cause: Cause::Connections,
+        because,
+        gain,
+        remedies,
+        trial,
+    })
 }
 
 /// Encryption takes time that the same load does not need without TLS. This is measured, in rounds that
@@ -111,7 +149,10 @@ pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
     let (beside, tried) = case.run.tried(Otherwise::is_plain)?;
     let (without, with) = beside.medians();
     let busy = match case.run.server_busy {
-        Some(busy) => format!(", and the server's busiest thread {} of the time", words::share(busy)),
+        Some(busy) => format!(
+            ", and the server's busiest thread {} of the time",
+            words::share(busy)
+        ),
         None => String::new(),
     };
     let because = vec![
@@ -134,7 +175,18 @@ pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
         ),
         Where::Server.remedy("use CPUs with AES instructions at both ends (grep aes /proc/cpuinfo)"),
     ];
-    let gain = Gain { predicted: Some(tried.ratio), low: tried.low, high: tried.high, confirmed: None };
+    let gain = Gain {
+        predicted: Some(tried.ratio),
+        low: tried.low,
+        high: tried.high,
+        confirmed: None,
+    };
     let trial = Some(beside.otherwise.change());
-    Some(Found { cause: Cause::Tls, because, gain, remedies, trial })
+    Some(Found {
+        cause: Cause::Tls,
+        because,
+        gain,
+        remedies,
+        trial,
+    })
 }

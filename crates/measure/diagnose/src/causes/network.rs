@@ -7,7 +7,9 @@ use crate::case::{Case, Setting};
 use crate::causes::{Found, settings};
 use crate::layers::median;
 use crate::symptoms::{FullWindow, Whose};
-use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling};
+use crate::{
+    Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling,
+};
 
 // The link runs below its rated speed, for example because of a bad cable, a port with a fixed speed, or a
 // slower switch.
@@ -31,7 +33,11 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
             .copy_per_s
             .map(|copy| 1.0 / (1.0 / copy - on_link_s).max(1.0 / built_for.payload_per_s));
     });
-    let says = if built_for.said { "you specified" } else { "the interface reports" };
+    let says = if built_for.said {
+        "you specified"
+    } else {
+        "the interface reports"
+    };
     let mut because = vec![match case.symptoms.queued(case.layers) {
         true => format!(
             "The throughput was {}, and the round trip grew from {} to {}: packets were queued in front of a \
@@ -40,7 +46,10 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
             words::time(case.layers.round_trip_s),
             words::time(case.layers.round_trip_s + case.symptoms.queue_s),
         ),
-        false => format!("The throughput was {}, the same in every round.", words::rate(case.rate.value)),
+        false => format!(
+            "The throughput was {}, the same in every round.",
+            words::rate(case.rate.value)
+        ),
     }];
     because.push(match ceiling::step(case.evidence, carried_per_s) {
         Some(bits_per_s) => format!(
@@ -69,7 +78,13 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
         Where::Esxi.remedy("esxcli network nic list, then esxcli network nic set -n VMNIC -a"),
         Where::Target.remedy("check the speed of its port, and whether it limits the rate of this host"),
     ];
-    Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::LinkRate,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 /// Packets are lost, and TCP halves its congestion window after each loss.
@@ -122,7 +137,13 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
         Where::Url.remedy("congestion=bbr, for writes"),
         Where::Linerate.remedy("[[portal]] congestion = \"bbr\", for reads"),
     ];
-    Some(Found { cause: Cause::Loss, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::Loss,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 // The path silently drops long packets: the MTU differs along the path, or a firewall drops the messages that
@@ -144,13 +165,18 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
         ),
         Known::Unknown(_) => String::new(),
     };
-    because.push(format!("TCP sent segments of up to {} bytes.{interface}", vanished.segment_bytes));
+    because.push(format!(
+        "TCP sent segments of up to {} bytes.{interface}",
+        vanished.segment_bytes
+    ));
     if let Some(works) = vanished.works_bytes {
         because.push(format!(
             "Segments of {works} bytes arrive; all later measurements used this segment size."
         ));
     }
-    let mtu = vanished.works_bytes.map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
+    let mtu = vanished
+        .works_bytes
+        .map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
     let remedies = vec![
         Where::Network.remedy(
             "set the same MTU on every interface and switch port on the path (1500, or 9000, for which \
@@ -173,9 +199,22 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
             mtu.saturating_sub(28)
         )),
     ];
-    let gain = Gain { predicted: None, low: 1.0, high: f64::MAX, confirmed: None };
-    let trial = vanished.works_bytes.map(|bytes| settings([("tcp-segment", bytes.to_string())]));
-    Some(Found { cause: Cause::PathMtu, because, gain, remedies, trial })
+    let gain = Gain {
+        predicted: None,
+        low: 1.0,
+        high: f64::MAX,
+        confirmed: None,
+    };
+    let trial = vanished
+        .works_bytes
+        .map(|bytes| settings([("tcp-segment", bytes.to_string())]));
+    Some(Found {
+        cause: Cause::PathMtu,
+        because,
+        gain,
+        remedies,
+        trial,
+    })
 }
 
 // One of several connections has a slower path than the others, so its commands complete later.
@@ -187,10 +226,20 @@ const SLOWER_MIN: f64 = 1.5;
 const GAP_MIN_S: f64 = 0.000_3;
 
 pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
-    let ways: Vec<(&PathLayer, f64)> =
-        case.evidence.paths.iter().filter_map(|path| Some((path, way_s(path)?))).collect();
-    let (best, best_s) = ways.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1))?;
-    let (worst, worst_s) = ways.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let ways: Vec<(&PathLayer, f64)> = case
+        .evidence
+        .paths
+        .iter()
+        .filter_map(|path| Some((path, way_s(path)?)))
+        .collect();
+    let (best, best_s) = ways
+        .iter()
+        .copied()
+        .min_by(|one, other| one.1.total_cmp(&other.1))?;
+    let (worst, worst_s) = ways
+        .iter()
+        .copied()
+        .max_by(|one, other| one.1.total_cmp(&other.1))?;
     if worst_s < best_s * SLOWER_MIN || worst_s - best_s < GAP_MIN_S {
         return None;
     }
@@ -198,7 +247,11 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
     let because = vec![
         format!(
             "{} takes {} on connection {} ({}), but {} on connection {} ({}).",
-            if case.evidence.nbd.is_some() { "The round trip" } else { "A NOP" },
+            if case.evidence.nbd.is_some() {
+                "The round trip"
+            } else {
+                "A NOP"
+            },
             words::time(worst_s),
             worst.cid,
             worst.peer,
@@ -229,16 +282,27 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
     ];
     // There is no trial. The first connection of a new session may be the slow one, so a session with one
     // connection less would not test this cause.
-    Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::SlowPath,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 /// Returns the rate if all connections were like the best one. If the best connection is full, all
 /// connections would carry as much as it does. Otherwise, all requests would take as long as on the best
 /// connection.
 fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usize) -> f64 {
-    let under_load_s =
-        case.run.paths.iter().find(|path| path.cid == best.cid).map(|path| path.round_trip_us / 1e6);
-    let queued = under_load_s.is_some_and(|under_load_s| under_load_s > best_s * FULL_MIN + QUEUE_MIN_S);
+    let under_load_s = case
+        .run
+        .paths
+        .iter()
+        .find(|path| path.cid == best.cid)
+        .map(|path| path.round_trip_us / 1e6);
+    let queued =
+        under_load_s.is_some_and(|under_load_s| under_load_s > best_s * FULL_MIN + QUEUE_MIN_S);
     let share = carried(case, best.cid);
     let all_like_it = case.rate.value * share * connections as f64;
     if queued && case.load().depth > 1 {
@@ -253,7 +317,10 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
     setting.path.window_bytes = None;
     setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
     setting.path.exchange_s = best_s - setting.path.round_trip_s;
-    setting.path.payload_per_s = setting.path.payload_per_s.map(|payload| payload * connections as f64);
+    setting.path.payload_per_s = setting
+        .path
+        .payload_per_s
+        .map(|payload| payload * connections as f64);
     softly(&setting.predict())
 }
 
@@ -262,7 +329,12 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
 /// lab: with limits of 56 and 55 MB/s, the measured rate was 45 MB/s.
 fn softly(prediction: &Prediction) -> f64 {
     const POWER: f64 = 3.0;
-    prediction.terms.iter().map(|(_, per_s)| per_s.powf(-POWER)).sum::<f64>().powf(-1.0 / POWER)
+    prediction
+        .terms
+        .iter()
+        .map(|(_, per_s)| per_s.powf(-POWER))
+        .sum::<f64>()
+        .powf(-1.0 / POWER)
 }
 
 /// Returns a connection's share of all data.
@@ -272,7 +344,13 @@ fn carried(case: &Case<'_>, cid: u16) -> f64 {
         Direction::Write => path.sent_bytes as f64,
     };
     let all: f64 = case.run.paths.iter().map(bytes).sum();
-    let own: f64 = case.run.paths.iter().filter(|path| path.cid == cid).map(bytes).sum();
+    let own: f64 = case
+        .run
+        .paths
+        .iter()
+        .filter(|path| path.cid == cid)
+        .map(bytes)
+        .sum();
     if all > 0.0 { own / all } else { 1.0 }
 }
 
@@ -313,7 +391,9 @@ pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
              transit.",
             case.load().depth,
             words::size(f64::from(case.load().block_bytes)),
-            words::size((f64::from(case.load().depth) * f64::from(case.load().block_bytes)).round()),
+            words::size(
+                (f64::from(case.load().depth) * f64::from(case.load().block_bytes)).round()
+            ),
         ),
     ];
     let bytes = (2.0 * needed / connections).max(1_048_576.0) as u64;
@@ -362,11 +442,14 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
         )),
         Where::Tgt.remedy(format!("on its host: {limits}")),
         Where::Lio.remedy(format!("on its host: {limits}")),
-        Where::Target
-            .remedy("increase its TCP window size or socket buffers, and enable window scaling (RFC 7323)"),
+        Where::Target.remedy(
+            "increase its TCP window size or socket buffers, and enable window scaling (RFC 7323)",
+        ),
     ];
     let ours = [
-        Where::Url.remedy("omit receive-buffer and send-buffer: the kernel then sizes them automatically"),
+        Where::Url.remedy(
+            "omit receive-buffer and send-buffer: the kernel then sizes them automatically",
+        ),
         Where::Kernel.remedy(limits.clone()),
         Where::OpenIscsi.remedy(format!("node.conn[0].tcp.window_size = {bytes}")),
         Where::Windows.remedy("netsh interface tcp set global autotuninglevel=normal"),
@@ -429,5 +512,11 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
             "ip route change SUBNET dev INTERFACE quickack 1 on the side that delays acknowledgements",
         ),
     ];
-    Some(Found { cause: Cause::DelayedAck, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::DelayedAck,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }

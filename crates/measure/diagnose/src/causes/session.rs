@@ -23,10 +23,17 @@ const ENOUGH: f64 = 0.95;
 
 pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     let load = case.load();
-    if !case.run.named || case.modelled.binding() != Some(Term::Depth) || case.symptoms.waiting >= 0.5 {
+    if !case.run.named
+        || case.modelled.binding() != Some(Term::Depth)
+        || case.symptoms.waiting >= 0.5
+    {
         return None;
     }
-    let sent_s = case.setting.path.payload_per_s.map_or(0.0, |payload| f64::from(load.block_bytes) / payload);
+    let sent_s = case
+        .setting
+        .path
+        .payload_per_s
+        .map_or(0.0, |payload| f64::from(load.block_bytes) / payload);
     let way_s = f64::from(case.modelled.exchanges) * case.layers.exchange_s() + sent_s;
     let far = way_s >= WAY_MIN * case.modelled_alone_s();
     if !far || !case.is_explained() {
@@ -69,8 +76,17 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
             depth.max(32)
         )),
     ];
-    let trial = Some(Change { depth: Some(depth), ..Change::default() });
-    Some(Found { cause: Cause::Depth, because, gain, remedies, trial })
+    let trial = Some(Change {
+        depth: Some(depth),
+        ..Change::default()
+    });
+    Some(Found {
+        cause: Cause::Depth,
+        because,
+        gain,
+        remedies,
+        trial,
+    })
 }
 
 /// Returns the smallest sufficient depth.
@@ -81,11 +97,18 @@ fn enough(case: &Case<'_>) -> Option<u32> {
         setting.predict().bytes_per_s
     };
     let most = rate(DEPTH_MAX);
-    DEPTHS.into_iter().filter(|depth| *depth > case.load().depth).find(|depth| rate(*depth) >= ENOUGH * most)
+    DEPTHS
+        .into_iter()
+        .filter(|depth| *depth > case.load().depth)
+        .find(|depth| rate(*depth) >= ENOUGH * most)
 }
 
 fn requests(depth: u32) -> String {
-    if depth == 1 { "One request".to_owned() } else { format!("{depth} requests") }
+    if depth == 1 {
+        "One request".to_owned()
+    } else {
+        format!("{depth} requests")
+    }
 }
 
 // The target allows fewer outstanding commands than the client would send: its MaxCmdSN is too low, or its
@@ -99,7 +122,8 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     let (run, load) = (case.run, case.load());
     let requests = run.service.count().max(1) as f64;
     let refused = run.busy_answers as f64 / requests >= REFUSED_MIN;
-    let stalled = run.window_stalled >= ceiling::STALLED_MIN && case.setting.path.commands_at_once.is_some();
+    let stalled =
+        run.window_stalled >= ceiling::STALLED_MIN && case.setting.path.commands_at_once.is_some();
     if load.depth < 2 || !(refused || stalled) || case.modelled.binding() != Some(Term::Depth) {
         return None;
     }
@@ -118,7 +142,10 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
         ));
     }
     if refused {
-        because.push(format!("The target returned BUSY or TASK SET FULL {} times.", run.busy_answers));
+        because.push(format!(
+            "The target returned BUSY or TASK SET FULL {} times.",
+            run.busy_answers
+        ));
     }
     let window = depth.clamp(128, 65_536);
     let remedies = vec![
@@ -139,7 +166,13 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
                  node.session.nr_sessions = 4 if the target cannot be changed"
         )),
     ];
-    Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::CommandWindow,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 // A write waits for an R2T before it sends its first data, which adds an avoidable round trip to every write.
@@ -153,7 +186,10 @@ const R2TS_MIN: f64 = 0.5;
 pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
     let load = case.load();
     let mended = unasked(&case.setting.keys);
-    let waits = case.modelled.exchanges.saturating_sub(mended.exchanges(load.direction, load.block_bytes));
+    let waits = case
+        .modelled
+        .exchanges
+        .saturating_sub(mended.exchanges(load.direction, load.block_bytes));
     if load.direction != Direction::Write || waits == 0 || case.run.r2ts_per_command < R2TS_MIN {
         return None;
     }
@@ -190,7 +226,9 @@ fn unasked(got: &Keys) -> Keys {
     Keys {
         initial_r2t: false,
         immediate_data: true,
-        first_burst_bytes: got.first_burst_bytes.max(SOLICITATION_FIRST_BURST_BYTES.min(got.max_burst_bytes)),
+        first_burst_bytes: got
+            .first_burst_bytes
+            .max(SOLICITATION_FIRST_BURST_BYTES.min(got.max_burst_bytes)),
         ..*got
     }
 }
@@ -257,8 +295,14 @@ pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
     let load = case.load();
     let got = &case.setting.keys;
     let mended = longer(got);
-    let waits = case.modelled.exchanges.saturating_sub(mended.exchanges(load.direction, load.block_bytes));
-    if load.direction != Direction::Write || got.max_burst_bytes >= mended.max_burst_bytes || waits == 0 {
+    let waits = case
+        .modelled
+        .exchanges
+        .saturating_sub(mended.exchanges(load.direction, load.block_bytes));
+    if load.direction != Direction::Write
+        || got.max_burst_bytes >= mended.max_burst_bytes
+        || waits == 0
+    {
         return None;
     }
     let gain = case.gain_of(|setting| setting.keys = mended);
@@ -364,7 +408,11 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
         format!(
             "{whose} accepts data segments of up to {segment_bytes} bytes (MaxRecvDataSegmentLength): {} of {} need \
              {pdus} PDUs.",
-            if load.direction == Direction::Read { "reads" } else { "writes" },
+            if load.direction == Direction::Read {
+                "reads"
+            } else {
+                "writes"
+            },
             words::size(f64::from(load.block_bytes)),
         ),
         format!(
@@ -373,7 +421,13 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = small_segments_remedies(load.direction);
-    Some(Found { cause: Cause::SmallSegments, because, gain, remedies, trial: small_segments_trial(case) })
+    Some(Found {
+        cause: Cause::SmallSegments,
+        because,
+        gain,
+        remedies,
+        trial: small_segments_trial(case),
+    })
 }
 
 /// Returns the gain from longer PDUs: the ratio of a request's current time to its time if it had only one
@@ -382,7 +436,11 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
 fn mended(case: &Case<'_>, segment_bytes: u32) -> f64 {
     let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
     let at_the_ends = without_pdus(case).unwrap_or(1.0);
-    let most = case.setting.path.payload_per_s.map_or(f64::INFINITY, |payload| payload / case.rate.value);
+    let most = case
+        .setting
+        .path
+        .payload_per_s
+        .map_or(f64::INFINITY, |payload| payload / case.rate.value);
     at_the_ends.max(headers).min(most.max(1.0))
 }
 
@@ -393,7 +451,10 @@ fn without_pdus(case: &Case<'_>) -> Option<f64> {
     };
     let short = case.evidence.loads.iter().find(shorter)?;
     let pdus = |load: &Load| {
-        f64::from(load.block_bytes.div_ceil(segment(&case.setting.keys, load.direction).max(1)))
+        f64::from(
+            load.block_bytes
+                .div_ceil(segment(&case.setting.keys, load.direction).max(1)),
+        )
     };
     let each_s = f64::from(load.block_bytes) / case.rate.value;
     let short_s = f64::from(short.load.block_bytes) / stats::median(&short.bytes_per_s);
@@ -454,7 +515,10 @@ const BUSY_MIN: f64 = 0.9;
 pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {
     let keys = &case.setting.keys;
     let took = case.run.client_digests?;
-    let busy = case.run.client_busy.max(case.run.server_busy.unwrap_or(0.0));
+    let busy = case
+        .run
+        .client_busy
+        .max(case.run.server_busy.unwrap_or(0.0));
     if !(keys.header_digest || keys.data_digest) || busy < BUSY_MIN {
         return None;
     }
@@ -486,6 +550,15 @@ pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {
         Where::Target
             .remedy("use a CPU with a CRC32C instruction (SSE4.2, ARMv8), and a target that uses it"),
     ];
-    let trial = Some(settings([("header-digest", "none".to_owned()), ("data-digest", "none".to_owned())]));
-    Some(Found { cause: Cause::Digests, because, gain, remedies, trial })
+    let trial = Some(settings([
+        ("header-digest", "none".to_owned()),
+        ("data-digest", "none".to_owned()),
+    ]));
+    Some(Found {
+        cause: Cause::Digests,
+        because,
+        gain,
+        remedies,
+        trial,
+    })
 }

@@ -23,7 +23,11 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
         return None;
     }
     let load = case.load();
-    let what = if load.direction == Direction::Read { "read" } else { "write" };
+    let what = if load.direction == Direction::Read {
+        "read"
+    } else {
+        "write"
+    };
     let access_s = access_s(case);
     // Without CPU time, all times are long: only an access that takes several times as long as a NOP stands out.
     if case.symptoms.starved() && access_s < STARVED_MIN * case.layers.exchange_s() {
@@ -34,13 +38,27 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
         false if access_s >= ACCESS_MIN_S => slow(case, what, access_s),
         false => return None,
     };
-    Some(Found { cause: Cause::Medium, because, gain, remedies: remedies(), trial: None })
+    Some(Found {
+        cause: Cause::Medium,
+        because,
+        gain,
+        remedies: remedies(),
+        trial: None,
+    })
 }
 
 /// Returns the time of an access in addition to the time of any command, in seconds.
 fn access_s(case: &Case<'_>) -> f64 {
-    let flush_s = if case.load().durable { case.layers.flush_s } else { 0.0 };
-    let short_s = if case.layers.short_of_a_block(case.load()) { case.layers.short_s } else { 0.0 };
+    let flush_s = if case.load().durable {
+        case.layers.flush_s
+    } else {
+        0.0
+    };
+    let short_s = if case.layers.short_of_a_block(case.load()) {
+        case.layers.short_s
+    } else {
+        0.0
+    };
     case.setting.path.command_s - case.layers.dispatch_s() - flush_s - short_s
 }
 
@@ -58,10 +76,16 @@ fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
             words::time(case.layers.exchange_s() + case.layers.dispatch_s()),
         ),
         (Some(_), Some(nop)) => {
-            format!("A BLOCK_STATUS takes {}: the network and the server are fast.", words::time(nop.value))
+            format!(
+                "A BLOCK_STATUS takes {}: the network and the server are fast.",
+                words::time(nop.value)
+            )
         }
         (Some(_), None) => {
-            format!("The round trip takes {}: the network is fast.", words::time(case.layers.exchange_s()))
+            format!(
+                "The round trip takes {}: the network is fast.",
+                words::time(case.layers.exchange_s())
+            )
         }
     };
     let because = vec![
@@ -78,7 +102,11 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     // A medium with a limited rate also delays single requests.
     let gain = case.gain_without(|setting| {
         setting.path.medium_per_s = None;
-        setting.path.command_s -= if access_s >= ACCESS_MIN_S { access_s } else { 0.0 };
+        setting.path.command_s -= if access_s >= ACCESS_MIN_S {
+            access_s
+        } else {
+            0.0
+        };
     });
     let because = vec![
         format!(
@@ -178,7 +206,13 @@ pub(crate) fn stalls(case: &Case<'_>) -> Option<Found> {
         ),
         Where::Network.remedy("if NOPs stop as well: look for failovers, spanning tree changes and flapping ports"),
     ];
-    Some(Found { cause: Cause::Stalls, because, gain: case.gain(1.0 / (1.0 - share)), remedies, trial: None })
+    Some(Found {
+        cause: Cause::Stalls,
+        because,
+        gain: case.gain(1.0 / (1.0 - share)),
+        remedies,
+        trial: None,
+    })
 }
 
 // It takes long to make writes durable. Every commit of a database waits for this.
@@ -195,8 +229,12 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     if case.symptoms.starved() && flush_s < STARVED_MIN * case.layers.exchange_s() {
         return None;
     }
-    let gain = case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - flush_s).max(0.0));
-    let plain_s = case.layers.alone_s(Direction::Write, load.block_bytes).unwrap_or_default();
+    let gain = case
+        .gain_of(|setting| setting.path.command_s = (setting.path.command_s - flush_s).max(0.0));
+    let plain_s = case
+        .layers
+        .alone_s(Direction::Write, load.block_bytes)
+        .unwrap_or_default();
     let because = vec![
         format!(
             "A write takes {}; a write to stable storage takes {}.",
@@ -228,7 +266,13 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
              innodb_flush_log_at_trx_commit), or concurrent commits",
         ),
     ];
-    Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::Flush,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }
 
 // Writes are shorter than the physical block, so each is a read-modify-write.
@@ -246,7 +290,8 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
     }
     let storage = &case.evidence.storage;
     let more_s = short.value - whole.value;
-    let gain = case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - more_s).max(0.0));
+    let gain =
+        case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - more_s).max(0.0));
     let physical = words::size(f64::from(storage.physical_block_bytes));
     let because = vec![
         format!(
@@ -288,5 +333,11 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
     ];
     // There is no trial. Longer requests would be a different load, whose higher rate is not the gain of a
     // fix.
-    Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial: None })
+    Some(Found {
+        cause: Cause::Misalignment,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
 }

@@ -20,8 +20,8 @@ use crate::measure::places::Part;
 use crate::measure::way::Way;
 use crate::measure::{Options, Pace, Progress, Subject, places};
 use crate::{
-    Beside, Cause, Change, Diagnosis, Evidence, Finding, Known, LoadRun, NbdSession, Otherwise, Timed,
-    confirmed,
+    Beside, Cause, Change, Diagnosis, Evidence, Finding, Known, LoadRun, NbdSession, Otherwise,
+    Timed, confirmed,
 };
 
 /// Number of pairs of rounds. With seven values, their range contains the true median in 98 of 100 cases.
@@ -38,17 +38,28 @@ pub async fn confirm(
     options: &Options,
     progress: &dyn Progress,
 ) {
-    let Diagnosis { evidence, findings, .. } = diagnosis;
+    let Diagnosis {
+        evidence, findings, ..
+    } = diagnosis;
     for finding in &mut *findings {
-        let Some(trial) = Trial::of(finding, evidence, subject, options) else { continue };
+        let Some(trial) = Trial::of(finding, evidence, subject, options) else {
+            continue;
+        };
         progress.begins(&format!("trying {}", trial.named));
         match trial.run(options).await {
             Ok(pairs) => judge(finding, &trial, &pairs),
-            Err(why) => finding.because.push(format!("The trial with {} failed: {why}.", trial.named)),
+            Err(why) => finding
+                .because
+                .push(format!("The trial with {} failed: {why}.", trial.named)),
         }
     }
     // Remedies without an effect should not be applied first.
-    findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
+    findings.sort_by_key(|finding| {
+        finding
+            .gain
+            .confirmed
+            .is_some_and(|tried| tried.brings_nothing())
+    });
 }
 
 /// The test of a change.
@@ -71,7 +82,12 @@ type Pair = (f64, f64);
 
 impl Trial {
     /// Returns the trial of a finding, or `None` if it cannot be tested from the client.
-    fn of(finding: &Finding, evidence: &Evidence, subject: &Subject, options: &Options) -> Option<Trial> {
+    fn of(
+        finding: &Finding,
+        evidence: &Evidence,
+        subject: &Subject,
+        options: &Options,
+    ) -> Option<Trial> {
         let change = finding.trial.as_ref()?;
         let load = evidence.loads.get(finding.load)?.load;
         let base = base(finding.cause, evidence, subject);
@@ -80,10 +96,20 @@ impl Trial {
         Some(Trial {
             named: named(change),
             with: Side {
-                subject: base.as_ref().map_err(Clone::clone).and_then(|base| set(base, &change.settings)),
-                load: Load { depth, block_bytes, ..load },
+                subject: base
+                    .as_ref()
+                    .map_err(Clone::clone)
+                    .and_then(|base| set(base, &change.settings)),
+                load: Load {
+                    depth,
+                    block_bytes,
+                    ..load
+                },
             },
-            without: Side { subject: base, load },
+            without: Side {
+                subject: base,
+                load,
+            },
             times: times(evidence, options),
         })
     }
@@ -100,7 +126,12 @@ impl Trial {
             let [mut old, mut new] = [0.0; 2];
             for turn in 0..2 {
                 match (pair + turn) % 2 {
-                    0 => old = self.without.round(&mut without, part, self.times, seed).await,
+                    0 => {
+                        old = self
+                            .without
+                            .round(&mut without, part, self.times, seed)
+                            .await
+                    }
                     _ => new = self.with.round(&mut with, part, self.times, seed).await,
                 }
             }
@@ -118,7 +149,9 @@ impl Trial {
 impl Side {
     async fn open(&self) -> Result<Way, String> {
         let subject = self.subject.as_ref().map_err(Clone::clone)?;
-        Way::open(subject).await.map_err(|failure| failure.to_string())
+        Way::open(subject)
+            .await
+            .map_err(|failure| failure.to_string())
     }
 
     /// Runs one round, and returns its rate in bytes per second.
@@ -126,7 +159,11 @@ impl Side {
         let mut running = Running::new(&self.load, true);
         running.round(way, part, None, times, seed).await;
         let rates = running.finish().await.bytes_per_s;
-        rates.first().copied().filter(|rate| rate.is_finite()).unwrap_or(0.0)
+        rates
+            .first()
+            .copied()
+            .filter(|rate| rate.is_finite())
+            .unwrap_or(0.0)
     }
 }
 
@@ -141,7 +178,9 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     let (named, mb) = (&trial.named, with / 1e6);
     finding.because.push(match (without > 0.0, with > 0.0) {
         (false, true) => {
-            format!("Trial: with {named}, the rate was {mb:.1} MB/s; without, no request completed.")
+            format!(
+                "Trial: with {named}, the rate was {mb:.1} MB/s; without, no request completed."
+            )
         }
         (_, false) => format!("Trial: no request completed with {named}."),
         (true, true) => format!("Trial: too few rounds with and without {named} were completed."),
@@ -151,7 +190,10 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
 /// Returns the storage as the evidence was measured: with shorter segments, if the path drops long packets. A
 /// finding about the long packets themselves is tested on the unmodified path.
 fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject, String> {
-    let works = evidence.long_packets.as_ref().and_then(|seen| seen.works_bytes);
+    let works = evidence
+        .long_packets
+        .as_ref()
+        .and_then(|seen| seen.works_bytes);
     match works {
         Some(bytes) if cause != Cause::PathMtu => {
             set(subject, &[("tcp-segment".to_owned(), bytes.to_string())])
@@ -162,7 +204,11 @@ fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject,
 
 /// Returns the storage with changed keys.
 pub(super) fn set(subject: &Subject, settings: &[(String, String)]) -> Result<Subject, String> {
-    settings.iter().try_fold(subject.clone(), |subject, (key, value)| subject.with(key, value))
+    settings
+        .iter()
+        .try_fold(subject.clone(), |subject, (key, value)| {
+            subject.with(key, value)
+        })
 }
 
 /// Returns the part to read or write. The user consented to overwriting it when the load was measured.
@@ -171,7 +217,10 @@ async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, Str
     if side.load.direction == Direction::Read {
         return Ok(Part::whole(device.geometry()));
     }
-    let agreed = Options { consent: Consent::Given, ..*options };
+    let agreed = Options {
+        consent: Consent::Given,
+        ..*options
+    };
     let part = places::part(&device, way.subject(), &agreed)
         .await
         .map_err(|failure: Failure| failure.to_string())?;
@@ -185,10 +234,20 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
         _ => 0.0,
     };
     let ladder = &evidence.ladder;
-    let rungs = [&ladder.cached_read, &ladder.medium_read, &ladder.write, &ladder.durable_write];
+    let rungs = [
+        &ladder.cached_read,
+        &ladder.medium_read,
+        &ladder.write,
+        &ladder.durable_write,
+    ];
     let request = rungs.map(us).into_iter().fold(0.0, f64::max);
-    let round_trip = evidence.paths.iter().map(|path| path.round_trip_us).fold(0.0, f64::max);
-    let [round_trip, request] = [round_trip, request].map(|us| Duration::from_secs_f64((us / 1e6).min(60.0)));
+    let round_trip = evidence
+        .paths
+        .iter()
+        .map(|path| path.round_trip_us)
+        .fold(0.0, f64::max);
+    let [round_trip, request] =
+        [round_trip, request].map(|us| Duration::from_secs_f64((us / 1e6).min(60.0)));
     let (_, times) =
         Pace::new(options.quick, options.seconds).rounds(evidence.loads.len(), round_trip, request);
     times
@@ -196,10 +255,19 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
 
 /// Describes a change in the syntax that users write.
 fn named(change: &Change) -> String {
-    let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
+    let settings = change
+        .settings
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("queue depth {depth}"));
-    let block = change.block_bytes.map(|bytes| format!("requests of {bytes} bytes"));
-    settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
+    let block = change
+        .block_bytes
+        .map(|bytes| format!("requests of {bytes} bytes"));
+    settings
+        .chain(depth)
+        .chain(block)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 // Runs the same load over sessions with a change, in rounds that alternate with the load's own. The effect of
@@ -220,7 +288,9 @@ impl Others {
         let mut others = Vec::new();
         for otherwise in session.map(worth_a_try).unwrap_or_default() {
             let way = match set(way.subject(), &otherwise.change().settings) {
-                Ok(subject) => Way::open(&subject).await.map_err(|failure| failure.to_string()),
+                Ok(subject) => Way::open(&subject)
+                    .await
+                    .map_err(|failure| failure.to_string()),
                 Err(why) => Err(why),
             };
             others.push((otherwise, has_all(way, otherwise).await));
@@ -232,7 +302,10 @@ impl Others {
     /// a load does not matter.
     pub(super) fn runs(&self, loads: &[(Load, bool)]) -> usize {
         let there = self.0.iter().filter(|(_, way)| way.is_ok()).count();
-        loads.iter().map(|(load, _)| 1 + if is_compared(load) { there } else { 0 }).sum()
+        loads
+            .iter()
+            .map(|(load, _)| 1 + if is_compared(load) { there } else { 0 })
+            .sum()
     }
 
     /// Returns the load, to be run over all sessions. A load that is not compared runs only over its own
@@ -241,9 +314,21 @@ impl Others {
         let load = *own.load();
         let one = |(otherwise, way): &(Otherwise, Result<Way, String>)| {
             let first_failure = way.as_ref().err().cloned();
-            (Running::new(&load, false), Beside { otherwise: *otherwise, pairs: Vec::new(), first_failure })
+            (
+                Running::new(&load, false),
+                Beside {
+                    otherwise: *otherwise,
+                    pairs: Vec::new(),
+                    first_failure,
+                },
+            )
         };
-        let others = self.0.iter().filter(|_| is_compared(&load)).map(one).collect();
+        let others = self
+            .0
+            .iter()
+            .filter(|_| is_compared(&load))
+            .map(one)
+            .collect();
         Compared { own, others }
     }
 
@@ -257,12 +342,16 @@ impl Others {
 /// Fails if the session has fewer connections than requested, since a server may accept fewer.
 async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, String> {
     let mut way = way?;
-    let Otherwise::Connections(wanted) = otherwise else { return Ok(way) };
+    let Otherwise::Connections(wanted) = otherwise else {
+        return Ok(way);
+    };
     let told = way.device().await?.told().await;
     let there = told.map_or(0, |told| told.connections.len());
     match there >= usize::from(wanted) {
         true => Ok(way),
-        false => Err(format!("the server accepted {there} of {wanted} connections")),
+        false => Err(format!(
+            "the server accepted {there} of {wanted} connections"
+        )),
     }
 }
 
@@ -271,7 +360,10 @@ async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, 
 fn worth_a_try(session: &NbdSession) -> Vec<Otherwise> {
     let more = session.multi_conn && session.connections < CONNECTIONS;
     let connections = more.then_some(Otherwise::Connections(CONNECTIONS));
-    connections.into_iter().chain(session.encrypted.then_some(Otherwise::Plain)).collect()
+    connections
+        .into_iter()
+        .chain(session.encrypted.then_some(Otherwise::Plain))
+        .collect()
 }
 
 /// Whether a load is compared. A load with a queue depth of one cannot use a second connection; it is not

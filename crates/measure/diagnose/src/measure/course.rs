@@ -48,7 +48,9 @@ pub async fn evidence(
         place: subject.to_string(),
         expected_link_bits_per_s: options.expected_link_bits_per_s,
         storage: storage(&device).await,
-        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| device::asked(&ours.offers, got)),
+        asked: settings(subject)
+            .zip(parameters.as_ref())
+            .map(|(ours, got)| device::asked(&ours.offers, got)),
         got: parameters.as_ref().map(device::got),
         nbd,
         link: Known::Unknown(String::new()),
@@ -63,7 +65,10 @@ pub async fn evidence(
         Some(lun) => Server::serving(lun.target()).await,
         None => subject.server(),
     };
-    evidence.environment.0.extend(hidden_server(&connections, server.as_ref()));
+    evidence
+        .environment
+        .0
+        .extend(hidden_server(&connections, server.as_ref()));
     let mut ground = Ground::new(part, writable, options.seed, way.address(&device));
     let pace = Pace::new(options.quick, options.seconds);
     let round_trip = round_trip(&device, &mut ground).await;
@@ -71,7 +76,10 @@ pub async fn evidence(
 
     // The connections on which NOPs are sent, and the maximum length of NOP data.
     let cids: Vec<Cid> = match parameters {
-        Some(_) => connections.iter().map(|connection| connection.cid).collect(),
+        Some(_) => connections
+            .iter()
+            .map(|connection| connection.cid)
+            .collect(),
         None => Vec::new(),
     };
     let ping_bytes = parameters.map(|got| got.peer_max_recv_data_segment_length.min(8192));
@@ -85,19 +93,40 @@ pub async fn evidence(
         unanswered = found.unanswered_ping;
     }
 
-    let rungs = Rungs::new(&cids, ping_bytes, writable.is_some(), pace.patience, pace.share);
+    let rungs = Rungs::new(
+        &cids,
+        ping_bytes,
+        writable.is_some(),
+        pace.patience,
+        pace.share,
+    );
     let others = Others::open(&way, evidence.nbd.as_ref()).await;
-    let mut course = Course { way, others, ground, rungs, pace, server, round_trip };
+    let mut course = Course {
+        way,
+        others,
+        ground,
+        rungs,
+        pace,
+        server,
+        round_trip,
+    };
     if let Some(why) = unanswered {
         course.rungs.leave_out_pings(&why);
     }
-    let hopeless = evidence.long_packets.as_ref().filter(|lost| lost.works_bytes.is_none());
+    let hopeless = evidence
+        .long_packets
+        .as_ref()
+        .filter(|lost| lost.works_bytes.is_none());
     let hopeless = hopeless.map(|lost| lost.lost.clone());
     if let Some(why) = &hopeless {
         course.rungs.leave_out_long(why);
     }
-    course.run(&loads, hopeless.as_deref(), &mut evidence, progress).await;
-    evidence.link = link.and_then(LinkWatch::end).map_or_else(Known::Unknown, Known::Measured);
+    course
+        .run(&loads, hopeless.as_deref(), &mut evidence, progress)
+        .await;
+    evidence.link = link
+        .and_then(LinkWatch::end)
+        .map_or_else(Known::Unknown, Known::Measured);
     course.others.close().await;
     course.way.close().await;
     Ok(evidence)
@@ -158,14 +187,19 @@ impl Course {
             let is_late = round > 0 && reactor::now() - begun > self.pace.most;
             // In the first round, the windows of both ends have to grow to the path's bandwidth-delay
             // product.
-            let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
+            let warm_up = if round == 0 {
+                times.warm_up.max(40 * self.round_trip)
+            } else {
+                times.warm_up
+            };
             let times = Times { warm_up, ..times };
             for load in order {
                 progress.begins(&bench::plan::load_words(load.own.load()));
                 if load.own.goes_on() && !is_late {
                     let part = self.part(load.own.load().direction);
                     let ways = (&mut self.way, &mut self.others);
-                    load.round(ways, part, self.server.as_ref(), times, &mut random).await;
+                    load.round(ways, part, self.server.as_ref(), times, &mut random)
+                        .await;
                 }
                 progress.ended();
             }
@@ -181,16 +215,20 @@ impl Course {
         for path in &mut evidence.paths {
             path.nop = match evidence.nbd {
                 None => self.nop_by(Cid(path.cid)),
-                Some(_) => {
-                    Known::Unknown("an NBD client cannot choose the connection of a request".to_owned())
-                }
+                Some(_) => Known::Unknown(
+                    "an NBD client cannot choose the connection of a request".to_owned(),
+                ),
             };
         }
     }
 
     async fn turn(&mut self, progress: &dyn Progress) {
         progress.begins("one request at a time");
-        if let Err(why) = self.rungs.ask(&mut self.way, &mut self.ground, self.pace.turn).await {
+        if let Err(why) = self
+            .rungs
+            .ask(&mut self.way, &mut self.ground, self.pace.turn)
+            .await
+        {
             self.rungs.end(&why);
         }
         progress.ended();
@@ -198,9 +236,17 @@ impl Course {
 
     /// Returns the time of the slowest single request. A long write may wait for many R2Ts.
     fn request(&self) -> Duration {
-        let rungs =
-            [Probe::CachedRead(LONG_BYTES), Probe::MediumRead, Probe::Write(LONG_BYTES), Probe::DurableWrite];
-        rungs.into_iter().filter_map(|probe| self.rungs.median(probe)).max().unwrap_or_default()
+        let rungs = [
+            Probe::CachedRead(LONG_BYTES),
+            Probe::MediumRead,
+            Probe::Write(LONG_BYTES),
+            Probe::DurableWrite,
+        ];
+        rungs
+            .into_iter()
+            .filter_map(|probe| self.rungs.median(probe))
+            .max()
+            .unwrap_or_default()
     }
 
     fn part(&self, direction: Direction) -> Part {
@@ -214,14 +260,18 @@ impl Course {
     fn nop_by(&self, cid: Cid) -> Known<Timed> {
         match self.rungs.known(Probe::NopBy(cid, 0)) {
             Known::Measured(timed) => Known::Measured(timed),
-            Known::Unknown(_) if !self.rungs.has(Probe::NopBy(cid, 0)) => self.rungs.known(Probe::Nop),
+            Known::Unknown(_) if !self.rungs.has(Probe::NopBy(cid, 0)) => {
+                self.rungs.known(Probe::Nop)
+            }
             unknown => unknown,
         }
     }
 
     /// Returns the session's connections after the first turn of the ladder and before the first load.
     async fn paths(&mut self) -> Vec<PathLayer> {
-        let Ok(device) = self.way.device().await else { return Vec::new() };
+        let Ok(device) = self.way.device().await else {
+            return Vec::new();
+        };
         connections(&device).await.iter().filter_map(path).collect()
     }
 }
@@ -242,7 +292,11 @@ fn path(connection: &ConnectionStatistics) -> Option<PathLayer> {
 }
 
 async fn connections(device: &Device) -> Vec<ConnectionStatistics> {
-    device.told().await.map(|told| told.connections).unwrap_or_default()
+    device
+        .told()
+        .await
+        .map(|told| told.connections)
+        .unwrap_or_default()
 }
 
 /// Estimates the round trip from the shortest of a few NOPs.
@@ -262,7 +316,11 @@ async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
 const LONG_BYTES: u32 = 64 << 10;
 
 /// Returns the loads: first the user's own load, if any, then the default ones.
-fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
+fn loads(
+    options: &Options,
+    device: &Device,
+    writable: Option<Part>,
+) -> Result<Vec<(Load, bool)>, Failure> {
     let load = |direction, block_bytes, depth, random, durable| Load {
         direction,
         block_bytes,
@@ -285,7 +343,11 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
     let geometry = device.geometry();
     let block = geometry.block_size.bytes();
     let fits = |load: &Load| {
-        let part = if load.direction == read { Some(Part::whole(geometry)) } else { writable };
+        let part = if load.direction == read {
+            Some(Part::whole(geometry))
+        } else {
+            writable
+        };
         let room = part.map_or(0, |part| part.bytes);
         load.block_bytes.is_multiple_of(block) && u64::from(load.block_bytes) <= room
     };
@@ -297,8 +359,15 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
             geometry.bytes()
         )));
     }
-    let others = usual.into_iter().filter(|load| fits(load) && Some(*load) != options.own);
-    Ok(options.own.into_iter().map(|own| (own, true)).chain(others.map(|load| (load, false))).collect())
+    let others = usual
+        .into_iter()
+        .filter(|load| fits(load) && Some(*load) != options.own);
+    Ok(options
+        .own
+        .into_iter()
+        .map(|own| (own, true))
+        .chain(others.map(|load| (load, false)))
+        .collect())
 }
 
 /// Returns the properties of the LUN or export, as reported by the server.
@@ -310,9 +379,15 @@ async fn storage(device: &Device) -> Storage {
         let unit = lun.unit();
         has_cache = lun.reports_volatile_cache();
         // A LUN without this mode page reports no cache, but may have one.
-        tells = has_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
+        tells = has_cache
+            || unit
+                .mode_sense(CACHING, 0, ModeValues::Current)
+                .await
+                .is_ok();
         product = unit.inquiry().await.ok().map(|inquiry| {
-            foreign::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
+            foreign::printable(&format!("{} {}", inquiry.vendor, inquiry.product))
+                .trim()
+                .to_owned()
         });
     }
     Storage {
@@ -327,12 +402,15 @@ async fn storage(device: &Device) -> Storage {
 
 /// Returns a note if the target is a process of this machine whose CPU time we are not permitted to read.
 fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) -> Option<Fact> {
-    let is_here = connections.first().is_some_and(|first| first.peer.ip().is_loopback());
+    let is_here = connections
+        .first()
+        .is_some_and(|first| first.peer.ip().is_loopback());
     let may_look = rustix::process::geteuid().is_root();
     (server.is_none() && is_here && !may_look).then(|| Fact {
         group: Group::Storage,
         name: "server's CPU time".to_owned(),
-        value: "unknown: only root can see which process has the other end of a connection".to_owned(),
+        value: "unknown: only root can see which process has the other end of a connection"
+            .to_owned(),
         better: None,
     })
 }

@@ -71,7 +71,10 @@ impl Device {
         match self {
             Device::Lun(lun) => {
                 let statistics = lun.target().statistics().await?;
-                Some(Told { connections: statistics.connections.clone(), session: Some(statistics) })
+                Some(Told {
+                    connections: statistics.connections.clone(),
+                    session: Some(statistics),
+                })
             }
             Device::Export { export, .. } => {
                 let connection = |connection: nbd_client::ConnectionState| ConnectionStatistics {
@@ -80,8 +83,16 @@ impl Device {
                     peer: connection.peer,
                     path: connection.path,
                 };
-                let connections = export.connections().await.into_iter().map(connection).collect();
-                Some(Told { connections, session: None })
+                let connections = export
+                    .connections()
+                    .await
+                    .into_iter()
+                    .map(connection)
+                    .collect();
+                Some(Told {
+                    connections,
+                    session: None,
+                })
             }
         }
     }
@@ -105,7 +116,9 @@ impl Device {
 
     /// Returns the negotiated parameters of an export; `None` for a LUN.
     pub(super) async fn nbd(&self, subject: &Subject) -> Option<NbdSession> {
-        let Device::Export { export, .. } = self else { return None };
+        let Device::Export { export, .. } = self else {
+            return None;
+        };
         let session = export.session();
         let replies = match session.form {
             ReplyForm::Simple => "simple",
@@ -131,11 +144,17 @@ impl Device {
 }
 
 async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
-    let data: Vec<u8> = (0..bytes).map(|index| index as u8 ^ (index >> 8) as u8).collect();
-    let pong = lun.target().ping(by, &data).await.map_err(|error| match error {
-        CommandError::Rejected => never("the target rejects the request"),
-        error => NoTime::Failed(error.to_string()),
-    })?;
+    let data: Vec<u8> = (0..bytes)
+        .map(|index| index as u8 ^ (index >> 8) as u8)
+        .collect();
+    let pong = lun
+        .target()
+        .ping(by, &data)
+        .await
+        .map_err(|error| match error {
+            CommandError::Rejected => never("the target rejects the request"),
+            error => NoTime::Failed(error.to_string()),
+        })?;
     match pong.data.len() {
         echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes were returned"))),
         _ if pong.data != data => Err(never("the returned data differs from the sent data")),
@@ -153,7 +172,10 @@ async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
         ));
     }
     let begun = reactor::now();
-    export.allocation(Extent::new(0, 1), 1).await.map_err(|error: DeviceError| of_device(error))?;
+    export
+        .allocation(Extent::new(0, 1), 1)
+        .await
+        .map_err(|error: DeviceError| of_device(error))?;
     Ok(since(begun))
 }
 
@@ -198,8 +220,14 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_ours_and_what_is_got_is_agreed_on() {
-        let parameters = Parameters { initial_r2t: true, ..Parameters::defaults(SessionType::Normal) };
-        let offers = Offers { data_digest: vec![DigestKind::Crc32c], ..Offers::of_initiator() };
+        let parameters = Parameters {
+            initial_r2t: true,
+            ..Parameters::defaults(SessionType::Normal)
+        };
+        let offers = Offers {
+            data_digest: vec![DigestKind::Crc32c],
+            ..Offers::of_initiator()
+        };
         let (asked, got) = (asked(&offers, &parameters), got(&parameters));
         assert_eq!((asked.initial_r2t, got.initial_r2t), (false, true));
         assert_eq!((asked.data_digest, got.data_digest), (true, false));

@@ -57,17 +57,27 @@ impl Rungs {
         share: Duration,
     ) -> Rungs {
         let several = cids.iter().filter(|_| cids.len() > 1);
-        let pings = PINGS.into_iter().filter(|bytes| ping_bytes_max.is_some_and(|most| *bytes <= most));
+        let pings = PINGS
+            .into_iter()
+            .filter(|bytes| ping_bytes_max.is_some_and(|most| *bytes <= most));
         let pings = pings.map(Probe::NopWithData);
         let reads = std::iter::once(0).chain(LENGTHS).map(Probe::CachedRead);
-        let of_iscsi =
-            [Probe::Connect, Probe::TestUnitReady].into_iter().filter(|_| ping_bytes_max.is_some());
+        let of_iscsi = [Probe::Connect, Probe::TestUnitReady]
+            .into_iter()
+            .filter(|_| ping_bytes_max.is_some());
         let deep = [Probe::Nop, Probe::MediumRead].into_iter().chain(of_iscsi);
         let lengths = std::iter::once(0).chain(LENGTHS).map(Probe::Write);
         let writing = lengths.chain([Probe::DurableWrite, Probe::Flush, Probe::ShortWrite]);
-        let all = deep.chain(several.map(|cid| Probe::NopBy(*cid, 0))).chain(pings).chain(reads);
+        let all = deep
+            .chain(several.map(|cid| Probe::NopBy(*cid, 0)))
+            .chain(pings)
+            .chain(reads);
         let all = all.chain(writing.filter(|_| writes));
-        Rungs { rungs: all.map(Rung::new).collect(), patience, share }
+        Rungs {
+            rungs: all.map(Rung::new).collect(),
+            patience,
+            share,
+        }
     }
 
     /// Sends every probe once in random order, and repeats this until `time` has passed; at least once.
@@ -95,14 +105,19 @@ impl Rungs {
 
     /// Ends pings with data. The target does not respond to them, and each attempt costs a session.
     pub(super) fn leave_out_pings(&mut self, why: &str) {
-        let pings = self.rungs.iter_mut().filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
+        let pings = self
+            .rungs
+            .iter_mut()
+            .filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
         pings.for_each(|rung| rung.end(why));
     }
 
     /// Ends probes that need long packets, which do not arrive.
     pub(super) fn leave_out_long(&mut self, why: &str) {
         let long = self.rungs.iter_mut().filter(|rung| match rung.probe {
-            Probe::NopWithData(bytes) | Probe::CachedRead(bytes) | Probe::Write(bytes) => bytes > SHORT,
+            Probe::NopWithData(bytes) | Probe::CachedRead(bytes) | Probe::Write(bytes) => {
+                bytes > SHORT
+            }
             _ => false,
         });
         long.for_each(|rung| rung.end(why));
@@ -138,14 +153,21 @@ impl Rungs {
     /// Returns all results, for the evidence.
     pub(super) fn ladder(&self) -> Ladder {
         let each = |of: fn(Probe) -> Option<u32>| -> Vec<(u32, Known<Timed>)> {
-            let lengths = self.rungs.iter().filter_map(|rung| Some((of(rung.probe)?, rung.known())));
+            let lengths = self
+                .rungs
+                .iter()
+                .filter_map(|rung| Some((of(rung.probe)?, rung.known())));
             lengths.collect()
         };
         Ladder {
             nop: self.known(Probe::Nop),
-            nop_with_data: each(
-                |probe| if let Probe::NopWithData(bytes) = probe { Some(bytes) } else { None },
-            ),
+            nop_with_data: each(|probe| {
+                if let Probe::NopWithData(bytes) = probe {
+                    Some(bytes)
+                } else {
+                    None
+                }
+            }),
             test_unit_ready: self.known(Probe::TestUnitReady),
             cached_read: self.known(Probe::CachedRead(0)),
             cached_reads: each(|probe| match probe {
@@ -167,7 +189,14 @@ impl Rungs {
 
 impl Rung {
     fn new(probe: Probe) -> Rung {
-        Rung { probe, times: Vec::new(), spent: Duration::ZERO, failures: 0, why: None, is_over: false }
+        Rung {
+            probe,
+            times: Vec::new(),
+            spent: Duration::ZERO,
+            failures: 0,
+            why: None,
+            is_over: false,
+        }
     }
 
     fn end(&mut self, why: &str) {
@@ -180,7 +209,12 @@ impl Rung {
     }
 
     /// Sends the probe once. Fails if the storage is unreachable.
-    async fn ask(&mut self, way: &mut Way, ground: &mut Ground, patience: Duration) -> Result<(), String> {
+    async fn ask(
+        &mut self,
+        way: &mut Way,
+        ground: &mut Ground,
+        patience: Duration,
+    ) -> Result<(), String> {
         let device = way.device().await?;
         let begun = reactor::now();
         let outcome = self.probe.ask(&device, ground, patience).await;
@@ -193,7 +227,10 @@ impl Rung {
             }
             Err(NoTime::Failed(why)) => self.fails(why, FAILURES_MAX),
             Err(NoTime::Late) => {
-                self.fails(format!("there was no response in {:.1} s", patience.as_secs_f64()), LATE_MAX);
+                self.fails(
+                    format!("there was no response in {:.1} s", patience.as_secs_f64()),
+                    LATE_MAX,
+                );
                 // The next probe must not wait behind a hanging request of this session.
                 way.give_up();
             }
@@ -210,7 +247,11 @@ impl Rung {
     /// Returns the measured times. If most attempts failed, the other times are meaningless, and the result
     /// is unknown.
     fn known(&self) -> Known<Timed> {
-        let why = || self.why.clone().unwrap_or_else(|| "the time was used up".to_owned());
+        let why = || {
+            self.why
+                .clone()
+                .unwrap_or_else(|| "the time was used up".to_owned())
+        };
         match Timed::of(&self.times) {
             Some(timed) if self.times.len() > self.failures as usize => Known::Measured(timed),
             Some(_) | None => Known::Unknown(why()),
@@ -236,11 +277,17 @@ mod tests {
     #[test]
     fn what_fails_more_often_than_not_is_not_known() {
         let mut rung = Rung::new(Probe::TestUnitReady);
-        assert_eq!(rung.known(), Known::Unknown("the time was used up".to_owned()));
+        assert_eq!(
+            rung.known(),
+            Known::Unknown("the time was used up".to_owned())
+        );
         rung.times.push(Duration::from_millis(1));
         assert!(matches!(rung.known(), Known::Measured(_)));
         rung.fails("the target said so".to_owned(), FAILURES_MAX);
-        assert_eq!(rung.known(), Known::Unknown("the target said so".to_owned()));
+        assert_eq!(
+            rung.known(),
+            Known::Unknown("the target said so".to_owned())
+        );
         assert!(!rung.is_over, "it may do better");
         (0..2).for_each(|_| rung.fails("the target said so".to_owned(), FAILURES_MAX));
         assert!(rung.is_over);
@@ -251,7 +298,10 @@ mod tests {
         let rungs = Rungs::new(&[Cid(0)], Some(8192), false, Duration::ZERO, Duration::ZERO);
         assert_eq!(rungs.ladder().write, Known::Unknown(NOT_ALLOWED.to_owned()));
         assert!(rungs.ladder().writes.is_empty() && rungs.ladder().nop_with_data.len() == 3);
-        assert_eq!(rungs.known(Probe::NopBy(Cid(0), 0)), Known::Unknown("it was not measured".to_owned()));
+        assert_eq!(
+            rungs.known(Probe::NopBy(Cid(0), 0)),
+            Known::Unknown("it was not measured".to_owned())
+        );
     }
 
     #[test]

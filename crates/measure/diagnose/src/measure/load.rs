@@ -34,7 +34,11 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(load: &Load, named: bool) -> Running {
-        Running { load: *load, sum: Sum::new(load, named), others: Vec::new() }
+        Running {
+            load: *load,
+            sum: Sum::new(load, named),
+            others: Vec::new(),
+        }
     }
 
     /// Creates a load that is not run, for this reason.
@@ -66,7 +70,12 @@ impl Running {
         match self.devices(way).await {
             Ok(devices) => {
                 let address = devices.first().and_then(|device| way.address(device));
-                let place = Where { devices: &devices, part, server, address };
+                let place = Where {
+                    devices: &devices,
+                    part,
+                    server,
+                    address,
+                };
                 match round(place, &self.load, times, seed).await {
                     Ok(round) => return Some(self.sum.add(round)),
                     Err(why) => self.sum.fail(why),
@@ -80,7 +89,11 @@ impl Running {
     /// Returns one device for each session. The first session is already open.
     async fn devices(&mut self, way: &mut Way) -> Result<Vec<Device>, String> {
         while self.others.len() + 1 < usize::from(self.load.sessions) {
-            self.others.push(Way::open(way.subject()).await.map_err(|failure| failure.to_string())?);
+            self.others.push(
+                Way::open(way.subject())
+                    .await
+                    .map_err(|failure| failure.to_string())?,
+            );
         }
         let mut devices = vec![way.device().await?];
         for other in &mut self.others {
@@ -171,18 +184,33 @@ async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result
     let run = bench::run(&devices, &workload, &orders, &mut on);
     let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
     let (clocks, nops, connects) = watch.end(to).await;
-    let run = run.map_err(|_| "requests did not complete".to_owned())?.map_err(|error| error.to_string())?;
-    Ok(Round { run, clocks, nops, connects })
+    let run = run
+        .map_err(|_| "requests did not complete".to_owned())?
+        .map_err(|error| error.to_string())?;
+    Ok(Round {
+        run,
+        clocks,
+        nops,
+        connects,
+    })
 }
 
 fn workload(load: &Load, part: Part, seed: u64) -> Workload {
     let all_or_nothing = |all| if all { Percent::ALL } else { Percent::NONE };
     let read = all_or_nothing(load.direction == Direction::Read);
-    let span = Span { start_bytes: part.start_bytes, bytes: Some(part.bytes) };
+    let span = Span {
+        start_bytes: part.start_bytes,
+        bytes: Some(part.bytes),
+    };
     Workload {
         span,
         seed,
-        ..Workload::simple(load.block_bytes, load.depth, read, all_or_nothing(load.random))
+        ..Workload::simple(
+            load.block_bytes,
+            load.depth,
+            read,
+            all_or_nothing(load.random),
+        )
     }
 }
 
@@ -203,12 +231,23 @@ impl Watch {
             (before, Snapshot::take(&devices, server.as_ref()).await)
         });
         let (device, address) = (place.devices.first().cloned(), place.address.clone());
-        let nops = Probes::begin(from, to, NOPS, async move || device.as_ref()?.ping_aside().await.ok());
-        let connects = Probes::begin(from, to, CONNECTS, async move || connect(address.as_ref()?).await.ok());
-        Watch { snapshots, nops, connects }
+        let nops = Probes::begin(from, to, NOPS, async move || {
+            device.as_ref()?.ping_aside().await.ok()
+        });
+        let connects = Probes::begin(from, to, CONNECTS, async move || {
+            connect(address.as_ref()?).await.ok()
+        });
+        Watch {
+            snapshots,
+            nops,
+            connects,
+        }
     }
 
-    async fn end(self, to: Instant) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>, Vec<Duration>) {
+    async fn end(
+        self,
+        to: Instant,
+    ) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>, Vec<Duration>) {
         let (nops, connects) = (self.nops.end(), self.connects.end());
         let clocks = match reactor::now() >= to {
             true => Some(self.snapshots.await),
@@ -371,7 +410,12 @@ impl Sum {
 
     /// Adds a round, and returns its rate in bytes per second.
     fn add(&mut self, round: Round) -> f64 {
-        let Round { run, clocks, nops, connects } = round;
+        let Round {
+            run,
+            clocks,
+            nops,
+            connects,
+        } = round;
         if let Some((before, after)) = clocks {
             self.add_clocks(&before, &after);
         }
@@ -416,7 +460,10 @@ impl Sum {
         self.commands += class.latency.count();
         let phases = Phase::ALL.map(|phase| class.phase(phase).sum());
         let parts = std::iter::once(class.waiting.sum()).chain(phases);
-        self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        self.parts
+            .iter_mut()
+            .zip(parts)
+            .for_each(|(sum, part)| *sum += part);
         self.under_way += class.latency.sum().saturating_sub(class.waiting.sum());
         self.stalled += since.counters.window_stalled;
         self.r2ts += since.counters.r2ts;
@@ -428,20 +475,33 @@ impl Sum {
 
     fn add_paths(&mut self, after: &[ConnectionStatistics], before: &[ConnectionStatistics]) {
         for now in after {
-            let Some(earlier) =
-                before.iter().find(|earlier| earlier.cid == now.cid && earlier.local == now.local)
+            let Some(earlier) = before
+                .iter()
+                .find(|earlier| earlier.cid == now.cid && earlier.local == now.local)
             else {
                 continue;
             };
-            let (Some(path), Some(earlier)) = (&now.path, &earlier.path) else { continue };
-            let place = self.run.paths.iter().position(|path| path.cid == now.cid.0).unwrap_or_else(|| {
-                self.run.paths.push(PathUnderLoad { cid: now.cid.0, ..PathUnderLoad::default() });
-                self.limited.push(Default::default());
-                self.run.paths.len() - 1
-            });
+            let (Some(path), Some(earlier)) = (&now.path, &earlier.path) else {
+                continue;
+            };
+            let place = self
+                .run
+                .paths
+                .iter()
+                .position(|path| path.cid == now.cid.0)
+                .unwrap_or_else(|| {
+                    self.run.paths.push(PathUnderLoad {
+                        cid: now.cid.0,
+                        ..PathUnderLoad::default()
+                    });
+                    self.limited.push(Default::default());
+                    self.run.paths.len() - 1
+                });
             add_path(&mut self.run.paths[place], path, earlier);
             let since = |of: fn(&PathInfo) -> Option<Duration>| {
-                of(path).unwrap_or_default().saturating_sub(of(earlier).unwrap_or_default())
+                of(path)
+                    .unwrap_or_default()
+                    .saturating_sub(of(earlier).unwrap_or_default())
             };
             self.limited[place].0 += since(|path| path.limited_by_receiver);
             self.limited[place].1 += since(|path| path.limited_by_send_buffer);
@@ -473,7 +533,11 @@ impl Sum {
         // the result to the depth of all sessions.
         run.under_way = share(self.under_way, self.time).min(run.places());
         run.window_stalled = share(self.stalled, self.session_time).min(1.0);
-        run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
+        run.r2ts_per_command = if self.commands == 0 {
+            0.0
+        } else {
+            self.r2ts as f64 / self.commands as f64
+        };
         run.client_busy = share(self.cpu, self.time);
         run.client_waited = share(self.waited, self.time);
         run.client_digests = self.digests.map(|digests| share(digests, self.time));
@@ -499,7 +563,11 @@ impl Sum {
         if self.commands > 0 || service.is_empty() {
             return;
         }
-        let all_ns: u128 = service.0.iter().map(|(ns, count)| u128::from(*ns) * u128::from(*count)).sum();
+        let all_ns: u128 = service
+            .0
+            .iter()
+            .map(|(ns, count)| u128::from(*ns) * u128::from(*count))
+            .sum();
         let all = Duration::from_nanos(u64::try_from(all_ns).unwrap_or(u64::MAX));
         self.commands = service.count();
         self.under_way = all;
@@ -514,7 +582,8 @@ const ANSWER: usize = 4;
 fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
     let long = |of: fn(&PathInfo) -> Option<u64>| Some(of(now)?.saturating_sub(of(earlier)?));
     // A 32-bit counter may have wrapped.
-    let short = |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
+    let short =
+        |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
     let add = |sum: &mut Option<u64>, more: Option<u64>| {
         if let Some(more) = more {
             *sum.get_or_insert_default() += more;
@@ -524,10 +593,14 @@ fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
     sum.received_bytes += long(|path| path.received_bytes).unwrap_or_default();
     add(&mut sum.segments_in, short(|path| path.data_segments_in));
     add(&mut sum.segments_out, short(|path| path.data_segments_out));
-    add(&mut sum.out_of_order_segments, short(|path| path.out_of_order_segments));
+    add(
+        &mut sum.out_of_order_segments,
+        short(|path| path.out_of_order_segments),
+    );
     sum.retransmitted_segments += short(|path| Some(path.retransmissions)).unwrap_or_default();
     sum.round_trip_us = now.round_trip.as_secs_f64() * 1e6;
-    sum.congestion_window_bytes = u64::from(now.congestion_window_segments) * u64::from(now.segment_bytes);
+    sum.congestion_window_bytes =
+        u64::from(now.congestion_window_segments) * u64::from(now.segment_bytes);
     let most = |most: Option<u64>, now: Option<u32>| most.max(now.map(u64::from));
     sum.peer_window_bytes = most(sum.peer_window_bytes, now.peer_window_bytes);
     let own = now.own_window_bytes.or(Some(now.receive_space_bytes));
@@ -541,9 +614,16 @@ mod tests {
     #[test]
     fn counters_that_passed_their_end_are_counted_on() {
         let mut sum = PathUnderLoad::default();
-        let earlier =
-            PathInfo { data_segments_in: Some(u32::MAX - 4), retransmissions: 7, ..PathInfo::default() };
-        let now = PathInfo { data_segments_in: Some(5), retransmissions: 9, ..PathInfo::default() };
+        let earlier = PathInfo {
+            data_segments_in: Some(u32::MAX - 4),
+            retransmissions: 7,
+            ..PathInfo::default()
+        };
+        let now = PathInfo {
+            data_segments_in: Some(5),
+            retransmissions: 9,
+            ..PathInfo::default()
+        };
         add_path(&mut sum, &now, &earlier);
         add_path(&mut sum, &now, &earlier);
         assert_eq!((sum.segments_in, sum.retransmitted_segments), (Some(20), 4));
@@ -585,8 +665,13 @@ mod tests {
         sum.fail("the session was lost".to_owned());
         assert!(sum.is_hopeless());
         let run = sum.finish();
-        let numbers =
-            [run.under_way, run.window_stalled, run.r2ts_per_command, run.client_busy, run.parts.r2t_us];
+        let numbers = [
+            run.under_way,
+            run.window_stalled,
+            run.r2ts_per_command,
+            run.client_busy,
+            run.parts.r2t_us,
+        ];
         assert_eq!(numbers, [0.0; 5]);
         assert_eq!(run.first_failure.as_deref(), Some("the session was lost"));
     }

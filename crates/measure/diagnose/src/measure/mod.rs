@@ -147,11 +147,17 @@ impl Pace {
     fn rounds(&self, loads: usize, round_trip: Duration, request: Duration) -> (u32, Times) {
         let loads = loads.max(1) as u32;
         let each = (self.loads / (self.rounds * loads)).clamp(self.counted_min, ms(1500));
-        let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
+        let counted = each
+            .max(10 * round_trip)
+            .max(4 * request)
+            .min(ms(6000).max(each));
         let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
         // If rounds are long, there are fewer of them.
         let fitting = (4 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
-        ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
+        (
+            (fitting as u32).clamp(ROUNDS_MIN, self.rounds),
+            Times { warm_up, counted },
+        )
     }
 }
 
@@ -177,8 +183,8 @@ impl Subject {
         }
         // Parse the URL as a volume, because a volume's errors show their position in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
-        let url =
-            nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
+        let url = nbd::url_of(&spec)
+            .ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
         Ok(Subject::Export(Box::new(url)))
     }
 
@@ -187,7 +193,10 @@ impl Subject {
         let mut changed = self.clone();
         let wrong = |why: &dyn fmt::Display| format!("{key}={value}: {why}");
         match &mut changed {
-            Subject::Lun(url) => url.settings.set(key, value).map_err(|error| wrong(&error))?,
+            Subject::Lun(url) => url
+                .settings
+                .set(key, value)
+                .map_err(|error| wrong(&error))?,
             Subject::Export(url) => match (key, value, value.parse()) {
                 ("connections", _, Ok(count)) => url.options.connections = count,
                 ("tls", "off", _) => url.tls = None,
@@ -203,15 +212,23 @@ impl Subject {
             Subject::Lun(url) => Ok(Location::Lun(url.clone())),
             Subject::Export(url) => {
                 // Omit the keys of the URL: the facts do not depend on them.
-                let text = nbd_client::Url { tls: None, ..(**url).clone() }.to_string();
-                Ok(Location::Volume(backends::parse(&text).map_err(Failure::refused)?))
+                let text = nbd_client::Url {
+                    tls: None,
+                    ..(**url).clone()
+                }
+                .to_string();
+                Ok(Location::Volume(
+                    backends::parse(&text).map_err(Failure::refused)?,
+                ))
             }
         }
     }
 
     /// Returns the process that serves the export, if it runs on this machine.
     fn server(&self) -> Option<Server> {
-        let Subject::Export(url) = self else { return None };
+        let Subject::Export(url) = self else {
+            return None;
+        };
         match &url.socket {
             Some(socket) => Server::on_socket(socket),
             None => Server::connected(&url.host, url.port),
@@ -246,7 +263,8 @@ mod tests {
     fn seconds(pace: Pace, loads: usize, round_trip: Duration, request: Duration) -> f64 {
         let (rounds, times) = pace.rounds(loads, round_trip, request);
         assert!((ROUNDS_MIN..=pace.rounds).contains(&rounds));
-        let all = (times.warm_up + times.counted) * rounds * loads as u32 + pace.turn * (rounds + 1);
+        let all =
+            (times.warm_up + times.counted) * rounds * loads as u32 + pace.turn * (rounds + 1);
         all.as_secs_f64()
     }
 
@@ -254,10 +272,26 @@ mod tests {
     fn it_takes_as_long_as_it_says_on_a_lan() {
         let (round_trip, request) = (Duration::from_micros(200), Duration::from_micros(300));
         let lan = |quick, said, loads| seconds(Pace::new(quick, said), loads, round_trip, request);
-        assert!((8.0..13.0).contains(&lan(true, None, 3)), "{}", lan(true, None, 3));
-        assert!((30.0..42.0).contains(&lan(false, None, 3)), "{}", lan(false, None, 3));
-        assert!((30.0..50.0).contains(&lan(false, None, 6)), "{}", lan(false, None, 6));
-        assert!(lan(false, Some(1.0), 6) < 1.5, "{}", lan(false, Some(1.0), 6));
+        assert!(
+            (8.0..13.0).contains(&lan(true, None, 3)),
+            "{}",
+            lan(true, None, 3)
+        );
+        assert!(
+            (30.0..42.0).contains(&lan(false, None, 3)),
+            "{}",
+            lan(false, None, 3)
+        );
+        assert!(
+            (30.0..50.0).contains(&lan(false, None, 6)),
+            "{}",
+            lan(false, None, 6)
+        );
+        assert!(
+            lan(false, Some(1.0), 6) < 1.5,
+            "{}",
+            lan(false, Some(1.0), 6)
+        );
     }
 
     #[test]

@@ -32,7 +32,10 @@ const LEAST: u64 = 64;
 impl Part {
     /// Returns the part that covers a whole device.
     pub(super) fn whole(geometry: Geometry) -> Part {
-        Part { start_bytes: 0, bytes: geometry.bytes() }
+        Part {
+            start_bytes: 0,
+            bytes: geometry.bytes(),
+        }
     }
 
     /// Returns the first blocks of this length, or the first logical block if that is longer. Returns `None`
@@ -42,7 +45,12 @@ impl Part {
     }
 
     /// As `first`, at a random offset: a multiple of the length and of the physical block.
-    pub(super) fn somewhere(self, bytes: u32, geometry: Geometry, random: &mut Random) -> Option<Extent> {
+    pub(super) fn somewhere(
+        self,
+        bytes: u32,
+        geometry: Geometry,
+        random: &mut Random,
+    ) -> Option<Extent> {
         let step = u64::from(bytes).max(physical_block_bytes(geometry));
         self.at(random.below(self.bytes / step) * step, bytes, geometry)
     }
@@ -54,7 +62,10 @@ impl Part {
             return None;
         }
         let shift = geometry.block_size.shift();
-        Some(Extent { lba: Lba((self.start_bytes + offset) >> shift), blocks: Blocks(bytes >> shift) })
+        Some(Extent {
+            lba: Lba((self.start_bytes + offset) >> shift),
+            blocks: Blocks(bytes >> shift),
+        })
     }
 }
 
@@ -67,7 +78,11 @@ impl Untouched {
     /// Marks the start of the part as read, since the repeated reads are there.
     pub(super) fn new(part: Part, seed: u64) -> Untouched {
         let touched = (0..LEAST / 16).collect();
-        Untouched { part, random: Random::new(seed), touched }
+        Untouched {
+            part,
+            random: Random::new(seed),
+            touched,
+        }
     }
 
     /// Returns a place of this length that has not been read before. Returns `None` if half of the places
@@ -94,7 +109,9 @@ pub(super) async fn part(
     subject: &Subject,
     options: &Options,
 ) -> Result<Option<Part>, Failure> {
-    let Some(extent) = options.allow_write else { return Ok(None) };
+    let Some(extent) = options.allow_write else {
+        return Ok(None);
+    };
     let bytes = device.geometry().bytes();
     if extent.exceeds(bytes) {
         return Err(Failure::refused(format!(
@@ -102,20 +119,31 @@ pub(super) async fn part(
         )));
     }
     let part = whole_blocks(extent, bytes, physical_block_bytes(device.geometry()));
-    let part =
-        part.ok_or_else(|| Failure::refused(format!("{extent} does not contain a whole physical block")))?;
+    let part = part.ok_or_else(|| {
+        Failure::refused(format!("{extent} does not contain a whole physical block"))
+    })?;
     let overwritten = (extent != bench::Extent::ALL).then(|| extent.to_string());
-    Overwritten { device: &**device, name: subject, part: overwritten, lun: device.lun().map(|lun| &**lun) }
-        .consent(options.consent)
-        .await?;
+    Overwritten {
+        device: &**device,
+        name: subject,
+        part: overwritten,
+        lun: device.lun().map(|lun| &**lun),
+    }
+    .consent(options.consent)
+    .await?;
     Ok(Some(part))
 }
 
 fn whole_blocks(extent: bench::Extent, device_bytes: u64, block: u64) -> Option<Part> {
     let span = extent.span();
-    let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes + bytes);
+    let end = span
+        .bytes
+        .map_or(device_bytes, |bytes| span.start_bytes + bytes);
     let (start, end) = (span.start_bytes.next_multiple_of(block), end - end % block);
-    (start < end).then(|| Part { start_bytes: start, bytes: end - start })
+    (start < end).then(|| Part {
+        start_bytes: start,
+        bytes: end - start,
+    })
 }
 
 #[cfg(test)]
@@ -124,17 +152,28 @@ mod tests {
     use block::BlockSize;
 
     fn geometry(mib: u64) -> Geometry {
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(mib << 11), physical_exponent: 3 }
+        Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(mib << 11),
+            physical_exponent: 3,
+        }
     }
 
     #[test]
     fn a_lun_without_room_has_no_places() {
         let none = geometry(0);
         assert_eq!(Part::whole(none).first(512, none), None);
-        assert_eq!(Part::whole(none).somewhere(512, none, &mut Random::new(1)), None);
+        assert_eq!(
+            Part::whole(none).somewhere(512, none, &mut Random::new(1)),
+            None
+        );
         assert_eq!(Untouched::new(Part::whole(none), 1).next(512, none), None);
         let small = geometry(15);
-        assert_eq!(Untouched::new(Part::whole(small), 1).next(512, small), None, "it fits into any cache");
+        assert_eq!(
+            Untouched::new(Part::whole(small), 1).next(512, small),
+            None,
+            "it fits into any cache"
+        );
     }
 
     #[test]
@@ -149,11 +188,19 @@ mod tests {
 
     #[test]
     fn what_is_written_stays_within_its_part() {
-        let part = Part { start_bytes: 1 << 20, bytes: 1 << 20 };
+        let part = Part {
+            start_bytes: 1 << 20,
+            bytes: 1 << 20,
+        };
         let mut random = Random::new(3);
         for _ in 0..1000 {
-            let extent = part.somewhere(512, geometry(64), &mut random).expect("room");
-            assert!((2048..4096).contains(&extent.lba.0) && extent.lba.0.is_multiple_of(8), "{extent:?}");
+            let extent = part
+                .somewhere(512, geometry(64), &mut random)
+                .expect("room");
+            assert!(
+                (2048..4096).contains(&extent.lba.0) && extent.lba.0.is_multiple_of(8),
+                "{extent:?}"
+            );
         }
         assert_eq!(part.first(2 << 20, geometry(64)), None);
     }
@@ -162,7 +209,19 @@ mod tests {
     fn only_whole_physical_blocks_are_written() {
         let part = |text: &str| whole_blocks(text.parse().expect("an extent"), 1 << 20, 4096);
         assert_eq!(part("4097B..8191B"), None);
-        assert_eq!(part("5000B..20000B"), Some(Part { start_bytes: 8192, bytes: 8192 }));
-        assert_eq!(part(".."), Some(Part { start_bytes: 0, bytes: 1 << 20 }));
+        assert_eq!(
+            part("5000B..20000B"),
+            Some(Part {
+                start_bytes: 8192,
+                bytes: 8192
+            })
+        );
+        assert_eq!(
+            part(".."),
+            Some(Part {
+                start_bytes: 0,
+                bytes: 1 << 20
+            })
+        );
     }
 }

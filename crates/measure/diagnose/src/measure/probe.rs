@@ -73,17 +73,32 @@ pub(super) struct Ground {
 pub(super) const WRITE_BYTES_MAX: u32 = 256 << 10;
 
 impl Ground {
-    pub(super) fn new(part: Part, writable: Option<Part>, seed: u64, connect: Option<Address>) -> Ground {
+    pub(super) fn new(
+        part: Part,
+        writable: Option<Part>,
+        seed: u64,
+        connect: Option<Address>,
+    ) -> Ground {
         let mut random = Random::new(seed);
         let mut data = Buffer::zeroed(WRITE_BYTES_MAX as usize);
-        data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+        data.chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
         let untouched = Untouched::new(part, random.next());
-        Ground { part, writable, untouched, random, data: data.share(), connect }
+        Ground {
+            part,
+            writable,
+            untouched,
+            random,
+            data: data.share(),
+            connect,
+        }
     }
 
     fn data(&self, extent: Extent, device: &Device) -> Result<Slice, NoTime> {
         let bytes = device.geometry().length(extent) as usize;
-        self.data.part(0..bytes).ok_or_else(|| never("the LUN's block size is larger than the written data"))
+        self.data
+            .part(0..bytes)
+            .ok_or_else(|| never("the LUN's block size is larger than the written data"))
     }
 }
 
@@ -108,7 +123,9 @@ impl Probe {
             Probe::Connect => "a TCP connection".to_owned(),
             Probe::Nop => "a NOP".to_owned(),
             Probe::NopBy(cid, 0) => format!("a NOP over connection {}", cid.0),
-            Probe::NopBy(cid, bytes) => format!("a NOP with {bytes} bytes of data over connection {}", cid.0),
+            Probe::NopBy(cid, bytes) => {
+                format!("a NOP with {bytes} bytes of data over connection {}", cid.0)
+            }
             Probe::NopWithData(bytes) => format!("a NOP with {bytes} bytes of data"),
             Probe::TestUnitReady => "TEST UNIT READY".to_owned(),
             Probe::CachedRead(bytes) => format!("a READ of {bytes} bytes"),
@@ -128,7 +145,9 @@ impl Probe {
         patience: Duration,
     ) -> Result<Duration, NoTime> {
         match reactor::timeout(patience, self.timed(device, ground)).await {
-            Ok(Ok(time)) if time.is_zero() => Err(never("the measured time is zero, which is impossible")),
+            Ok(Ok(time)) if time.is_zero() => {
+                Err(never("the measured time is zero, which is impossible"))
+            }
             Ok(outcome) => outcome,
             Err(_) => Err(NoTime::Late),
         }
@@ -151,7 +170,9 @@ impl Probe {
             Probe::NopBy(cid, bytes) => device.ping(Some(cid), bytes).await,
             Probe::NopWithData(bytes) => device.ping(None, bytes).await,
             Probe::TestUnitReady => {
-                let lun = device.lun().ok_or_else(|| never("NBD has no such request"))?;
+                let lun = device
+                    .lun()
+                    .ok_or_else(|| never("NBD has no such request"))?;
                 let begun = reactor::now();
                 // This is the device's check for changes, which takes the same path as a READ here.
                 lun.refresh().await.map_err(of_device)?;
@@ -159,7 +180,11 @@ impl Probe {
             }
             Probe::CachedRead(bytes) => {
                 let extent = ground.part.first(bytes.max(block), geometry);
-                read(device, extent.ok_or_else(|| never("the LUN is smaller than the request"))?).await
+                read(
+                    device,
+                    extent.ok_or_else(|| never("the LUN is smaller than the request"))?,
+                )
+                .await
             }
             Probe::MediumRead => {
                 let extent = ground.untouched.next(block, geometry);
@@ -181,9 +206,9 @@ impl Probe {
                 device.flush().await.map_err(of_device)?;
                 Ok(since(begun))
             }
-            Probe::ShortWrite if physical(device) <= block => {
-                Err(never("the physical block is no longer than the logical one"))
-            }
+            Probe::ShortWrite if physical(device) <= block => Err(never(
+                "the physical block is no longer than the logical one",
+            )),
             Probe::ShortWrite => {
                 let extent = writable(ground, device, block)?;
                 write(device, ground, extent, Durability::Cached).await
@@ -197,8 +222,12 @@ impl Probe {
 pub(super) async fn connect((address, options): &Address) -> Result<Duration, NoTime> {
     let failed = |error: io::Error| NoTime::Failed(format!("cannot connect: {error}"));
     let begun = reactor::now();
-    let stream = reactor::world().connect(*address, options).map_err(failed)?;
-    std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
+    let stream = reactor::world()
+        .connect(*address, options)
+        .map_err(failed)?;
+    std::future::poll_fn(|cx| stream.poll_writable(cx))
+        .await
+        .map_err(failed)?;
     // A first write shows whether the connection succeeded, even if the write is empty.
     stream.try_write(&[]).map_err(failed)?;
     Ok(since(begun))
@@ -295,8 +324,14 @@ pub(super) async fn look(
 ) -> Result<Found, Failure> {
     let ping = Probe::NopWithData(ping_bytes);
     // A READ uses the first connection, as does a NOP without a fixed connection.
-    let others = cids.iter().skip(1).map(|cid| Probe::NopBy(*cid, ping_bytes));
-    let probes: Vec<Probe> = [ping, Probe::CachedRead(READ_BYTES)].into_iter().chain(others).collect();
+    let others = cids
+        .iter()
+        .skip(1)
+        .map(|cid| Probe::NopBy(*cid, ping_bytes));
+    let probes: Vec<Probe> = [ping, Probe::CachedRead(READ_BYTES)]
+        .into_iter()
+        .chain(others)
+        .collect();
     let mut found = None;
     let mut unanswered_ping = None;
     for probe in probes {
@@ -304,8 +339,14 @@ pub(super) async fn look(
         if is_ping && unanswered_ping.is_some() {
             continue;
         }
-        let Some(segment_bytes) = hangs(probe, &mut way, ground, patience).await? else { continue };
-        let lost = format!("{} had no response in {:.1} s", probe.name(), patience.as_secs_f64());
+        let Some(segment_bytes) = hangs(probe, &mut way, ground, patience).await? else {
+            continue;
+        };
+        let lost = format!(
+            "{} had no response in {:.1} s",
+            probe.name(),
+            patience.as_secs_f64()
+        );
         let shorter = shorter(way.subject(), segment_bytes, probe, ground, patience).await?;
         let works_bytes = shorter.as_ref().map(|(bytes, _)| u32::from(*bytes));
         if let Some((_, better)) = shorter {
@@ -316,12 +357,20 @@ pub(super) async fn look(
             unanswered_ping = Some(lost);
             continue;
         }
-        found = Some(LongPackets { lost, segment_bytes, works_bytes });
+        found = Some(LongPackets {
+            lost,
+            segment_bytes,
+            works_bytes,
+        });
         if works_bytes.is_none() {
             break;
         }
     }
-    Ok(Found { way, long_packets: found, unanswered_ping })
+    Ok(Found {
+        way,
+        long_packets: found,
+        unanswered_ping,
+    })
 }
 
 /// Checks whether this request makes its connection permanently unresponsive. If it does, returns the
@@ -338,7 +387,11 @@ async fn hangs(
         return Ok(None);
     }
     let segment_bytes = segment_bytes(&lun).await;
-    let again = if let Probe::NopBy(cid, _) = probe { Probe::NopBy(cid, 0) } else { Probe::Nop };
+    let again = if let Probe::NopBy(cid, _) = probe {
+        Probe::NopBy(cid, 0)
+    } else {
+        Probe::Nop
+    };
     let is_silent = again.ask(&lun, ground, patience / 2).await.is_err();
     way.give_up();
     Ok(segment_bytes.filter(|_| is_silent))
@@ -352,8 +405,13 @@ async fn shorter(
     ground: &mut Ground,
     patience: Duration,
 ) -> Result<Option<(u16, Way)>, Failure> {
-    for bytes in SEGMENTS.into_iter().filter(|bytes| u32::from(*bytes) < than) {
-        let shorter = subject.with("tcp-segment", &bytes.to_string()).map_err(Failure::failed)?;
+    for bytes in SEGMENTS
+        .into_iter()
+        .filter(|bytes| u32::from(*bytes) < than)
+    {
+        let shorter = subject
+            .with("tcp-segment", &bytes.to_string())
+            .map_err(Failure::failed)?;
         let mut way = Way::open(&shorter).await?;
         let lun = way.device().await.map_err(Failure::failed)?;
         if probe.ask(&lun, ground, patience).await != Err(NoTime::Late) {
@@ -366,5 +424,12 @@ async fn shorter(
 
 /// Returns TCP's segment length on the session's first connection.
 async fn segment_bytes(device: &Device) -> Option<u32> {
-    device.told().await?.connections.first()?.path.as_ref().map(|path| path.segment_bytes)
+    device
+        .told()
+        .await?
+        .connections
+        .first()?
+        .path
+        .as_ref()
+        .map(|path| path.segment_bytes)
 }

@@ -38,13 +38,21 @@ impl Way {
     pub(super) async fn open(subject: &Subject) -> Result<Way, Failure> {
         let subject = patient(subject);
         let device = open(&subject).await?;
-        Ok(Way { subject, device: Some(device), again: 0 })
+        Ok(Way {
+            subject,
+            device: Some(device),
+            again: 0,
+        })
     }
 
     /// Returns the device, in a session that is not known to be lost. On failure, returns the reason.
     pub(super) async fn device(&mut self) -> Result<Device, String> {
         if let Some(device) = &self.device {
-            if device.told().await.is_some_and(|told| !told.connections.is_empty()) {
+            if device
+                .told()
+                .await
+                .is_some_and(|told| !told.connections.is_empty())
+            {
                 return Ok(device.clone());
             }
             self.device = None;
@@ -54,7 +62,8 @@ impl Way {
         }
         self.again += 1;
         let opened = open(&self.subject).await;
-        let device = opened.map_err(|failure| format!("the session was lost, and then: {failure}"))?;
+        let device =
+            opened.map_err(|failure| format!("the session was lost, and then: {failure}"))?;
         self.device = Some(device.clone());
         Ok(device)
     }
@@ -72,8 +81,13 @@ impl Way {
     /// Returns the target's address for further TCP connections. `None` over NBD, because NBD servers log an error for
     /// each client that disconnects without a handshake.
     pub(super) fn address(&self, device: &Device) -> Option<Address> {
-        let Subject::Lun(url) = &self.subject else { return None };
-        Some((device.lun()?.target().nexus().address, url.settings.stream.clone()))
+        let Subject::Lun(url) = &self.subject else {
+            return None;
+        };
+        Some((
+            device.lun()?.target().nexus().address,
+            url.settings.stream.clone(),
+        ))
     }
 
     /// Logs out if possible.
@@ -107,9 +121,10 @@ async fn open(subject: &Subject) -> Result<Device, Failure> {
 /// use.
 fn patient(subject: &Subject) -> Subject {
     match subject {
-        Subject::Lun(url) => {
-            Subject::Lun(Box::new(Url { settings: patient_settings(&url.settings), ..(**url).clone() }))
-        }
+        Subject::Lun(url) => Subject::Lun(Box::new(Url {
+            settings: patient_settings(&url.settings),
+            ..(**url).clone()
+        })),
         Subject::Export(url) => {
             let mut url = url.clone();
             url.options.timeout = url.options.timeout.min(LOGIN_TIME);

@@ -35,7 +35,8 @@ fn is_found(cause: Cause, world_of: impl Fn(u64, &mut Dice) -> (World, World)) {
         }
         let diagnosis = diagnose(planted.evidence());
         let first = diagnosis.findings.first();
-        let right = first.is_some_and(|first| first.cause == cause && priced(first, &healthy, &planted));
+        let right =
+            first.is_some_and(|first| first.cause == cause && priced(first, &healthy, &planted));
         if !right {
             wrong.push((seed, told(&diagnosis, &healthy, &planted)));
         }
@@ -51,8 +52,10 @@ fn is_found(cause: Cause, world_of: impl Fn(u64, &mut Dice) -> (World, World)) {
 
 /// Whether a fix has an effect: a full link hides many causes.
 fn binds(healthy: &World, planted: &World) -> bool {
-    let gains =
-        planted.loads().into_iter().map(|load| healthy.bytes_per_s(&load) / planted.bytes_per_s(&load));
+    let gains = planted
+        .loads()
+        .into_iter()
+        .map(|load| healthy.bytes_per_s(&load) / planted.bytes_per_s(&load));
     planted.long_packets.is_some() || gains.fold(1.0, f64::max) >= 1.3
 }
 
@@ -60,16 +63,26 @@ fn binds(healthy: &World, planted: &World) -> bool {
 fn priced(finding: &crate::Finding, healthy: &World, planted: &World) -> bool {
     let load = planted.loads()[finding.load];
     let truth = healthy.bytes_per_s(&load) / planted.bytes_per_s(&load);
-    finding.gain.predicted.is_none_or(|predicted| (predicted / truth - 1.0).abs() <= 0.2)
+    finding
+        .gain
+        .predicted
+        .is_none_or(|predicted| (predicted / truth - 1.0).abs() <= 0.2)
 }
 
 fn told(diagnosis: &Diagnosis, healthy: &World, planted: &World) -> String {
     let findings = diagnosis.findings.iter().map(|finding| {
         let load = planted.loads()[finding.load];
         let truth = healthy.bytes_per_s(&load) / planted.bytes_per_s(&load);
-        format!("{:?} gain {:?} of {truth:.2} ({load:?})", finding.cause, finding.gain.predicted)
+        format!(
+            "{:?} gain {:?} of {truth:.2} ({load:?})",
+            finding.cause, finding.gain.predicted
+        )
     });
-    format!("{:?}; {:?}", findings.collect::<Vec<_>>(), diagnosis.verdict)
+    format!(
+        "{:?}; {:?}",
+        findings.collect::<Vec<_>>(),
+        diagnosis.verdict
+    )
 }
 
 fn lan(seed: u64, dice: &mut Dice) -> World {
@@ -77,7 +90,11 @@ fn lan(seed: u64, dice: &mut Dice) -> World {
 }
 
 fn far(seed: u64, dice: &mut Dice) -> World {
-    World::healthy(seed, dice.one_of(&[100e6, 200e6, 500e6, 1e9]), dice.between(5e-3, 50e-3))
+    World::healthy(
+        seed,
+        dice.one_of(&[100e6, 200e6, 500e6, 1e9]),
+        dice.between(5e-3, 50e-3),
+    )
 }
 
 #[test]
@@ -86,9 +103,16 @@ fn nothing_is_found_where_nothing_is_wrong() {
     for seed in 0..120 {
         let dice = &mut Dice::new(seed);
         let world = match seed % 4 {
-            0 => World { loopback: true, built_for: None, ..World::healthy(seed, 1e9, 30e-6) },
+            0 => World {
+                loopback: true,
+                built_for: None,
+                ..World::healthy(seed, 1e9, 30e-6)
+            },
             1 => far(seed, dice),
-            2 => World { built_for: None, ..lan(seed, dice) },
+            2 => World {
+                built_for: None,
+                ..lan(seed, dice)
+            },
             _ => lan(seed, dice),
         };
         let diagnosis = diagnose(world.evidence());
@@ -96,14 +120,22 @@ fn nothing_is_found_where_nothing_is_wrong() {
             wrong.push((seed, told(&diagnosis, &world, &world)));
         }
     }
-    assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    assert!(
+        wrong.is_empty(),
+        "{} wrong: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(5)]
+    );
 }
 
 /// The scenario is `--quick` on a machine with other load: three rounds without a useful result.
 #[test]
 fn rounds_that_differ_too_much_are_no_proof_that_nothing_is_wrong() {
     let mut evidence = lan(2, &mut Dice::new(2)).evidence();
-    assert!(matches!(diagnose(evidence.clone()).verdict, Verdict::Fine { .. }));
+    assert!(matches!(
+        diagnose(evidence.clone()).verdict,
+        Verdict::Fine { .. }
+    ));
     for run in &mut evidence.loads {
         let rate = stats::median(&run.bytes_per_s);
         run.bytes_per_s = vec![0.1 * rate, rate, 2.6 * rate];
@@ -155,7 +187,13 @@ fn a_command_window_of_one() {
     is_found(Cause::CommandWindow, |seed, dice| {
         let healthy = far(seed, dice);
         let commands_at_once = Some(dice.one_of(&[1.0, 2.0, 4.0]));
-        (healthy.clone(), World { commands_at_once, ..healthy })
+        (
+            healthy.clone(),
+            World {
+                commands_at_once,
+                ..healthy
+            },
+        )
     });
 }
 
@@ -163,9 +201,15 @@ fn a_command_window_of_one() {
 #[test]
 fn a_command_window_that_is_full_without_a_time_of_waiting() {
     let dice = &mut Dice::new(3);
-    let world = World { commands_at_once: Some(2.0), ..far(3, dice) };
+    let world = World {
+        commands_at_once: Some(2.0),
+        ..far(3, dice)
+    };
     let mut evidence = world.evidence();
-    evidence.loads.iter_mut().for_each(|run| run.parts.waiting_us = 0.0);
+    evidence
+        .loads
+        .iter_mut()
+        .for_each(|run| run.parts.waiting_us = 0.0);
     let first = diagnose(evidence).findings.into_iter().next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::CommandWindow));
 }
@@ -183,10 +227,17 @@ fn a_load_that_asks_one_at_a_time() {
             random: true,
             durable: false,
         };
-        let world = World { named: Some(named), ..far(seed, dice) };
+        let world = World {
+            named: Some(named),
+            ..far(seed, dice)
+        };
         let diagnosis = diagnose(world.evidence());
         let first = diagnosis.findings.first().expect("something is found");
-        let depth = first.trial.as_ref().and_then(|trial| trial.depth).expect("another depth is to be tried");
+        let depth = first
+            .trial
+            .as_ref()
+            .and_then(|trial| trial.depth)
+            .expect("another depth is to be tried");
         let truth = world.bytes_per_s(&Load { depth, ..named }) / world.bytes_per_s(&named);
         assert_eq!((first.cause, first.load), (Cause::Depth, 0));
         assert!(
@@ -201,7 +252,13 @@ fn a_load_that_asks_one_at_a_time() {
 fn a_link_that_fell_back() {
     is_found(Cause::LinkRate, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { link_bits_per_s: 100e6, ..healthy })
+        (
+            healthy.clone(),
+            World {
+                link_bits_per_s: 100e6,
+                ..healthy
+            },
+        )
     });
 }
 
@@ -210,8 +267,18 @@ fn long_packets_that_vanish() {
     is_found(Cause::PathMtu, |seed, dice| {
         let healthy = lan(seed, dice);
         let lost = "a READ of 65,536 bytes had no response in 3 s".to_owned();
-        let long_packets = Some(LongPackets { lost, segment_bytes: 8948, works_bytes: Some(1388) });
-        (healthy.clone(), World { long_packets, ..healthy })
+        let long_packets = Some(LongPackets {
+            lost,
+            segment_bytes: 8948,
+            works_bytes: Some(1388),
+        });
+        (
+            healthy.clone(),
+            World {
+                long_packets,
+                ..healthy
+            },
+        )
     });
 }
 
@@ -219,7 +286,13 @@ fn long_packets_that_vanish() {
 fn packets_that_are_lost() {
     is_found(Cause::Loss, |seed, dice| {
         let healthy = far(seed, dice);
-        (healthy.clone(), World { loss: dice.between(0.005, 0.02), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                loss: dice.between(0.005, 0.02),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -227,7 +300,13 @@ fn packets_that_are_lost() {
 fn a_slow_medium() {
     is_found(Cause::Medium, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { access_s: dice.between(4e-3, 20e-3), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                access_s: dice.between(4e-3, 20e-3),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -235,7 +314,13 @@ fn a_slow_medium() {
 fn a_medium_that_takes_so_many_a_second() {
     is_found(Cause::Medium, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { accesses_per_s: dice.between(300.0, 1000.0), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                accesses_per_s: dice.between(300.0, 1000.0),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -243,7 +328,13 @@ fn a_medium_that_takes_so_many_a_second() {
 fn a_slow_flush() {
     is_found(Cause::Flush, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { flush_s: dice.between(10e-3, 40e-3), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                flush_s: dice.between(10e-3, 40e-3),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -258,8 +349,17 @@ fn writes_shorter_than_a_block() {
             random: true,
             durable: false,
         };
-        let healthy = World { named: Some(named), ..lan(seed, dice) };
-        (healthy.clone(), World { short_s: dice.between(0.5e-3, 5e-3), ..healthy })
+        let healthy = World {
+            named: Some(named),
+            ..lan(seed, dice)
+        };
+        (
+            healthy.clone(),
+            World {
+                short_s: dice.between(0.5e-3, 5e-3),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -267,7 +367,13 @@ fn writes_shorter_than_a_block() {
 fn a_target_that_has_no_cpu() {
     is_found(Cause::TargetCpu, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { target_away: dice.between(0.5, 0.8), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                target_away: dice.between(0.5, 0.8),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -275,7 +381,13 @@ fn a_target_that_has_no_cpu() {
 fn a_client_that_has_no_cpu() {
     is_found(Cause::ClientCpu, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { client_starved: dice.between(0.4, 0.8), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                client_starved: dice.between(0.4, 0.8),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -283,7 +395,13 @@ fn a_client_that_has_no_cpu() {
 fn acknowledgements_that_are_held_back() {
     is_found(Cause::DelayedAck, |seed, dice| {
         let healthy = lan(seed, dice);
-        (healthy.clone(), World { held_back: dice.between(0.2, 0.9), ..healthy })
+        (
+            healthy.clone(),
+            World {
+                held_back: dice.between(0.2, 0.9),
+                ..healthy
+            },
+        )
     });
 }
 
@@ -291,7 +409,16 @@ fn acknowledgements_that_are_held_back() {
 fn a_slow_second_path() {
     is_found(Cause::SlowPath, |seed, dice| {
         let near = dice.between(0.2e-3, 1e-3);
-        let healthy = World { round_trips_s: vec![near, near], ..lan(seed, dice) };
-        (healthy.clone(), World { round_trips_s: vec![near, near * dice.between(5.0, 20.0)], ..healthy })
+        let healthy = World {
+            round_trips_s: vec![near, near],
+            ..lan(seed, dice)
+        };
+        (
+            healthy.clone(),
+            World {
+                round_trips_s: vec![near, near * dice.between(5.0, 20.0)],
+                ..healthy
+            },
+        )
     });
 }

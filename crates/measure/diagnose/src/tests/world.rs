@@ -2,7 +2,8 @@
 //! them, with noise. The true gain of each fix is also known.
 
 use crate::{
-    Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
+    Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad,
+    Storage, Timed,
 };
 use bench::record::Histogram;
 use block::Random;
@@ -105,10 +106,19 @@ impl World {
     }
 
     fn payload_per_s(&self, direction: Direction) -> f64 {
-        let uplink = self.uplink_bits_per_s.filter(|_| direction == Direction::Write);
+        let uplink = self
+            .uplink_bits_per_s
+            .filter(|_| direction == Direction::Write);
         let bits_per_s = uplink.unwrap_or(self.link_bits_per_s);
-        let link = Link { timestamps: true, ..Link::ethernet(bits_per_s, 1500) };
-        if self.loopback { 3e9 } else { link.payload_per_s() }
+        let link = Link {
+            timestamps: true,
+            ..Link::ethernet(bits_per_s, 1500)
+        };
+        if self.loopback {
+            3e9
+        } else {
+            link.payload_per_s()
+        }
     }
 
     fn round_trip_s(&self) -> f64 {
@@ -118,14 +128,21 @@ impl World {
     fn path(&self, load: &Load) -> Path {
         let round_trip_s = self.round_trip_s();
         let (read, write) = self.windows;
-        let window = if load.direction == Direction::Read { read } else { write };
-        let short =
-            load.direction == Direction::Write && !load.block_bytes.is_multiple_of(self.physical_block_bytes);
+        let window = if load.direction == Direction::Read {
+            read
+        } else {
+            write
+        };
+        let short = load.direction == Direction::Write
+            && !load.block_bytes.is_multiple_of(self.physical_block_bytes);
         let flush_s = if load.durable { self.flush_s } else { 0.0 };
         let short_s = if short { self.short_s } else { 0.0 };
         // The window after losses follows from the square root law (Mathis and others, 1997).
         let after_losses = (self.loss > 0.0).then(|| 1448.0 * 1.22 / self.loss.sqrt());
-        let window_bytes = [window, after_losses].into_iter().flatten().reduce(f64::min);
+        let window_bytes = [window, after_losses]
+            .into_iter()
+            .flatten()
+            .reduce(f64::min);
         Path {
             payload_per_s: Some(self.payload_per_s(load.direction)),
             window_bytes,
@@ -133,7 +150,9 @@ impl World {
             exchange_s: self.exchange_s,
             command_s: self.dispatch_s + self.access_s + flush_s + short_s,
             // The data of a single request is first copied and then sent.
-            copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s(load.direction))),
+            copy_per_s: Some(
+                1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s(load.direction)),
+            ),
             commands_at_once: self.commands_at_once,
             medium_per_s: Some(self.accesses_per_s * f64::from(load.block_bytes)),
             exchanges_per_s: Some(EXCHANGES_PER_S),
@@ -147,8 +166,9 @@ impl World {
 
     /// Returns the rate of a load, in bytes per second.
     pub(super) fn bytes_per_s(&self, load: &Load) -> f64 {
-        let there =
-            (1.0 - self.target_away) * (1.0 - self.client_starved) * (1.0 - self.stall_s / STALL_PERIOD_S);
+        let there = (1.0 - self.target_away)
+            * (1.0 - self.client_starved)
+            * (1.0 - self.stall_s / STALL_PERIOD_S);
         let bytes_per_s = self.predict(load).bytes_per_s * there;
         if load.depth > 1 || self.held_back == 0.0 {
             return bytes_per_s;
@@ -214,7 +234,14 @@ impl World {
     fn ladder(&self, noise: &mut Noise) -> Ladder {
         let nop_s = self.round_trip_s() + self.exchange_s;
         let alone = |direction, bytes: u32, durable| {
-            let load = Load { direction, block_bytes: bytes, depth: 1, sessions: 1, random: false, durable };
+            let load = Load {
+                direction,
+                block_bytes: bytes,
+                depth: 1,
+                sessions: 1,
+                random: false,
+                durable,
+            };
             f64::from(bytes) / self.bytes_per_s(&load)
                 * (1.0 - self.target_away)
                 * (1.0 - self.client_starved)
@@ -264,7 +291,11 @@ impl World {
     }
 
     fn load_runs(&self, noise: &mut Noise) -> Vec<LoadRun> {
-        let mut runs: Vec<_> = self.loads().iter().map(|load| self.load_run(load, noise)).collect();
+        let mut runs: Vec<_> = self
+            .loads()
+            .iter()
+            .map(|load| self.load_run(load, noise))
+            .collect();
         runs[0].named = self.named.is_some();
         runs
     }
@@ -278,24 +309,52 @@ impl World {
         let binding = modelled.binding();
         let nop_s = self.round_trip_s() + self.exchange_s;
         let at_link = binding == Some(Term::Link) && self.target_away + self.client_starved == 0.0;
-        let queue_s = if at_link { (service_s - modelled.alone_s).max(0.0) } else { 0.0 };
+        let queue_s = if at_link {
+            (service_s - modelled.alone_s).max(0.0)
+        } else {
+            0.0
+        };
         // If the window is full, data waits that the sender could not send yet.
-        let behind_data_s =
-            if binding == Some(Term::Window) { (service_s - modelled.alone_s).max(0.0) } else { queue_s };
-        let r2ts = if load.direction == Direction::Write { self.got.r2ts(load.block_bytes) } else { 0 };
+        let behind_data_s = if binding == Some(Term::Window) {
+            (service_s - modelled.alone_s).max(0.0)
+        } else {
+            queue_s
+        };
+        let r2ts = if load.direction == Direction::Write {
+            self.got.r2ts(load.block_bytes)
+        } else {
+            0
+        };
         let r2t_s = f64::from(modelled.exchanges - 1) * nop_s;
         let waiting_s = service_s * (1.0 - at_once / depth);
-        let limited = binding == Some(Term::Window) && self.loss == 0.0 && load.direction == Direction::Write;
+        let limited =
+            binding == Some(Term::Window) && self.loss == 0.0 && load.direction == Direction::Write;
         let sent = load.direction == Direction::Write;
         let segments = (bytes_per_s * COUNTED_S / 1448.0) as u64;
         let path = |cid| PathUnderLoad {
             cid,
-            sent_bytes: if sent { (bytes_per_s * COUNTED_S) as u64 } else { 10_000 },
-            received_bytes: if sent { 10_000 } else { (bytes_per_s * COUNTED_S) as u64 },
+            sent_bytes: if sent {
+                (bytes_per_s * COUNTED_S) as u64
+            } else {
+                10_000
+            },
+            received_bytes: if sent {
+                10_000
+            } else {
+                (bytes_per_s * COUNTED_S) as u64
+            },
             segments_in: Some(if sent { 100 } else { segments }),
             segments_out: Some(if sent { segments } else { 100 }),
-            retransmitted_segments: if sent { (segments as f64 * self.loss) as u64 } else { 0 },
-            out_of_order_segments: Some(if sent { 0 } else { (segments as f64 * self.loss * 5.0) as u64 }),
+            retransmitted_segments: if sent {
+                (segments as f64 * self.loss) as u64
+            } else {
+                0
+            },
+            out_of_order_segments: Some(if sent {
+                0
+            } else {
+                (segments as f64 * self.loss * 5.0) as u64
+            }),
             round_trip_us: (self.round_trip_s() + queue_s) * 1.05e6,
             congestion_window_bytes: 1 << 20,
             peer_window_bytes: Some(self.windows.1.unwrap_or(8e6) as u64),
@@ -307,7 +366,10 @@ impl World {
             load: *load,
             named: false,
             bytes_per_s: (0..6).map(|_| bytes_per_s * noise.factor(0.03)).collect(),
-            service: as_many(self.service(load, service_s, noise), bytes_per_s * COUNTED_S / block),
+            service: as_many(
+                self.service(load, service_s, noise),
+                bytes_per_s * COUNTED_S / block,
+            ),
             under_way: at_once,
             parts: Parts {
                 waiting_us: waiting_s * 1e6,
@@ -327,7 +389,9 @@ impl World {
             // On loopback, a full link stands for saturated ends.
             client_busy: match self.loopback && at_link {
                 true => 0.97,
-                false => 0.97 * f64::from(modelled.exchanges) * bytes_per_s / block / EXCHANGES_PER_S,
+                false => {
+                    0.97 * f64::from(modelled.exchanges) * bytes_per_s / block / EXCHANGES_PER_S
+                }
             },
             client_waited: self.client_starved,
             client_digests: None,
@@ -338,15 +402,22 @@ impl World {
     fn service(&self, load: &Load, service_s: f64, noise: &mut Noise) -> Histogram {
         if self.held_back > 0.0 && load.depth == 1 {
             let quick_s = service_s - self.held_back * 0.0405;
-            return noise.mixture(&[(quick_s, 1.0 - self.held_back), (quick_s + 0.0405, self.held_back)]);
+            return noise.mixture(&[
+                (quick_s, 1.0 - self.held_back),
+                (quick_s + 0.0405, self.held_back),
+            ]);
         }
         let running_s = service_s * (1.0 - self.stall_s / STALL_PERIOD_S);
-        let mut times = noise.probe(running_s * (1.0 - self.target_away), self.target_away).times;
+        let mut times = noise
+            .probe(running_s * (1.0 - self.target_away), self.target_away)
+            .times;
         if self.stall_s > 0.0 {
             // Each stall delays as many requests as are outstanding.
             let stalled = times.count() as f64 * running_s / (STALL_PERIOD_S - self.stall_s);
             let longest_s = running_s + self.stall_s;
-            times.0.push(((longest_s * 1e9) as u64, (stalled.round() as u64).max(1)));
+            times
+                .0
+                .push(((longest_s * 1e9) as u64, (stalled.round() as u64).max(1)));
         }
         times
     }
@@ -365,8 +436,11 @@ const COUNTED_S: f64 = 5.0;
 fn as_many(times: Histogram, requests: f64) -> Histogram {
     let each = requests / times.count().max(1) as f64;
     let until = |index: usize| (index as f64 * each).round() as u64;
-    let spread =
-        times.0.into_iter().enumerate().map(|(index, (ns, _))| (ns, until(index + 1) - until(index)));
+    let spread = times
+        .0
+        .into_iter()
+        .enumerate()
+        .map(|(index, (ns, _))| (ns, until(index + 1) - until(index)));
     Histogram(spread.filter(|(_, count)| *count > 0).collect())
 }
 
@@ -396,7 +470,12 @@ impl Noise {
         let times = self.mixture(&[(seconds, 1.0), (seconds + 0.005, late)]);
         let ns = |share| times.quantile_ns(share) as f64 / 1e3;
         let (low_us, median_us, high_us) = (ns(0.45), ns(0.5), ns(0.55));
-        Timed { times, median_us, low_us, high_us }
+        Timed {
+            times,
+            median_us,
+            low_us,
+            high_us,
+        }
     }
 
     fn mixture(&mut self, of: &[(f64, f64)]) -> Histogram {
@@ -404,11 +483,19 @@ impl Noise {
         let mut times = Vec::new();
         for &(seconds, share) in of {
             let count = (200.0 * share / all).round() as usize;
-            times.extend((0..count).map(|_| seconds + seconds.min(USUAL_S) * (self.factor(0.05) - 1.0)));
+            times.extend(
+                (0..count).map(|_| seconds + seconds.min(USUAL_S) * (self.factor(0.05) - 1.0)),
+            );
         }
         // One time of two hundred is late by some milliseconds.
-        times.iter_mut().step_by(200).for_each(|time| *time += 0.003);
-        let mut ns: Vec<(u64, u64)> = times.into_iter().map(|time| ((time * 1e9) as u64, 1)).collect();
+        times
+            .iter_mut()
+            .step_by(200)
+            .for_each(|time| *time += 0.003);
+        let mut ns: Vec<(u64, u64)> = times
+            .into_iter()
+            .map(|time| ((time * 1e9) as u64, 1))
+            .collect();
         ns.sort_unstable();
         Histogram(ns)
     }

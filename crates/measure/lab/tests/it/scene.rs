@@ -32,9 +32,13 @@ pub(crate) fn host<'a>(lab: &'a Lab, name: &str) -> &'a Host {
 /// created.
 pub(crate) fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
     let server = host(lab, "server");
-    let listener = server.run(|| TcpListener::bind((server.address(), 0)).expect("binds")).expect("enters");
+    let listener = server
+        .run(|| TcpListener::bind((server.address(), 0)).expect("binds"))
+        .expect("enters");
     let address = listener.local_addr().expect("bound");
-    let client = host(lab, "client").run(|| TcpStream::connect(address).expect("connects")).expect("enters");
+    let client = host(lab, "client")
+        .run(|| TcpStream::connect(address).expect("connects"))
+        .expect("enters");
     let (accepted, _) = listener.accept().expect("accepts");
     for stream in [&client, &accepted] {
         stream.set_nodelay(true).expect("a TCP socket");
@@ -83,7 +87,9 @@ pub(crate) fn round_trip(client: &TcpStream, server: &TcpStream, times: usize) -
 /// Creates a UDP socket in a host.
 pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
     let address: IpAddr = at.address();
-    let socket = at.run(|| UdpSocket::bind((address, 0)).expect("binds")).expect("enters");
+    let socket = at
+        .run(|| UdpSocket::bind((address, 0)).expect("binds"))
+        .expect("enters");
     let address = socket.local_addr().expect("bound");
     (socket, address)
 }

@@ -49,7 +49,13 @@ const TEXT_MAX: f64 = 220.0;
 impl Bar {
     /// Creates a bar that starts at the axis.
     pub(crate) fn new(name: String, value: f64, says: String, colour: usize) -> Bar {
-        Bar { name, from: 0.0, value, says, colour }
+        Bar {
+            name,
+            from: 0.0,
+            value,
+            says,
+            colour,
+        }
     }
 }
 
@@ -69,7 +75,8 @@ impl Group {
 impl Bars {
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let bottom = TOP + self.groups.iter().map(height).sum::<f64>();
-        let widest = |text: fn(&Bar) -> &str| self.bars().map(|bar| width(text(bar))).fold(0.0, f64::max);
+        let widest =
+            |text: fn(&Bar) -> &str| self.bars().map(|bar| width(text(bar))).fold(0.0, f64::max);
         let left = 12.0 + widest(|bar| &bar.name).min(TEXT_MAX);
         let right = WIDTH - 16.0 - widest(|bar| &bar.says).min(TEXT_MAX);
         let x = |value: f64| left + self.axis.scale.at(value) * (right - left);
@@ -89,14 +96,29 @@ impl Bars {
     }
 
     fn draw_axis(&self, svg: &mut Markup, bottom: f64, x: impl Fn(f64) -> f64) {
-        let labels: Vec<_> =
-            self.axis.scale.ticks(6).into_iter().map(|tick| (x(tick), (self.axis.tick)(tick))).collect();
+        let labels: Vec<_> = self
+            .axis
+            .scale
+            .ticks(6)
+            .into_iter()
+            .map(|tick| (x(tick), (self.axis.tick)(tick)))
+            .collect();
         for (at, text) in labels.iter().step_by(stride(&labels)) {
             line(svg, "grid", (*at, TOP), (*at, bottom));
             label(svg, *at, bottom + 17.0, "middle", "tick", text);
         }
-        let middle = labels.first().zip(labels.last()).map_or(WIDTH / 2.0, |(a, b)| (a.0 + b.0) / 2.0);
-        label(svg, middle, bottom + 38.0, "middle", "title", self.axis.title);
+        let middle = labels
+            .first()
+            .zip(labels.last())
+            .map_or(WIDTH / 2.0, |(a, b)| (a.0 + b.0) / 2.0);
+        label(
+            svg,
+            middle,
+            bottom + 38.0,
+            "middle",
+            "title",
+            self.axis.title,
+        );
     }
 }
 
@@ -112,23 +134,48 @@ fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64)
         let (begin, end) = (x(bar.from), x(bar.from + bar.value));
         let class = format!("bar c{}", bar.colour % COLOURS);
         svg.element("g", &[("class", &class)], |svg| {
-            label(svg, left - 7.0, y + 14.0, "end", "name", &fitted(&bar.name, TEXT_MAX));
+            label(
+                svg,
+                left - 7.0,
+                y + 14.0,
+                "end",
+                "name",
+                &fitted(&bar.name, TEXT_MAX),
+            );
             if index > 0 && bar.from > 0.0 {
                 // A line down from the end of the previous bar.
                 line(svg, "axis", (begin, y - 3.0), (begin, y + 2.0));
             }
-            let path = format!("M{} {}H{}v{}H{}z", Px(begin), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(begin));
+            let path = format!(
+                "M{} {}H{}v{}H{}z",
+                Px(begin),
+                Px(y + 2.0),
+                Px(end),
+                Px(ROW - 5.0),
+                Px(begin)
+            );
             svg.element("path", &[("class", &"mark"), ("d", &path)], |mark| {
                 mark.with_text("title", &[], &format!("{}: {}", bar.name, bar.says));
             });
-            label(svg, end + 7.0, y + 14.0, "start", "says", &fitted(&bar.says, TEXT_MAX));
+            label(
+                svg,
+                end + 7.0,
+                y + 14.0,
+                "start",
+                "says",
+                &fitted(&bar.says, TEXT_MAX),
+            );
         });
         y += ROW;
     }
 }
 
 fn height(group: &Group) -> f64 {
-    let heading = if group.name.is_empty() { 0.0 } else { LINE + 4.0 };
+    let heading = if group.name.is_empty() {
+        0.0
+    } else {
+        LINE + 4.0
+    };
     heading + group.bars.len() as f64 * ROW + GAP
 }
 
@@ -190,18 +237,37 @@ impl Heat {
             let left = self.left();
             for (index, row) in self.rows.iter().enumerate() {
                 let middle = HEAT_TOP + (index as f64 + 0.5) * HEAT_ROW;
-                label(svg, left - 7.0, middle + 4.0, "end", "tick", &fitted(row, NAMES_MAX));
+                label(
+                    svg,
+                    left - 7.0,
+                    middle + 4.0,
+                    "end",
+                    "tick",
+                    &fitted(row, NAMES_MAX),
+                );
             }
             let width = self.panel_width();
             for (index, panel) in self.panels.iter().enumerate() {
                 self.draw_panel(panel, svg, left + index as f64 * (width + HEAT_GAP), bottom);
             }
-            label(svg, f64::midpoint(left, WIDTH), bottom + 38.0, "middle", "title", self.x_title);
+            label(
+                svg,
+                f64::midpoint(left, WIDTH),
+                bottom + 38.0,
+                "middle",
+                "title",
+                self.x_title,
+            );
         });
     }
 
     fn left(&self) -> f64 {
-        12.0 + self.rows.iter().map(|row| width(row)).fold(0.0, f64::max).min(NAMES_MAX)
+        12.0 + self
+            .rows
+            .iter()
+            .map(|row| width(row))
+            .fold(0.0, f64::max)
+            .min(NAMES_MAX)
     }
 
     fn panel_width(&self) -> f64 {
@@ -219,30 +285,68 @@ impl Heat {
                 draw_square(
                     square,
                     svg,
-                    (left + column as f64 * wide, HEAT_TOP + row as f64 * HEAT_ROW),
+                    (
+                        left + column as f64 * wide,
+                        HEAT_TOP + row as f64 * HEAT_ROW,
+                    ),
                     wide,
                 );
             }
         }
         for (index, column) in self.columns.iter().enumerate() {
             let middle = left + (index as f64 + 0.5) * wide;
-            label(svg, middle, bottom + 16.0, "middle", "tick", &fitted(column, wide - 4.0));
+            label(
+                svg,
+                middle,
+                bottom + 16.0,
+                "middle",
+                "tick",
+                &fitted(column, wide - 4.0),
+            );
         }
     }
 }
 
 fn draw_square(square: &Square, svg: &mut Markup, (x, y): (f64, f64), wide: f64) {
-    let shade = if square.shade.is_finite() { square.shade.clamp(-1.0, 1.0) } else { 0.0 };
-    let class = format!("heat c{}", if shade < 0.0 { BELOW } else { ABOVE } % COLOURS);
+    let shade = if square.shade.is_finite() {
+        square.shade.clamp(-1.0, 1.0)
+    } else {
+        0.0
+    };
+    let class = format!(
+        "heat c{}",
+        if shade < 0.0 { BELOW } else { ABOVE } % COLOURS
+    );
     let hundredths = (shade.abs() * FULL * 100.0).round() / 100.0;
     svg.element("g", &[("class", &class)], |svg| {
-        let path =
-            format!("M{} {}h{}v{}h-{}z", Px(x), Px(y), Px(wide - 1.0), Px(HEAT_ROW - 1.0), Px(wide - 1.0));
-        svg.element("path", &[("class", &"mark"), ("d", &path), ("fill-opacity", &hundredths)], |mark| {
-            mark.with_text("title", &[], &square.says);
-        });
+        let path = format!(
+            "M{} {}h{}v{}h-{}z",
+            Px(x),
+            Px(y),
+            Px(wide - 1.0),
+            Px(HEAT_ROW - 1.0),
+            Px(wide - 1.0)
+        );
+        svg.element(
+            "path",
+            &[
+                ("class", &"mark"),
+                ("d", &path),
+                ("fill-opacity", &hundredths),
+            ],
+            |mark| {
+                mark.with_text("title", &[], &square.says);
+            },
+        );
         let text = fitted(&square.text, wide - 4.0);
-        label(svg, x + (wide - 1.0) / 2.0, y + HEAT_ROW / 2.0 + 4.0, "middle", "value", &text);
+        label(
+            svg,
+            x + (wide - 1.0) / 2.0,
+            y + HEAT_ROW / 2.0 + 4.0,
+            "middle",
+            "value",
+            &text,
+        );
     });
 }
 
@@ -253,26 +357,48 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_waterfall_add_up() {
-        let part = |name: &str, value: f64| Bar::new(name.to_owned(), value, format!("{value} µs"), 0);
-        let parts =
-            vec![part("round trip", 40.0), part("lost", -1.0), part("target", 25.0), part("medium", 35.0)];
+        let part =
+            |name: &str, value: f64| Bar::new(name.to_owned(), value, format!("{value} µs"), 0);
+        let parts = vec![
+            part("round trip", 40.0),
+            part("lost", -1.0),
+            part("target", 25.0),
+            part("medium", 35.0),
+        ];
         let group = Group::waterfall("read".to_owned(), parts);
         let from: Vec<f64> = group.bars.iter().map(|bar| bar.from).collect();
         assert_eq!(from, [0.0, 40.0, 40.0, 65.0]);
-        let axis =
-            Axis { title: "time in µs", scale: Scale::from_zero([100.0]), tick: |us| format!("{us}") };
+        let axis = Axis {
+            title: "time in µs",
+            scale: Scale::from_zero([100.0]),
+            tick: |us| format!("{us}"),
+        };
         let mut svg = Markup::default();
-        Bars { title: "Layers".to_owned(), axis, groups: vec![group] }.draw(&mut svg);
+        Bars {
+            title: "Layers".to_owned(),
+            axis,
+            groups: vec![group],
+        }
+        .draw(&mut svg);
         let svg = svg.into_string();
         assert_eq!(svg.matches("class=\"mark\"").count(), 4, "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
     }
 
     fn heat(shade: f64) -> String {
-        let square = |text: &str| Some(Square { text: text.to_owned(), says: format!("{text} MB/s"), shade });
+        let square = |text: &str| {
+            Some(Square {
+                text: text.to_owned(),
+                says: format!("{text} MB/s"),
+                shade,
+            })
+        };
         let panel = |name: &str| Panel {
             name: name.to_owned(),
-            squares: vec![vec![square("18.8"), None], vec![square("0.020"), square("1")]],
+            squares: vec![
+                vec![square("18.8"), None],
+                vec![square("0.020"), square("1")],
+            ],
         };
         let heat = Heat {
             title: "Heat".to_owned(),
@@ -292,7 +418,10 @@ mod tests {
         let svg = heat(1.0);
         assert_eq!(svg.matches("class=\"mark\"").count(), 6, "{svg}");
         assert_eq!(svg.matches("fill-opacity=\"0.5\"").count(), 6, "{svg}");
-        assert!(svg.contains("heat c0") && !svg.contains("heat c1") && svg.contains(">0.020<"), "{svg}");
+        assert!(
+            svg.contains("heat c0") && !svg.contains("heat c1") && svg.contains(">0.020<"),
+            "{svg}"
+        );
         assert!(heat(-0.1).contains("heat c1") && heat(-0.1).contains("fill-opacity=\"0.05\""));
     }
 

@@ -99,7 +99,9 @@ fn stride(labels: &[(f64, String)]) -> usize {
             (pair[1].0 - pair[0].0).abs() >= needed
         })
     };
-    (1..labels.len().max(2)).find(|stride| apart(*stride)).unwrap_or(labels.len().max(1))
+    (1..labels.len().max(2))
+        .find(|stride| apart(*stride))
+        .unwrap_or(labels.len().max(1))
 }
 
 /// Returns the advance width of a letter relative to the font size, for DejaVu Sans, rounded up.
@@ -149,35 +151,56 @@ pub(crate) enum Scale {
 impl Scale {
     /// Creates a linear scale from 0 to a round number above all values.
     pub(crate) fn from_zero(values: impl IntoIterator<Item = f64>) -> Scale {
-        let most = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let most = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .fold(0.0, f64::max);
         let step = nice_step(if most > 0.0 { most } else { 1.0 }, 5);
-        Scale::Linear { low: 0.0, high: (most / step).ceil().max(1.0) * step }
+        Scale::Linear {
+            low: 0.0,
+            high: (most / step).ceil().max(1.0) * step,
+        }
     }
 
     /// Creates a linear scale over exactly this range.
     pub(crate) fn over(low: f64, high: f64) -> Scale {
-        Scale::Linear { low, high: if high > low { high } else { low + 1.0 } }
+        Scale::Linear {
+            low,
+            high: if high > low { high } else { low + 1.0 },
+        }
     }
 
     /// Creates a logarithmic scale over all positive values, extended to powers of two.
     pub(crate) fn log2(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = ends(values);
         let (low, high) = (low.log2().floor(), high.log2().ceil());
-        Scale::Log { base: 2.0, low: low.exp2(), high: if high > low { high } else { low + 1.0 }.exp2() }
+        Scale::Log {
+            base: 2.0,
+            low: low.exp2(),
+            high: if high > low { high } else { low + 1.0 }.exp2(),
+        }
     }
 
     /// Creates a logarithmic scale over all positive values, extended to 1, 2 or 5 times a power of ten.
     pub(crate) fn log10(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = ends(values);
         let (low, high) = (one_two_five(low, f64::floor), one_two_five(high, f64::ceil));
-        Scale::Log { base: 10.0, low, high: if high > low { high } else { low * 10.0 } }
+        Scale::Log {
+            base: 10.0,
+            low,
+            high: if high > low { high } else { low * 10.0 },
+        }
     }
 
     /// Creates a linear scale, or a logarithmic one if a linear axis would compress the small values into one
     /// line.
     pub(crate) fn from_zero_or_log(values: &[f64]) -> Scale {
         let (low, high) = ends(values.iter().copied());
-        if high / low > 40.0 { Scale::log10([low, high]) } else { Scale::from_zero(values.iter().copied()) }
+        if high / low > 40.0 {
+            Scale::log10([low, high])
+        } else {
+            Scale::from_zero(values.iter().copied())
+        }
     }
 
     /// Returns the position of a value, clamped to the range from 0 to 1.
@@ -192,7 +215,11 @@ impl Scale {
             }
             Scale::Nines { count } => nines(value) / count,
         };
-        if at.is_finite() { at.clamp(0.0, 1.0) } else { 0.0 }
+        if at.is_finite() {
+            at.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Returns values for about `about` tick labels, in ascending order.
@@ -206,9 +233,9 @@ impl Scale {
                 (first..=last).map(|index| index as f64 * step).collect()
             }
             Scale::Log { base, low, high } => log_ticks(base, low, high, about),
-            Scale::Nines { count } => {
-                (0..=count.floor() as i32).map(|nine| 1.0 - 10_f64.powi(-nine)).collect()
-            }
+            Scale::Nines { count } => (0..=count.floor() as i32)
+                .map(|nine| 1.0 - 10_f64.powi(-nine))
+                .collect(),
         }
     }
 }
@@ -220,8 +247,12 @@ pub(super) fn nines(share: f64) -> f64 {
 
 /// Returns the smallest and the largest positive value.
 fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
-    let positive = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
-    let (low, high) = positive.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
+    let positive = values
+        .into_iter()
+        .filter(|value| value.is_finite() && *value > 0.0);
+    let (low, high) = positive.fold((f64::MAX, 0.0_f64), |(low, high), v| {
+        (low.min(v), high.max(v))
+    });
     if high > 0.0 { (low, high) } else { (1.0, 10.0) }
 }
 
@@ -249,13 +280,18 @@ fn log_ticks(base: f64, low: f64, high: f64, about: usize) -> Vec<f64> {
     let powers = |step: f64| {
         let count = ((high / low).log(base) / step).floor() as i32;
         let first = low.log(base).ceil();
-        (0..=count).map(|n| base.powf(first + f64::from(n) * step)).filter(|v| *v <= high * 1.001).collect()
+        (0..=count)
+            .map(|n| base.powf(first + f64::from(n) * step))
+            .filter(|v| *v <= high * 1.001)
+            .collect()
     };
     let decades = (high / low).log(base);
     if base == 10.0 && decades * 3.0 <= about as f64 * 1.5 {
         let multiples = |power: i32| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(power));
         let all = (low.log10().floor() as i32..=high.log10().ceil() as i32).flat_map(multiples);
-        return all.filter(|value| *value >= low * 0.999 && *value <= high * 1.001).collect();
+        return all
+            .filter(|value| *value >= low * 0.999 && *value <= high * 1.001)
+            .collect();
     }
     powers((decades / about as f64).ceil().max(1.0))
 }
@@ -302,17 +338,31 @@ mod tests {
 
     fn linear(colour: &str) -> [f64; 3] {
         [1, 3, 5].map(|at| {
-            let part = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).expect("two digits")) / 255.0;
-            if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+            let part =
+                f64::from(u8::from_str_radix(&colour[at..at + 2], 16).expect("two digits")) / 255.0;
+            if part <= 0.04045 {
+                part / 12.92
+            } else {
+                ((part + 0.055) / 1.055).powf(2.4)
+            }
         })
     }
 
     /// Converts to CIE L*a*b*, in which distances are perceived colour differences.
     fn lab(rgb: [f64; 3]) -> [f64; 3] {
-        let to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]];
+        let to_xyz = [
+            [0.4124, 0.3576, 0.1805],
+            [0.2126, 0.7152, 0.0722],
+            [0.0193, 0.1192, 0.9505],
+        ];
         let [x, y, z] = times(&to_xyz, rgb.map(|part| part.clamp(0.0, 1.0)));
-        let [x, y, z] = [x / 0.9505, y, z / 1.089]
-            .map(|part| if part > 0.008856 { part.cbrt() } else { 7.787 * part + 16.0 / 116.0 });
+        let [x, y, z] = [x / 0.9505, y, z / 1.089].map(|part| {
+            if part > 0.008856 {
+                part.cbrt()
+            } else {
+                7.787 * part + 16.0 / 116.0
+            }
+        });
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
@@ -322,19 +372,30 @@ mod tests {
         // they need more.
         const LEAST: f64 = 20.0;
         let style = include_str!("../style.css");
-        let palettes: Vec<&str> =
-            style.lines().filter(|line| line.trim_start().starts_with("--c0:")).collect();
+        let palettes: Vec<&str> = style
+            .lines()
+            .filter(|line| line.trim_start().starts_with("--c0:"))
+            .collect();
         assert_eq!(palettes.len(), 3, "light, dark, print");
         for palette in palettes {
-            let colours: Vec<&str> =
-                palette.split(';').filter_map(|part| Some(part.split_once(": ")?.1)).collect();
+            let colours: Vec<&str> = palette
+                .split(';')
+                .filter_map(|part| Some(part.split_once(": ")?.1))
+                .collect();
             assert_eq!(colours.len(), COLOURS);
             for (eye, matrix) in &EYES {
-                let seen: Vec<[f64; 3]> =
-                    colours.iter().map(|colour| lab(times(matrix, linear(colour)))).collect();
+                let seen: Vec<[f64; 3]> = colours
+                    .iter()
+                    .map(|colour| lab(times(matrix, linear(colour))))
+                    .collect();
                 for (n, one) in seen.iter().enumerate() {
                     for (m, other) in seen.iter().enumerate().take(n) {
-                        let apart = one.iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                        let apart = one
+                            .iter()
+                            .zip(other)
+                            .map(|(a, b)| (a - b).powi(2))
+                            .sum::<f64>()
+                            .sqrt();
                         assert!(
                             apart >= LEAST,
                             "{eye}: c{m} {} and c{n} {}: {apart:.1}",
@@ -352,7 +413,10 @@ mod tests {
         let places = spread(&[100.0, 101.0, 99.0, 5.0], 0.0, 104.0);
         let mut sorted = places.clone();
         sorted.sort_by(f64::total_cmp);
-        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= LINE), "{places:?}");
+        assert!(
+            sorted.windows(2).all(|pair| pair[1] - pair[0] >= LINE),
+            "{places:?}"
+        );
         assert!(sorted[0] >= 0.0 && sorted[3] <= 104.0, "{places:?}");
         assert_eq!(places[3], 5.0);
     }
@@ -375,7 +439,13 @@ mod tests {
     #[test]
     fn a_linear_axis_ends_at_a_round_number() {
         let scale = Scale::from_zero([3.0, 87.0]);
-        assert_eq!(scale, Scale::Linear { low: 0.0, high: 100.0 });
+        assert_eq!(
+            scale,
+            Scale::Linear {
+                low: 0.0,
+                high: 100.0
+            }
+        );
         assert_eq!(scale.ticks(5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(scale.at(50.0), 0.5);
     }
@@ -385,7 +455,9 @@ mod tests {
         let scale = Scale::log2([512.0, 8_388_608.0]);
         assert_eq!(
             scale.ticks(8),
-            [512.0, 2048.0, 8192.0, 32768.0, 131072.0, 524288.0, 2097152.0, 8388608.0]
+            [
+                512.0, 2048.0, 8192.0, 32768.0, 131072.0, 524288.0, 2097152.0, 8388608.0
+            ]
         );
         assert!((scale.at(65536.0) - 0.5).abs() < 1e-9);
     }
@@ -394,7 +466,10 @@ mod tests {
     fn short_logarithmic_axes_have_ticks_between_powers_of_ten() {
         let ticks = Scale::log10([60.0, 900.0]).ticks(6);
         assert_eq!(
-            ticks.iter().map(|tick| tick.round() as u32).collect::<Vec<_>>(),
+            ticks
+                .iter()
+                .map(|tick| tick.round() as u32)
+                .collect::<Vec<_>>(),
             [50, 100, 200, 500, 1000]
         );
         assert_eq!(Scale::log10([1e-3, 1e6]).ticks(5).len(), 5);
@@ -409,11 +484,19 @@ mod tests {
 
     #[test]
     fn values_that_are_no_values_stay_on_the_chart() {
-        for scale in
-            [Scale::from_zero([]), Scale::log10([0.0, f64::NAN]), Scale::log2([]), Scale::over(5.0, 5.0)]
-        {
+        for scale in [
+            Scale::from_zero([]),
+            Scale::log10([0.0, f64::NAN]),
+            Scale::log2([]),
+            Scale::over(5.0, 5.0),
+        ] {
             let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 1e300];
-            assert!(values.iter().all(|value| (0.0..=1.0).contains(&scale.at(*value))), "{scale:?}");
+            assert!(
+                values
+                    .iter()
+                    .all(|value| (0.0..=1.0).contains(&scale.at(*value))),
+                "{scale:?}"
+            );
             assert!((2..40).contains(&scale.ticks(5).len()), "{scale:?}");
         }
     }

@@ -74,7 +74,13 @@ pub(crate) struct Band {
 impl Point {
     /// Creates a point without uncertainty.
     pub(crate) fn exact(x: f64, y: f64, says: String) -> Point {
-        Point { x, y, low: y, high: y, says }
+        Point {
+            x,
+            y,
+            low: y,
+            high: y,
+            says,
+        }
     }
 }
 
@@ -124,23 +130,50 @@ impl Plot {
         for tick in self.y.scale.ticks(6) {
             let at = frame.y(tick);
             line(svg, "grid", (LEFT, at), (frame.right, at));
-            label(svg, LEFT - 8.0, at + 4.0, "end", "tick", &(self.y.tick)(tick));
+            label(
+                svg,
+                LEFT - 8.0,
+                at + 4.0,
+                "end",
+                "tick",
+                &(self.y.tick)(tick),
+            );
         }
     }
 
     fn draw_x(&self, svg: &mut Markup, frame: &Frame<'_>) {
-        line(svg, "axis", (LEFT, frame.bottom), (frame.right, frame.bottom));
+        line(
+            svg,
+            "axis",
+            (LEFT, frame.bottom),
+            (frame.right, frame.bottom),
+        );
         let ticks = self.x.scale.ticks(9);
-        let labels: Vec<_> = ticks.iter().map(|tick| (frame.x(*tick), (self.x.tick)(*tick))).collect();
+        let labels: Vec<_> = ticks
+            .iter()
+            .map(|tick| (frame.x(*tick), (self.x.tick)(*tick)))
+            .collect();
         for (at, text) in labels.iter().step_by(stride(&labels)) {
             line(svg, "axis", (*at, frame.bottom), (*at, frame.bottom + 5.0));
             label(svg, *at, frame.bottom + 19.0, "middle", "tick", text);
         }
-        label(svg, (LEFT + frame.right) / 2.0, frame.bottom + 40.0, "middle", "title", self.x.title);
+        label(
+            svg,
+            (LEFT + frame.right) / 2.0,
+            frame.bottom + 40.0,
+            "middle",
+            "title",
+            self.x.title,
+        );
     }
 
     fn places_of_names(&self, frame: &Frame<'_>) -> Vec<f64> {
-        let end = |curve: &Curve| curve.points.last().map_or(frame.bottom, |point| frame.y(point.y));
+        let end = |curve: &Curve| {
+            curve
+                .points
+                .last()
+                .map_or(frame.bottom, |point| frame.y(point.y))
+        };
         let wanted: Vec<f64> = self.curves.iter().map(end).collect();
         spread(&wanted, TOP + 4.0, frame.bottom)
     }
@@ -156,9 +189,18 @@ struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Returns a frame as wide as the labels on the right allow, and at least as high as they require.
     fn of(plot: &'a Plot) -> Frame<'a> {
-        let names = plot.curves.iter().map(|curve| width(&curve.name)).fold(0.0, f64::max).min(NAMES_MAX);
+        let names = plot
+            .curves
+            .iter()
+            .map(|curve| width(&curve.name))
+            .fold(0.0, f64::max)
+            .min(NAMES_MAX);
         let height = PLOT_HEIGHT.max(plot.curves.len() as f64 * LINE);
-        Frame { plot, right: WIDTH - names - 26.0, bottom: TOP + height }
+        Frame {
+            plot,
+            right: WIDTH - names - 26.0,
+            bottom: TOP + height,
+        }
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -180,7 +222,10 @@ fn draw_curve(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) 
         if curve.look == Look::Fine {
             draw_spread(curve, svg, frame);
         } else {
-            curve.points.iter().for_each(|point| draw_error_bar(point, svg, frame));
+            curve
+                .points
+                .iter()
+                .for_each(|point| draw_error_bar(point, svg, frame));
         }
         let path = path(curve.points.iter().map(|point| frame.at(point)));
         svg.empty("path", &[("class", &"line"), ("d", &path)]);
@@ -192,14 +237,27 @@ fn draw_curve(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) 
 /// Draws the label at the right end of a curve. If the label had to be moved, a thin line connects it to the
 /// curve.
 fn draw_name(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) {
-    let Some(last) = curve.points.last() else { return };
+    let Some(last) = curve.points.last() else {
+        return;
+    };
     let (x, y) = frame.at(last);
     if (y - name_at).abs() > 3.0 || frame.right - x > 3.0 {
-        let path = path([(x + 5.0, y), (frame.right + 6.0, name_at), (frame.right + 14.0, name_at)]);
+        let path = path([
+            (x + 5.0, y),
+            (frame.right + 6.0, name_at),
+            (frame.right + 14.0, name_at),
+        ]);
         svg.empty("path", &[("class", &"leader"), ("d", &path)]);
     }
     let name = fitted(&curve.name, NAMES_MAX);
-    label(svg, frame.right + 18.0, name_at + 4.0, "start", "name", &name);
+    label(
+        svg,
+        frame.right + 18.0,
+        name_at + 4.0,
+        "start",
+        "name",
+        &name,
+    );
 }
 
 fn draw_error_bar(point: &Point, svg: &mut Markup, frame: &Frame<'_>) {
@@ -207,15 +265,31 @@ fn draw_error_bar(point: &Point, svg: &mut Markup, frame: &Frame<'_>) {
     if low - high < 3.0 {
         return; // hidden by the mark
     }
-    let path =
-        format!("M{0} {2}H{1}M{3} {2}V{4}M{0} {4}H{1}", Px(x - 4.0), Px(x + 4.0), Px(high), Px(x), Px(low));
+    let path = format!(
+        "M{0} {2}H{1}M{3} {2}V{4}M{0} {4}H{1}",
+        Px(x - 4.0),
+        Px(x + 4.0),
+        Px(high),
+        Px(x),
+        Px(low)
+    );
     svg.empty("path", &[("class", &"error"), ("d", &path)]);
 }
 
 fn draw_spread(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
-    let high = curve.points.iter().map(|point| (frame.x(point.x), frame.y(point.high)));
-    let low = curve.points.iter().rev().map(|point| (frame.x(point.x), frame.y(point.low)));
-    svg.empty("path", &[("class", &"spread"), ("d", &path(high.chain(low)))]);
+    let high = curve
+        .points
+        .iter()
+        .map(|point| (frame.x(point.x), frame.y(point.high)));
+    let low = curve
+        .points
+        .iter()
+        .rev()
+        .map(|point| (frame.x(point.x), frame.y(point.low)));
+    svg.empty(
+        "path",
+        &[("class", &"spread"), ("d", &path(high.chain(low)))],
+    );
 }
 
 fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
@@ -272,13 +346,26 @@ fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
 /// Adds a drawing of this height, with its content.
 pub(super) fn chart(svg: &mut Markup, title: &str, height: f64, draw: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {} {}", Px(WIDTH), Px(height));
-    let attributes: [Attribute<'_>; 4] =
-        [("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &title)];
+    let attributes: [Attribute<'_>; 4] = [
+        ("class", &"chart"),
+        ("viewBox", &view),
+        ("role", &"img"),
+        ("aria-label", &title),
+    ];
     svg.element("svg", &attributes, draw);
 }
 
 pub(super) fn label(svg: &mut Markup, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
-    svg.with_text("text", &[("class", &class), ("x", &Px(x)), ("y", &Px(y)), ("text-anchor", &anchor)], text);
+    svg.with_text(
+        "text",
+        &[
+            ("class", &class),
+            ("x", &Px(x)),
+            ("y", &Px(y)),
+            ("text-anchor", &anchor),
+        ],
+        text,
+    );
 }
 
 pub(super) fn line(svg: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {

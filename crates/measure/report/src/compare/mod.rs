@@ -119,11 +119,16 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
         .filter_map(|one| {
             let other = of_b.iter().find(|other| other.cell.name == one.cell.name)?;
             let figure = Figure::of(&one.cell);
-            let sides = runs.each_ref().map(|runs| measured(runs.get(one.cell.name.as_str())?, figure));
+            let sides = runs
+                .each_ref()
+                .map(|runs| measured(runs.get(one.cell.name.as_str())?, figure));
             Some(Pair::new(one, other, figure, sides))
         })
         .collect();
-    let ps: Vec<f64> = pairs.iter().filter_map(|pair| pair.test.map(Welch::p)).collect();
+    let ps: Vec<f64> = pairs
+        .iter()
+        .filter_map(|pair| pair.test.map(Welch::p))
+        .collect();
     let mut levels = holm(&ps).into_iter();
     let cells = pairs.iter().map(|pair| pair.judged(&mut levels)).collect();
     Comparison {
@@ -138,7 +143,9 @@ impl Comparison {
     /// Returns the cells that are significantly worse in B by more than this percentage, and the cells with
     /// failed requests or wrong data only in B.
     pub fn worse(&self, above_percent: f64) -> impl Iterator<Item = &CellComparison> {
-        self.cells.iter().filter(move |cell| cell.is_worse(above_percent))
+        self.cells
+            .iter()
+            .filter(move |cell| cell.is_worse(above_percent))
     }
 
     /// Returns a table with remarks, for a terminal with this number of columns.
@@ -153,7 +160,10 @@ impl Comparison {
 
     /// Returns the number of cells that could be compared.
     pub fn judged(&self) -> usize {
-        self.cells.iter().filter(|cell| cell.judgement.change().is_some()).count()
+        self.cells
+            .iter()
+            .filter(|cell| cell.judgement.change().is_some())
+            .count()
     }
 }
 
@@ -200,13 +210,27 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(a: &'a CellSummary, b: &'a CellSummary, figure: Figure, sides: [Option<Measured>; 2]) -> Pair<'a> {
+    fn new(
+        a: &'a CellSummary,
+        b: &'a CellSummary,
+        figure: Figure,
+        sides: [Option<Measured>; 2],
+    ) -> Pair<'a> {
         let alike = a.cell.is_comparable(&b.cell);
         let test = match &sides {
-            [Some(one), Some(other)] if alike => one.log.zip(other.log).map(|(one, other)| welch(one, other)),
+            [Some(one), Some(other)] if alike => {
+                one.log.zip(other.log).map(|(one, other)| welch(one, other))
+            }
             _ => None,
         };
-        Pair { a, b, figure, sides, alike, test }
+        Pair {
+            a,
+            b,
+            figure,
+            sides,
+            alike,
+            test,
+        }
     }
 
     fn judged(&self, levels: &mut impl Iterator<Item = f64>) -> CellComparison {
@@ -218,12 +242,22 @@ impl<'a> Pair<'a> {
         };
         let [a, b] = [(self.a, &self.sides[0]), (self.b, &self.sides[1])]
             .map(|(summary, measured)| side(summary, measured));
-        CellComparison { cell: self.a.cell.name.clone(), figure: self.figure, a, b, judgement }
+        CellComparison {
+            cell: self.a.cell.name.clone(),
+            figure: self.figure,
+            a,
+            b,
+            judgement,
+        }
     }
 
     fn judgement(&self, test: Welch, alpha: f64) -> Judgement {
         let Interval { low, high } = test.interval(alpha);
-        let single = self.sides.iter().flatten().any(|side| side.basis == Basis::Samples);
+        let single = self
+            .sides
+            .iter()
+            .flatten()
+            .any(|side| side.basis == Basis::Samples);
         let change = Change {
             percent: percent(test.difference),
             low_percent: percent(low),
@@ -264,8 +298,12 @@ fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::E
 }
 
 fn missing(from: &[CellSummary], among: &[CellSummary]) -> Vec<String> {
-    let is_missing = |cell: &&CellSummary| !among.iter().any(|other| other.cell.name == cell.cell.name);
-    from.iter().filter(is_missing).map(|cell| cell.cell.name.clone()).collect()
+    let is_missing =
+        |cell: &&CellSummary| !among.iter().any(|other| other.cell.name == cell.cell.name);
+    from.iter()
+        .filter(is_missing)
+        .map(|cell| cell.cell.name.clone())
+        .collect()
 }
 
 // Differences between the environments of two measurements.
@@ -292,26 +330,52 @@ fn differences(a: &Record, b: &Record, pairs: &[Pair<'_>]) -> Vec<Difference> {
     let head = [
         about("storage", |record| record.subject.place.clone()),
         about("kind of storage", |record| record.subject.kind.clone()),
-        about("product", |record| record.subject.product.clone().unwrap_or_else(|| "unknown".to_owned())),
-        about("capacity in bytes", |record| record.subject.bytes.to_string()),
-        about("logical block in bytes", |record| record.subject.block_bytes.to_string()),
+        about("product", |record| {
+            record
+                .subject
+                .product
+                .clone()
+                .unwrap_or_else(|| "unknown".to_owned())
+        }),
+        about("capacity in bytes", |record| {
+            record.subject.bytes.to_string()
+        }),
+        about("logical block in bytes", |record| {
+            record.subject.block_bytes.to_string()
+        }),
         about("suite", |record| record.suite.name.clone()),
         about("linerate", |record| record.version.clone()),
     ];
     let known: Vec<(Group, &str)> = a.environment.0.iter().map(key).collect();
-    let added = b.environment.0.iter().map(key).filter(|key| !known.contains(key));
-    let facts = known.iter().copied().chain(added).map(|(group, name)| Difference {
-        name: name.to_owned(),
-        a: a.environment.value(group, name).map(str::to_owned),
-        b: b.environment.value(group, name).map(str::to_owned),
-    });
+    let added = b
+        .environment
+        .0
+        .iter()
+        .map(key)
+        .filter(|key| !known.contains(key));
+    let facts = known
+        .iter()
+        .copied()
+        .chain(added)
+        .map(|(group, name)| Difference {
+            name: name.to_owned(),
+            a: a.environment.value(group, name).map(str::to_owned),
+            b: b.environment.value(group, name).map(str::to_owned),
+        });
     let alike = || pairs.iter().filter(|pair| pair.alike);
     let sides: [(u64, Vec<&Cell>); 2] = [
         (a.subject.bytes, alike().map(|pair| &pair.a.cell).collect()),
         (b.subject.bytes, alike().map(|pair| &pair.b.cell).collect()),
     ];
-    let place = [placed("part of the storage", part, &sides), placed("alignment", alignment, &sides)];
-    head.into_iter().chain(place).chain(facts).filter(|one| one.a != one.b).collect()
+    let place = [
+        placed("part of the storage", part, &sides),
+        placed("alignment", alignment, &sides),
+    ];
+    head.into_iter()
+        .chain(place)
+        .chain(facts)
+        .filter(|one| one.a != one.b)
+        .collect()
 }
 
 /// Compares a property of the compared cells, for the size of each storage and the cells measured there. Each
@@ -326,13 +390,20 @@ fn placed(name: &str, of: fn(&Cell, u64) -> String, sides: &[(u64, Vec<&Cell>); 
         }
         Some(values.join(", "))
     });
-    Difference { name: name.to_owned(), a, b }
+    Difference {
+        name: name.to_owned(),
+        a,
+        b,
+    }
 }
 
 /// Returns the smallest part of the storage that contains the parts of all clients.
 fn part(cell: &Cell, device_bytes: u64) -> String {
     let whole = Extent::of(Span::default(), device_bytes);
-    let parts = cell.roles.iter().map(|role| Extent::of(role.workload.span, device_bytes));
+    let parts = cell
+        .roles
+        .iter()
+        .map(|role| Extent::of(role.workload.span, device_bytes));
     let part = parts.reduce(Extent::around).filter(|part| *part != whole);
     part.unwrap_or(Extent::ALL).to_string()
 }
@@ -384,7 +455,11 @@ impl Figure {
     /// Returns the figure to compare: a time if any role of the cell has a configured rate.
     fn of(cell: &Cell) -> Figure {
         let open = cell.roles.iter().any(|role| role.workload.pace.is_open());
-        if open { Figure::ResponseUs } else { Figure::Iops }
+        if open {
+            Figure::ResponseUs
+        } else {
+            Figure::Iops
+        }
     }
 
     /// Returns whether a change in this direction is an improvement.
@@ -418,7 +493,10 @@ impl Figure {
                 let clients = run.clients.len().max(1) as f64;
                 let sums = run.sample_by_sample(|sample| sample.p50_us);
                 // A sample without completed requests has no median.
-                sums.into_iter().map(|sum| sum / clients).filter(|us| *us > 0.0).collect()
+                sums.into_iter()
+                    .map(|sum| sum / clients)
+                    .filter(|us| *us > 0.0)
+                    .collect()
             }
         }
     }
@@ -428,7 +506,10 @@ impl Figure {
 /// measured.
 fn measured(runs: &[&CellRun], figure: Figure) -> Option<Measured> {
     let values: Vec<f64> = runs.iter().map(|run| figure.of_run(run)).collect();
-    if values.iter().any(|value| !value.is_finite() || *value <= 0.0) {
+    if values
+        .iter()
+        .any(|value| !value.is_finite() || *value <= 0.0)
+    {
         return None;
     }
     match runs {
@@ -442,20 +523,38 @@ fn of_runs(values: &[f64]) -> Measured {
     let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
     let count = logs.len() as f64;
     let error = standard_deviation(&logs) / count.sqrt();
-    let log = MeanEstimate { mean: mean(&logs), error, freedom: count - 1.0 };
-    Measured { value: log.mean.exp(), log: Some(log), basis: Basis::Runs }
+    let log = MeanEstimate {
+        mean: mean(&logs),
+        error,
+        freedom: count - 1.0,
+    };
+    Measured {
+        value: log.mean.exp(),
+        log: Some(log),
+        basis: Basis::Runs,
+    }
 }
 
 /// Returns the value of the whole run, with the relative error of the mean of its samples.
 fn of_samples(value: f64, samples: &[f64]) -> Measured {
-    let log =
-        series_mean(samples).filter(|series| series.mean > 0.0 && series.freedom >= 1.0).map(|series| {
-            MeanEstimate { mean: value.ln(), error: series.error / series.mean, freedom: series.freedom }
+    let log = series_mean(samples)
+        .filter(|series| series.mean > 0.0 && series.freedom >= 1.0)
+        .map(|series| MeanEstimate {
+            mean: value.ln(),
+            error: series.error / series.mean,
+            freedom: series.freedom,
         });
-    Measured { value, log, basis: Basis::Samples }
+    Measured {
+        value,
+        log,
+        basis: Basis::Samples,
+    }
 }
 
 fn response(run: &CellRun) -> Histogram {
-    let flows = run.clients.iter().flat_map(|client| [&client.run.reads, &client.run.writes]);
+    let flows = run
+        .clients
+        .iter()
+        .flat_map(|client| [&client.run.reads, &client.run.writes]);
     flows.fold(Histogram::default(), |sum, flow| sum.merged(&flow.response))
 }

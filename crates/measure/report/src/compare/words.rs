@@ -25,19 +25,52 @@ const ALIGN: [Align; 8] = [
 const RANKS: [u8; 8] = [0, 1, 1, 0, 3, 0, 4, 2];
 
 pub(super) fn terminal(comparison: &Comparison, width: usize) -> String {
-    let rows: Vec<[String; 8]> = std::iter::once(head(comparison)).chain(rows(comparison)).collect();
-    let column = |at: usize| Column { align: ALIGN[at], rank: RANKS[at] };
-    let names = ["cell", "A", "B", "difference", "interval", "judgement", "detectable", "p99"];
+    let rows: Vec<[String; 8]> = std::iter::once(head(comparison))
+        .chain(rows(comparison))
+        .collect();
+    let column = |at: usize| Column {
+        align: ALIGN[at],
+        rank: RANKS[at],
+    };
+    let names = [
+        "cell",
+        "A",
+        "B",
+        "difference",
+        "interval",
+        "judgement",
+        "detectable",
+        "p99",
+    ];
     let mut lines = hanging("", &count(comparison), used(width));
     lines.push(String::new());
-    lines.extend(indented("", &names, &[0, 1, 2, 3, 4, 5, 6, 7].map(column), &rows, width.max(used(0))));
+    lines.extend(indented(
+        "",
+        &names,
+        &[0, 1, 2, 3, 4, 5, 6, 7].map(column),
+        &rows,
+        width.max(used(0)),
+    ));
     lines.push(String::new());
-    lines.extend(remarks(comparison).iter().flat_map(|remark| hanging("", remark, used(width))));
+    lines.extend(
+        remarks(comparison)
+            .iter()
+            .flat_map(|remark| hanging("", remark, used(width))),
+    );
     let around = environment(comparison);
     if around.len() > 1 {
         lines.push(String::new());
-        let columns = [Column { align: Align::Left, rank: 0 }; 3];
-        lines.extend(indented("", &["", "A", "B"], &columns, &around, used(width)));
+        let columns = [Column {
+            align: Align::Left,
+            rank: 0,
+        }; 3];
+        lines.extend(indented(
+            "",
+            &["", "A", "B"],
+            &columns,
+            &around,
+            used(width),
+        ));
     }
     printed(&lines)
 }
@@ -48,7 +81,9 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     let mut text = format!("**{}**\n\n", count(comparison));
     text += &table(&head(comparison), ALIGN, &rows);
     text += "\n";
-    remarks(comparison).iter().for_each(|remark| text += &format!("- {}\n", escaped(remark)));
+    remarks(comparison)
+        .iter()
+        .for_each(|remark| text += &format!("- {}\n", escaped(remark)));
     let around = environment(comparison);
     if let [head, facts @ ..] = around.as_slice()
         && !facts.is_empty()
@@ -62,7 +97,11 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
 /// Lists a few names, and the number of further ones.
 pub fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 5;
-    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
+    let shown: Vec<String> = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| printable(name))
+        .collect();
     match names.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -71,7 +110,13 @@ pub fn listed(names: &[&str]) -> String {
 
 /// Returns the first line: the number of cells with each result.
 fn count(comparison: &Comparison) -> String {
-    let of = |is: fn(&Judgement) -> bool| comparison.cells.iter().filter(|cell| is(&cell.judgement)).count();
+    let of = |is: fn(&Judgement) -> bool| {
+        comparison
+            .cells
+            .iter()
+            .filter(|cell| is(&cell.judgement))
+            .count()
+    };
     let worse = of(|judgement| matches!(judgement, Judgement::Worse(_)));
     let better = of(|judgement| matches!(judgement, Judgement::Better(_)));
     let undecided = of(|judgement| matches!(judgement, Judgement::Undecided(_)));
@@ -95,17 +140,38 @@ fn count(comparison: &Comparison) -> String {
 }
 
 fn cells(count: usize) -> String {
-    if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") }
+    if count == 1 {
+        "1 cell".to_owned()
+    } else {
+        format!("{count} cells")
+    }
 }
 
 fn head(comparison: &Comparison) -> [String; 8] {
     // Each time includes its unit. If a table contains times as well as rates, each rate also does.
-    let [a, b] = if only_rates(comparison) { ["A, IOPS", "B, IOPS"] } else { ["A", "B"] };
-    ["cell", a, b, "difference", "interval", "", "detectable", "p99 A → B"].map(str::to_owned)
+    let [a, b] = if only_rates(comparison) {
+        ["A, IOPS", "B, IOPS"]
+    } else {
+        ["A", "B"]
+    };
+    [
+        "cell",
+        a,
+        b,
+        "difference",
+        "interval",
+        "",
+        "detectable",
+        "p99 A → B",
+    ]
+    .map(str::to_owned)
 }
 
 fn only_rates(comparison: &Comparison) -> bool {
-    comparison.cells.iter().all(|cell| cell.figure == Figure::Iops)
+    comparison
+        .cells
+        .iter()
+        .all(|cell| cell.figure == Figure::Iops)
 }
 
 fn rows(comparison: &Comparison) -> impl Iterator<Item = [String; 8]> {
@@ -128,7 +194,13 @@ fn row(cell: &CellComparison, unit: &str) -> [String; 8] {
         value(&cell.a, cell.figure, unit),
         value(&cell.b, cell.figure, unit),
         told(|change| signed(change.percent)),
-        told(|change| format!("{} … {}", signed(change.low_percent), signed(change.high_percent))),
+        told(|change| {
+            format!(
+                "{} … {}",
+                signed(change.low_percent),
+                signed(change.high_percent)
+            )
+        }),
         verdict.to_owned(),
         told(|change| signed(change.detectable_percent)),
         format!("{} → {}", latency(cell.a.p99_us), latency(cell.b.p99_us)),
@@ -177,34 +249,55 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     }
     for cell in comparison.cells.iter().filter(|cell| cell.has_new_faults()) {
         let (name, faults) = (printable(&cell.cell), cell.b.faults);
-        remarks.push(format!("{name}: {faults} requests failed or returned wrong data in B, but none in A."));
+        remarks.push(format!(
+            "{name}: {faults} requests failed or returned wrong data in B, but none in A."
+        ));
     }
     remarks.extend(flags(comparison));
     remarks
 }
 
 fn of_basis(comparison: &Comparison, basis: Basis) -> Vec<&str> {
-    let has = |cell: &&CellComparison| cell.judgement.change().is_some_and(|change| change.basis == basis);
-    comparison.cells.iter().filter(has).map(|cell| cell.cell.as_str()).collect()
+    let has = |cell: &&CellComparison| {
+        cell.judgement
+            .change()
+            .is_some_and(|change| change.basis == basis)
+    };
+    comparison
+        .cells
+        .iter()
+        .filter(has)
+        .map(|cell| cell.cell.as_str())
+        .collect()
 }
 
 /// Returns warnings about individual cells. Each kind of flag is shown for the first cell, followed by the
 /// names of the other cells that have it.
 fn flags(comparison: &Comparison) -> Vec<String> {
-    let sides = comparison.cells.iter().flat_map(|cell| [(cell, 'A', &cell.a), (cell, 'B', &cell.b)]);
-    let raised = sides.flat_map(|(cell, side, of)| of.flags.iter().map(move |flag| (flag, cell, side)));
+    let sides = comparison
+        .cells
+        .iter()
+        .flat_map(|cell| [(cell, 'A', &cell.a), (cell, 'B', &cell.b)]);
+    let raised =
+        sides.flat_map(|(cell, side, of)| of.flags.iter().map(move |flag| (flag, cell, side)));
     let mut kinds: Vec<(&Flag, Vec<String>)> = Vec::new();
     for (flag, cell, side) in raised {
         let place = format!("{} in {side}", cell.cell);
-        match kinds.iter_mut().find(|(known, _)| discriminant(*known) == discriminant(flag)) {
+        match kinds
+            .iter_mut()
+            .find(|(known, _)| discriminant(*known) == discriminant(flag))
+        {
             Some((_, places)) => places.push(place),
             None => kinds.push((flag, vec![place])),
         }
     }
     let sentence = |(flag, places): (&Flag, Vec<String>)| {
         let others: Vec<&str> = places[1..].iter().map(String::as_str).collect();
-        let likewise =
-            if others.is_empty() { String::new() } else { format!(" (likewise {})", listed(&others)) };
+        let likewise = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" (likewise {})", listed(&others))
+        };
         format!("{}: {flag}{likewise}.", printable(&places[0]))
     };
     kinds.into_iter().map(sentence).collect()
@@ -214,14 +307,23 @@ fn flags(comparison: &Comparison) -> Vec<String> {
 fn environment(comparison: &Comparison) -> Vec<[String; 3]> {
     let head = ["different too", "A", "B"].map(str::to_owned);
     let told = |value: &Option<String>| value.as_deref().map_or("not known".to_owned(), printable);
-    let rows = comparison.environment.iter().map(|one| [printable(&one.name), told(&one.a), told(&one.b)]);
+    let rows = comparison
+        .environment
+        .iter()
+        .map(|one| [printable(&one.name), told(&one.a), told(&one.b)]);
     std::iter::once(head).chain(rows).collect()
 }
 
 fn table<const N: usize>(head: &[String; N], columns: [Align; N], rows: &[[String; N]]) -> String {
-    let line =
-        |cells: &[String; N]| format!("| {} |\n", cells.each_ref().map(|cell| escaped(cell)).join(" | "));
-    let rule = columns.map(|align| if align == Align::Right { "--:" } else { ":--" }).join(" | ");
+    let line = |cells: &[String; N]| {
+        format!(
+            "| {} |\n",
+            cells.each_ref().map(|cell| escaped(cell)).join(" | ")
+        )
+    };
+    let rule = columns
+        .map(|align| if align == Align::Right { "--:" } else { ":--" })
+        .join(" | ");
     let body: String = rows.iter().map(line).collect();
     format!("{}| {rule} |\n{body}", line(head))
 }
@@ -230,7 +332,10 @@ fn table<const N: usize>(head: &[String; N], columns: [Align; N], rows: &[[Strin
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
-        if matches!(letter, '|' | '*' | '_' | '`' | '<' | '>' | '[' | ']' | '\\' | '#') {
+        if matches!(
+            letter,
+            '|' | '*' | '_' | '`' | '<' | '>' | '[' | ']' | '\\' | '#'
+        ) {
             escaped.push('\\');
         }
         escaped.push(letter);
@@ -244,7 +349,14 @@ mod tests {
     use crate::compare::Difference;
 
     fn side(value: f64) -> Side {
-        Side { value, bytes_per_s: value * 4096.0, p99_us: 1203.0, runs: 3, faults: 0, flags: vec![] }
+        Side {
+            value,
+            bytes_per_s: value * 4096.0,
+            p99_us: 1203.0,
+            runs: 3,
+            faults: 0,
+            flags: vec![],
+        }
     }
 
     fn change(percent: f64) -> Change {
@@ -261,11 +373,22 @@ mod tests {
 
     fn cell(name: &str, judgement: Judgement) -> CellComparison {
         let name = name.to_owned();
-        CellComparison { cell: name, figure: Figure::Iops, a: side(52_301.0), b: side(41_207.0), judgement }
+        CellComparison {
+            cell: name,
+            figure: Figure::Iops,
+            a: side(52_301.0),
+            b: side(41_207.0),
+            judgement,
+        }
     }
 
     fn comparison(cells: Vec<CellComparison>) -> Comparison {
-        Comparison { cells, only_a: vec![], only_b: vec![], environment: vec![] }
+        Comparison {
+            cells,
+            only_a: vec![],
+            only_b: vec![],
+            environment: vec![],
+        }
     }
 
     #[test]
@@ -274,7 +397,10 @@ mod tests {
         let same = cell("write-4KiB", Judgement::Undecided(change(0.4)));
         let text = terminal(&comparison(vec![worse, same]), 200);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "B is worse in 1 cell; no difference was found in 1.");
+        assert_eq!(
+            lines[0],
+            "B is worse in 1 cell; no difference was found in 1."
+        );
         assert_eq!(
             lines[2..5],
             [
@@ -293,13 +419,22 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_loses_columns_and_names_them() {
-        let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change(-21.2)))]), 80);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let text = terminal(
+            &comparison(vec![cell("read-4KiB", Judgement::Worse(change(-21.2)))]),
+            80,
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
         assert!(
             text.contains("\nno space for interval, detectable; use a wider terminal or JSON\n"),
             "{text}"
         );
-        assert!(text.contains("−21.2 %") && text.contains("1.20 ms → 1.20 ms"), "{text}");
+        assert!(
+            text.contains("−21.2 %") && text.contains("1.20 ms → 1.20 ms"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -309,8 +444,14 @@ mod tests {
             a: side(203.0),
             ..cell("paced", Judgement::Undecided(change(1.0)))
         };
-        let text = terminal(&comparison(vec![time, cell("free", Judgement::Undecided(change(1.0)))]), 200);
-        assert!(text.contains("203 µs") && text.contains("52,301 IOPS"), "{text}");
+        let text = terminal(
+            &comparison(vec![time, cell("free", Judgement::Undecided(change(1.0)))]),
+            200,
+        );
+        assert!(
+            text.contains("203 µs") && text.contains("52,301 IOPS"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -332,10 +473,17 @@ mod tests {
     fn what_differs_around_stands_below() {
         let mut comparison = comparison(vec![cell("c", Judgement::Better(change(8.0)))]);
         let (a, b) = (Some("1500".to_owned()), None);
-        comparison.environment = vec![Difference { name: "MTU".to_owned(), a, b }];
+        comparison.environment = vec![Difference {
+            name: "MTU".to_owned(),
+            a,
+            b,
+        }];
         let text = terminal(&comparison, 200);
         assert!(text.starts_with("B is better in 1 cell.\n"), "{text}");
-        assert!(text.ends_with("different too  A     B\nMTU            1500  not known\n"), "{text}");
+        assert!(
+            text.ends_with("different too  A     B\nMTU            1500  not known\n"),
+            "{text}"
+        );
         assert!(markdown(&comparison).contains("| MTU | 1500 | not known |\n"));
     }
 
@@ -344,14 +492,26 @@ mod tests {
         let comparison = comparison(vec![cell("a|\x1b[31m", Judgement::TooLittle)]);
         assert!(terminal(&comparison, 200).contains("a|\\u{1b}[31m"));
         let text = markdown(&comparison);
-        assert!(text.contains("\\[31m |") && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("\\[31m |") && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_single_run_is_remarked_upon() {
-        let change = Change { basis: Basis::Samples, ..change(-50.0) };
-        let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change))]), 200);
-        assert!(text.contains("One or both sides have only a single run in read-4KiB:"), "{text}");
+        let change = Change {
+            basis: Basis::Samples,
+            ..change(-50.0)
+        };
+        let text = terminal(
+            &comparison(vec![cell("read-4KiB", Judgement::Worse(change))]),
+            200,
+        );
+        assert!(
+            text.contains("One or both sides have only a single run in read-4KiB:"),
+            "{text}"
+        );
     }
 
     #[test]

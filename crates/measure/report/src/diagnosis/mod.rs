@@ -32,7 +32,11 @@ pub struct DiagnosisReport<'a> {
 impl<'a> DiagnosisReport<'a> {
     /// Creates the report of a diagnosis that started at this time and was made by this version.
     pub fn new(diagnosis: &'a Diagnosis, begun: &'a str, version: &'a str) -> DiagnosisReport<'a> {
-        DiagnosisReport { diagnosis, begun, version }
+        DiagnosisReport {
+            diagnosis,
+            begun,
+            version,
+        }
     }
 
     /// Returns the report as a self-contained HTML file.
@@ -51,7 +55,11 @@ impl<'a> DiagnosisReport<'a> {
     /// # Errors
     /// Fails if the diagnosis cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
-        let DiagnosisReport { diagnosis, begun, version } = *self;
+        let DiagnosisReport {
+            diagnosis,
+            begun,
+            version,
+        } = *self;
         let told = Told {
             version: FORMAT,
             format: FORMAT,
@@ -103,9 +111,13 @@ pub fn read(json: &str) -> Result<Diagnosis, String> {
     struct Format {
         format: u32,
     }
-    let format = serde_json::from_str::<Format>(json).map_err(|error| error.to_string())?.format;
+    let format = serde_json::from_str::<Format>(json)
+        .map_err(|error| error.to_string())?
+        .format;
     if format != FORMAT {
-        return Err(format!("it has format {format}, but this program supports {FORMAT}"));
+        return Err(format!(
+            "it has format {format}, but this program supports {FORMAT}"
+        ));
     }
     serde_json::from_str(json).map_err(|error| error.to_string())
 }

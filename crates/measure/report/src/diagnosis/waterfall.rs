@@ -84,13 +84,23 @@ impl Waterfall {
 pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
     let storage = &evidence.storage;
     let read = format!("a read of {}", size(f64::from(storage.block_bytes)));
-    let write = format!("a durable write of {}", size(f64::from(written_bytes(evidence))));
+    let write = format!(
+        "a durable write of {}",
+        size(f64::from(written_bytes(evidence)))
+    );
     let both = [
         (read, Direction::Read, steps(reading(evidence))),
         (write, Direction::Write, steps(writing(evidence))),
     ];
-    let waterfall = |(request, direction, steps)| Waterfall { request, direction, steps };
-    both.map(waterfall).into_iter().filter(|waterfall| !waterfall.steps.is_empty()).collect()
+    let waterfall = |(request, direction, steps)| Waterfall {
+        request,
+        direction,
+        steps,
+    };
+    both.map(waterfall)
+        .into_iter()
+        .filter(|waterfall| !waterfall.steps.is_empty())
+        .collect()
 }
 
 fn reading(evidence: &Evidence) -> Vec<Rung> {
@@ -111,22 +121,44 @@ fn writing(evidence: &Evidence) -> Vec<Rung> {
     let mut rungs = to_the_target(evidence);
     rungs.extend(solicitation(evidence));
     rungs.push(rung(4, "data path and cache", &ladder.write));
-    rungs.push(Rung { layer: "to stable storage", rank: 5, until: durable(evidence), reckoned: false });
+    rungs.push(Rung {
+        layer: "to stable storage",
+        rank: 5,
+        until: durable(evidence),
+        reckoned: false,
+    });
     rungs
 }
 
 /// Returns the rungs that all requests have in common: the path, and the handling of the PDU.
 fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
-    let shortest = evidence.paths.iter().map(|path| path.round_trip_min_us.unwrap_or(path.round_trip_us));
-    let shortest = shortest.filter(|us| us.is_finite() && *us > 0.0).min_by(f64::total_cmp);
+    let shortest = evidence
+        .paths
+        .iter()
+        .map(|path| path.round_trip_min_us.unwrap_or(path.round_trip_us));
+    let shortest = shortest
+        .filter(|us| us.is_finite() && *us > 0.0)
+        .min_by(f64::total_cmp);
     // If a NOP is faster than TCP's round trip, use the NOP's time, since the kernel's value is less precise.
     let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
-    let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
-    let way = Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false };
+    let way = shortest.map(|us| Until {
+        us: us.min(nop),
+        give_us: 0.0,
+    });
+    let way = Rung {
+        layer: "TCP round trip",
+        rank: 0,
+        until: way,
+        reckoned: false,
+    };
     match &evidence.nbd {
         None => {
-            vec![way, rung(1, "PDU handling", &ladder.nop), rung(2, "SCSI dispatch", &ladder.test_unit_ready)]
+            vec![
+                way,
+                rung(1, "PDU handling", &ladder.nop),
+                rung(2, "SCSI dispatch", &ladder.test_unit_ready),
+            ]
         }
         Some(session) if session.unix_socket => vec![rung(1, "socket and server", &ladder.nop)],
         Some(_) => vec![way, rung(1, "request handling", &ladder.nop)],
@@ -135,13 +167,25 @@ fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
 
 /// Returns the time that a write waits for R2Ts, if it does: one NOP for each wait.
 fn solicitation(evidence: &Evidence) -> Option<Rung> {
-    let exchanges = evidence.got?.exchanges(Direction::Write, written_bytes(evidence));
+    let exchanges = evidence
+        .got?
+        .exchanges(Direction::Write, written_bytes(evidence));
     let ladder = &evidence.ladder;
     let (nop, ready) = (measured(&ladder.nop)?, measured(&ladder.test_unit_ready)?);
-    let most = measured(&ladder.write).or(durable(evidence)).map_or(f64::INFINITY, |write| write.us);
+    let most = measured(&ladder.write)
+        .or(durable(evidence))
+        .map_or(f64::INFINITY, |write| write.us);
     let us = (ready.us + nop.us * f64::from(exchanges - 1)).min(most);
-    let until = Some(Until { us, give_us: ready.give_us.hypot(nop.give_us) });
-    (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", rank: 3, until, reckoned: true })
+    let until = Some(Until {
+        us,
+        give_us: ready.give_us.hypot(nop.give_us),
+    });
+    (exchanges > 1).then_some(Rung {
+        layer: "waiting for R2Ts",
+        rank: 3,
+        until,
+        reckoned: true,
+    })
 }
 
 /// Returns the time until a write is on stable storage: with FUA, or otherwise with a SYNCHRONIZE CACHE after
@@ -150,24 +194,38 @@ fn durable(evidence: &Evidence) -> Option<Until> {
     let ladder = &evidence.ladder;
     let flushed = || {
         let (write, flush) = (measured(&ladder.write)?, measured(&ladder.flush)?);
-        Some(Until { us: write.us + flush.us, give_us: write.give_us.hypot(flush.give_us) })
+        Some(Until {
+            us: write.us + flush.us,
+            give_us: write.give_us.hypot(flush.give_us),
+        })
     };
     measured(&ladder.durable_write).or_else(flushed)
 }
 
 fn written_bytes(evidence: &Evidence) -> u32 {
-    evidence.storage.physical_block_bytes.max(evidence.storage.block_bytes)
+    evidence
+        .storage
+        .physical_block_bytes
+        .max(evidence.storage.block_bytes)
 }
 
 fn rung(rank: usize, layer: &'static str, known: &Known<Timed>) -> Rung {
-    Rung { layer, rank, until: measured(known), reckoned: false }
+    Rung {
+        layer,
+        rank,
+        until: measured(known),
+        reckoned: false,
+    }
 }
 
 fn measured(known: &Known<Timed>) -> Option<Until> {
     match known {
         Known::Measured(timed) if timed.median_us.is_finite() => {
             let give_us = (timed.high_us - timed.low_us) / 2.0;
-            Some(Until { us: timed.median_us, give_us: if give_us > 0.0 { give_us } else { 0.0 } })
+            Some(Until {
+                us: timed.median_us,
+                give_us: if give_us > 0.0 { give_us } else { 0.0 },
+            })
         }
         _ => None,
     }
@@ -177,7 +235,10 @@ fn measured(known: &Known<Timed>) -> Option<Until> {
 fn steps(rungs: Vec<Rung>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut layers: Vec<&str> = Vec::new();
-    let mut before = Until { us: 0.0, give_us: 0.0 };
+    let mut before = Until {
+        us: 0.0,
+        give_us: 0.0,
+    };
     for rung in rungs {
         layers.push(rung.layer);
         let Some(until) = rung.until else { continue };
@@ -190,7 +251,10 @@ fn steps(rungs: Vec<Rung>) -> Vec<Step> {
             reckoned: rung.reckoned,
         });
         layers.clear();
-        before = Until { us: until.us.max(before.us), ..until };
+        before = Until {
+            us: until.us.max(before.us),
+            ..until
+        };
     }
     steps
 }
@@ -208,8 +272,11 @@ pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
             None => reasons.push((why, vec![what])),
         }
     }
-    let gaps = reasons.into_iter().map(|(why, names)| format!("Unknown: {}: {why}", names.join(", ")));
-    gaps.chain(evidence.loads.iter().filter_map(failed)).collect()
+    let gaps = reasons
+        .into_iter()
+        .map(|(why, names)| format!("Unknown: {}: {why}", names.join(", ")));
+    gaps.chain(evidence.loads.iter().filter_map(failed))
+        .collect()
 }
 
 /// Returns the missing measurements, each with its reason.
@@ -228,24 +295,36 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
     ];
     let link = why(&evidence.link).map(|why| ("the interface".to_owned(), why));
     // NBD does not have these requests, so they are not missing.
-    let rungs = rungs
-        .into_iter()
-        .filter(|(name, _)| evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name));
+    let rungs = rungs.into_iter().filter(|(name, _)| {
+        evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name)
+    });
     let rungs = rungs.filter_map(|(name, known)| Some((name.to_owned(), why(known)?)));
     let loads = evidence.loads.iter().filter_map(|run| {
-        let name = format!("{} during {}", words::shortest(evidence), words::load(&run.load));
+        let name = format!(
+            "{} during {}",
+            words::shortest(evidence),
+            words::load(&run.load)
+        );
         Some((name, why(&run.nop)?))
     });
     let beside = evidence.loads.iter().flat_map(|run| {
         let besides = run.beside.iter().filter(|beside| beside.pairs.is_empty());
         besides.filter_map(|beside| {
             Some((
-                format!("{} {}", words::load(&run.load), words::otherwise(beside.otherwise)),
+                format!(
+                    "{} {}",
+                    words::load(&run.load),
+                    words::otherwise(beside.otherwise)
+                ),
                 beside.first_failure.as_deref()?,
             ))
         })
     });
-    link.into_iter().chain(rungs).chain(loads).chain(beside).collect()
+    link.into_iter()
+        .chain(rungs)
+        .chain(loads)
+        .chain(beside)
+        .collect()
 }
 
 fn why<T>(known: &Known<T>) -> Option<&str> {
@@ -256,7 +335,21 @@ fn why<T>(known: &Known<T>) -> Option<&str> {
 }
 
 fn failed(run: &LoadRun) -> Option<String> {
-    let first = run.first_failure.as_ref().map(|first| format!("; the first: {first}")).unwrap_or_default();
-    let requests = if run.errors == 1 { "request" } else { "requests" };
-    (run.errors > 0).then(|| format!("{}: {} {requests} failed{first}", words::load(&run.load), run.errors))
+    let first = run
+        .first_failure
+        .as_ref()
+        .map(|first| format!("; the first: {first}"))
+        .unwrap_or_default();
+    let requests = if run.errors == 1 {
+        "request"
+    } else {
+        "requests"
+    };
+    (run.errors > 0).then(|| {
+        format!(
+            "{}: {} {requests} failed{first}",
+            words::load(&run.load),
+            run.errors
+        )
+    })
 }

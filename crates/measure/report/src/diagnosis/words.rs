@@ -2,8 +2,8 @@
 
 pub(super) use bench::plan::load_words as load;
 use diagnose::{
-    Cause, Change, Confirmed, Diagnosis, Evidence, Finding, Gain, Known, LinkLayer, LoadRun, Otherwise,
-    Storage, Timed, Verdict, Where,
+    Cause, Change, Confirmed, Diagnosis, Evidence, Finding, Gain, Known, LinkLayer, LoadRun,
+    Otherwise, Storage, Timed, Verdict, Where,
 };
 use model::Term;
 use readable::figures::{grouped, latency, megabytes, short, significant, size};
@@ -12,7 +12,9 @@ use stats::{Interval, median_interval};
 /// Returns a cause as a sentence without a full stop.
 pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
     match cause {
-        Cause::Medium if diagnosis.evidence.nbd.is_some() => "The storage behind the server is slow",
+        Cause::Medium if diagnosis.evidence.nbd.is_some() => {
+            "The storage behind the server is slow"
+        }
         Cause::TargetCpu if diagnosis.evidence.nbd.is_some() => "The server has no CPU time left",
         Cause::Depth => "Too few requests are outstanding",
         Cause::CommandWindow => "The target accepts too few commands",
@@ -39,7 +41,11 @@ pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
 
 /// Returns the name of the protocol's shortest request.
 pub(super) fn shortest(evidence: &Evidence) -> &'static str {
-    if evidence.nbd.is_some() { "BLOCK_STATUS" } else { "NOP" }
+    if evidence.nbd.is_some() {
+        "BLOCK_STATUS"
+    } else {
+        "NOP"
+    }
 }
 
 /// Returns the change of the session over which a load was tested, to be appended to the load's name.
@@ -52,7 +58,11 @@ pub(super) fn otherwise(otherwise: Otherwise) -> String {
 
 /// Returns the name of the command that flushes the cache.
 pub(super) fn flush(evidence: &Evidence) -> &'static str {
-    if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
+    if evidence.nbd.is_some() {
+        "FLUSH"
+    } else {
+        "SYNCHRONIZE CACHE"
+    }
 }
 
 /// Returns the displayed name of the place of a setting.
@@ -101,19 +111,42 @@ fn allows(term: Term) -> &'static str {
 
 /// Describes the storage: `ACME FlashArray, 50 GiB`.
 pub(super) fn storage(storage: &Storage) -> String {
-    let product = storage.product.as_ref().map(|product| format!("{product}, ")).unwrap_or_default();
-    let read_only = if storage.read_only { ", write-protected" } else { "" };
+    let product = storage
+        .product
+        .as_ref()
+        .map(|product| format!("{product}, "))
+        .unwrap_or_default();
+    let read_only = if storage.read_only {
+        ", write-protected"
+    } else {
+        ""
+    };
     format!("{product}{}{read_only}", size(storage.bytes as f64))
 }
 
 /// Describes the link: `eth0 at 1 Gbit/s, MTU 1,500`.
 pub(super) fn link(link: &LinkLayer) -> String {
     if link.loopback {
-        return format!("{} (loopback), MTU {}", link.interface, grouped(link.mtu.into()));
+        return format!(
+            "{} (loopback), MTU {}",
+            link.interface,
+            grouped(link.mtu.into())
+        );
     }
-    let speed = link.bits_per_s.map(|bits| format!(" at {}bit/s", short_unit(bits))).unwrap_or_default();
-    let half = if link.full_duplex == Some(false) { ", half duplex" } else { "" };
-    format!("{}{speed}{half}, MTU {}", link.interface, grouped(link.mtu.into()))
+    let speed = link
+        .bits_per_s
+        .map(|bits| format!(" at {}bit/s", short_unit(bits)))
+        .unwrap_or_default();
+    let half = if link.full_duplex == Some(false) {
+        ", half duplex"
+    } else {
+        ""
+    };
+    format!(
+        "{}{speed}{half}, MTU {}",
+        link.interface,
+        grouped(link.mtu.into())
+    )
 }
 
 /// Formats bits per second without the rest of the unit: `1 G`, `100 M`.
@@ -122,7 +155,9 @@ fn short_unit(bits_per_s: f64) -> String {
         bits if bits >= 1e6 => short(bits),
         bits => format!("{}k", short(bits / 1e3)),
     };
-    let unit = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let unit = text
+        .find(|letter: char| letter.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     format!("{} {}", &text[..unit], &text[unit..])
 }
 
@@ -133,11 +168,16 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     let then = match seen.works_bytes {
         Some(works) => {
             let works = grouped(works.into());
-            format!("segments of {works} bytes arrive, and all later measurements used this segment size")
+            format!(
+                "segments of {works} bytes arrive, and all later measurements used this segment size"
+            )
         }
         None => "shorter segments did not arrive either".to_owned(),
     };
-    Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
+    Some(format!(
+        "Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.",
+        seen.lost
+    ))
 }
 
 /// Formats the median of a probe, or a remark that it is unknown.
@@ -150,10 +190,19 @@ pub(super) fn median(known: &Known<Timed>) -> String {
 
 /// Describes a change on the client, such as `initial-r2t=no, queue depth 32`.
 pub(super) fn change(change: &Change) -> String {
-    let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
+    let settings = change
+        .settings
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("queue depth {depth}"));
-    let block = change.block_bytes.map(|bytes| format!("requests of {}", size(f64::from(bytes))));
-    settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
+    let block = change
+        .block_bytes
+        .map(|bytes| format!("requests of {}", size(f64::from(bytes))));
+    settings
+        .chain(depth)
+        .chain(block)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the verdict as one sentence.
@@ -166,7 +215,10 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
                     format!("in a trial, the fix gained {}", confirmed(tried))
                 }
                 Some(tried) => {
-                    format!("a probable cause, but in a trial, the fix gained {}", confirmed(tried))
+                    format!(
+                        "a probable cause, but in a trial, the fix gained {}",
+                        confirmed(tried)
+                    )
                 }
                 None if gain.predicted.is_none() => predicted(gain),
                 None => format!("expected gain about {}", predicted(gain)),
@@ -175,15 +227,34 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
         }
         (Verdict::HeldBack, None) => "There is a bottleneck".to_owned(),
         (Verdict::Fine { term, share }, _) => {
-            let does = if *share <= 1.0 { percent(*share) } else { "all".to_owned() };
-            let assumed =
-                if *term == Term::Link { assumed_speed(&diagnosis.evidence) } else { String::new() };
-            format!("Nothing is wrong: the path reaches {does} of what {}{assumed}", allows(*term))
+            let does = if *share <= 1.0 {
+                percent(*share)
+            } else {
+                "all".to_owned()
+            };
+            let assumed = if *term == Term::Link {
+                assumed_speed(&diagnosis.evidence)
+            } else {
+                String::new()
+            };
+            format!(
+                "Nothing is wrong: the path reaches {does} of what {}{assumed}",
+                allows(*term)
+            )
         }
-        (Verdict::NotKnown { unexplained, load: index }, _) => {
+        (
+            Verdict::NotKnown {
+                unexplained,
+                load: index,
+            },
+            _,
+        ) => {
             let run = diagnosis.evidence.loads.get(*index);
             let of = run.map_or(String::new(), |run| format!(" of {}", load(&run.load)));
-            format!("Unknown: the measurements do not explain {} of the time{of}", percent(*unexplained))
+            format!(
+                "Unknown: the measurements do not explain {} of the time{of}",
+                percent(*unexplained)
+            )
         }
         (Verdict::Uncertain { interval }, _) => format!(
             "The result is too uncertain for a conclusion: the error of a rate is ±{}. Repeat the diagnosis \
@@ -196,12 +267,17 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
 /// Returns a sentence with the rated speed of the link that the verdict assumes, unless the user specified it. It follows
 /// the end of another sentence.
 fn assumed_speed(evidence: &Evidence) -> String {
-    let Known::Measured(link) = &evidence.link else { return String::new() };
+    let Known::Measured(link) = &evidence.link else {
+        return String::new();
+    };
     let advice = "if the link was built for more, specify its speed with --link";
     match (evidence.expected_link_bits_per_s, link.bits_per_s) {
         _ if link.loopback => String::new(),
         (Some(_), _) => String::new(),
-        (None, Some(bits)) => format!(". The interface reports {}bit/s; {advice}", short_unit(bits)),
+        (None, Some(bits)) => format!(
+            ". The interface reports {}bit/s; {advice}",
+            short_unit(bits)
+        ),
         (None, None) => format!(". The interface does not report its speed; {advice}"),
     }
 }
@@ -219,14 +295,24 @@ pub(super) fn times(ratio: f64) -> String {
 /// Formats a predicted gain: `×1.90 (1.74 to 2.10)`, or a remark that nothing works without the fix.
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
-        Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),
+        Some(ratio) => format!(
+            "{} ({} to {})",
+            times(ratio),
+            bare(gain.low),
+            bare(gain.high)
+        ),
         None => "no data passes now".to_owned(),
     }
 }
 
 /// Formats a measured gain: `×1.85 (1.80 to 1.90)`, with a remark if the gain is not clear.
 pub(super) fn confirmed(confirmed: &Confirmed) -> String {
-    let figures = format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high));
+    let figures = format!(
+        "{} ({} to {})",
+        times(confirmed.ratio),
+        bare(confirmed.low),
+        bare(confirmed.high)
+    );
     match confirmed {
         tried if tried.brings() => figures,
         tried if tried.brings_nothing() => format!("{figures}: no gain"),
@@ -245,7 +331,9 @@ fn load_of<'a>(diagnosis: &'a Diagnosis, finding: &Finding) -> Option<&'a LoadRu
 
 /// Returns the median rate of a load's rounds, in bytes per second, or `None` if there are no rounds.
 pub(super) fn rate(run: &LoadRun) -> Option<f64> {
-    (!run.bytes_per_s.is_empty()).then(|| stats::median(&run.bytes_per_s)).filter(|rate| rate.is_finite())
+    (!run.bytes_per_s.is_empty())
+        .then(|| stats::median(&run.bytes_per_s))
+        .filter(|rate| rate.is_finite())
 }
 
 pub(super) fn interval(run: &LoadRun) -> Option<Interval> {
@@ -291,7 +379,10 @@ mod tests {
 
     #[test]
     fn a_ratio_has_as_many_digits_as_it_deserves() {
-        assert_eq!([1.166, 1.996, 9.94, 31.4, 1234.0].map(times), ["×1.17", "×2.0", "×9.9", "×31", "×1,234"]);
+        assert_eq!(
+            [1.166, 1.996, 9.94, 31.4, 1234.0].map(times),
+            ["×1.17", "×2.0", "×9.9", "×31", "×1,234"]
+        );
         assert_eq!(times(f64::INFINITY), "×?");
     }
 
@@ -305,7 +396,13 @@ mod tests {
 
     #[test]
     fn what_was_tried_in_vain_is_told_from_what_nobody_could_tell() {
-        let tried = |low, high| confirmed(&Confirmed { ratio: 1.04, low, high });
+        let tried = |low, high| {
+            confirmed(&Confirmed {
+                ratio: 1.04,
+                low,
+                high,
+            })
+        };
         assert_eq!(tried(1.01, 1.08), "×1.04 (1.01 to 1.08)");
         assert_eq!(tried(0.97, 1.08), "×1.04 (0.97 to 1.08): no gain");
         assert_eq!(tried(0.2, 5.0), "×1.04 (0.20 to 5.0): inconclusive");
@@ -313,9 +410,19 @@ mod tests {
 
     #[test]
     fn a_gain_without_an_end_is_said_in_words() {
-        let gain = Gain { predicted: None, low: 1.0, high: f64::INFINITY, confirmed: None };
+        let gain = Gain {
+            predicted: None,
+            low: 1.0,
+            high: f64::INFINITY,
+            confirmed: None,
+        };
         assert_eq!(predicted(&gain), "no data passes now");
-        let gain = Gain { predicted: Some(1.9), low: 1.74, high: 2.1, confirmed: None };
+        let gain = Gain {
+            predicted: Some(1.9),
+            low: 1.74,
+            high: 2.1,
+            confirmed: None,
+        };
         assert_eq!(predicted(&gain), "×1.90 (1.74 to 2.1)");
     }
 }

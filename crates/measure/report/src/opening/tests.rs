@@ -17,11 +17,17 @@ fn between(random: &mut Random, low: f64, high: f64) -> f64 {
 
 fn cell(name: &str, series: &str, block_bytes: u32, depth: u32, read: Percent) -> Cell {
     let workload = Workload::simple(block_bytes, depth, read, Percent::NONE);
-    Cell { series: series.to_owned(), ..clients(name, 1, &workload) }
+    Cell {
+        series: series.to_owned(),
+        ..clients(name, 1, &workload)
+    }
 }
 
 fn runs_of(cell: &Cell, rates: [f64; 3]) -> Vec<CellRun> {
-    (0..).zip(rates).map(|(round, rate)| run(cell, round, &[rate])).collect()
+    (0..)
+        .zip(rates)
+        .map(|(round, rate)| run(cell, round, &[rate]))
+        .collect()
 }
 
 fn middle(mut rates: [f64; 3]) -> f64 {
@@ -39,12 +45,28 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
         for n in 0..=random.below(5) {
             let reads = random.below(2) == 0;
             let share = if reads { Percent::ALL } else { Percent::NONE };
-            let cell = cell(&format!("c{n}"), "s", lengths[random.below(3) as usize], 8, share);
-            cells.push((cell, [0; 3].map(|_| (1000 + random.below(100_000)) as f64), reads));
+            let cell = cell(
+                &format!("c{n}"),
+                "s",
+                lengths[random.below(3) as usize],
+                8,
+                share,
+            );
+            cells.push((
+                cell,
+                [0; 3].map(|_| (1000 + random.below(100_000)) as f64),
+                reads,
+            ));
         }
         let mut limits: Vec<Limit> = Vec::new();
-        for direction in ["read", "write"].into_iter().filter(|_| random.below(2) == 0).collect::<Vec<_>>() {
-            let points = lengths.map(|bytes| (bytes, between(&mut random, 1e8, 1e11))).to_vec();
+        for direction in ["read", "write"]
+            .into_iter()
+            .filter(|_| random.below(2) == 0)
+            .collect::<Vec<_>>()
+        {
+            let points = lengths
+                .map(|bytes| (bytes, between(&mut random, 1e8, 1e11)))
+                .to_vec();
             limits.push(Limit {
                 name: format!("{direction} roof"),
                 direction: direction.to_owned(),
@@ -55,13 +77,20 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
         let mut published: Vec<(bool, u32, f64)> = Vec::new();
         for reads in [true, false] {
             if random.below(2) == 0 {
-                published.push((reads, lengths[random.below(3) as usize], between(&mut random, 1e6, 1e9)));
+                published.push((
+                    reads,
+                    lengths[random.below(3) as usize],
+                    between(&mut random, 1e6, 1e9),
+                ));
             }
         }
 
         let all = record(
             cells.iter().map(|(cell, ..)| cell.clone()).collect(),
-            cells.iter().flat_map(|(cell, rates, _)| runs_of(cell, *rates)).collect(),
+            cells
+                .iter()
+                .flat_map(|(cell, rates, _)| runs_of(cell, *rates))
+                .collect(),
         );
         let summaries = summary::of(&all);
         let counterparts: Vec<Counterpart<'_>> = published
@@ -90,11 +119,16 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
                 .map(|(cell, rates, _)| (middle(*rates) * f64::from(length(cell)), cell))
                 .collect();
             those.sort_by(|one, other| other.0.total_cmp(&one.0));
-            let Some((rate, fastest)) = those.first() else { continue };
+            let Some((rate, fastest)) = those.first() else {
+                continue;
+            };
             let word = if reads { "read" } else { "write" };
             if let Some(limit) = limits.iter().find(|limit| limit.direction == word) {
-                let (_, most) =
-                    limit.points.iter().find(|(bytes, _)| *bytes == length(fastest)).expect("a point");
+                let (_, most) = limit
+                    .points
+                    .iter()
+                    .find(|(bytes, _)| *bytes == length(fastest))
+                    .expect("a point");
                 expected.push((fastest.name.clone(), rate / most));
                 continue;
             }
@@ -105,13 +139,20 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
                 expected.push((cell.name.clone(), rate / most));
             }
         }
-        assert_eq!(judged.len(), expected.len(), "seed {seed}: {judged:?} {expected:?}");
+        assert_eq!(
+            judged.len(),
+            expected.len(),
+            "seed {seed}: {judged:?} {expected:?}"
+        );
         for (judgement, (name, ratio)) in judged.iter().zip(&expected) {
             let near = |value: f64| (value / ratio - 1.0).abs() < 1e-9;
             match judgement {
                 Judgement::OfCeiling { cell, share, .. } => {
                     seen[0] += 1;
-                    assert!(near(*share) && *ratio <= 1.0 && cell.cell.name == *name, "seed {seed}");
+                    assert!(
+                        near(*share) && *ratio <= 1.0 && cell.cell.name == *name,
+                        "seed {seed}"
+                    );
                 }
                 Judgement::AboveCeiling { cell, .. } => {
                     seen[1] += 1;
@@ -139,12 +180,16 @@ fn told(before: [f64; 3], after: [f64; 3]) -> Option<(bool, bool)> {
         let mean = rates.iter().sum::<f64>() / 3.0;
         let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / 2.0;
         let half = T * variance.sqrt() / 3.0_f64.sqrt();
-        ((mean - half).min(middle(rates)).max(0.0), (mean + half).max(middle(rates)))
+        (
+            (mean - half).min(middle(rates)).max(0.0),
+            (mean + half).max(middle(rates)),
+        )
     };
     let ((b_low, b_high), (a_low, a_high)) = (ends(before), ends(after));
     let times = middle(after) / middle(before);
     let edges = [(a_low, b_high), (a_high, 1.1 * b_low), (times, 1.1)];
-    let is_near = |(one, other): &(f64, f64)| (one - other).abs() < 2e-3 * one.abs().max(other.abs());
+    let is_near =
+        |(one, other): &(f64, f64)| (one - other).abs() < 2e-3 * one.abs().max(other.abs());
     if edges.iter().any(is_near) {
         return None;
     }
@@ -163,28 +208,46 @@ fn only_a_step_that_the_intervals_tell_apart_is_said_to_help_or_not_to_help() {
             let mut rate = 50_000.0;
             let mut rates: Vec<[f64; 3]> = Vec::new();
             for (step, number) in [1_u32, 4, 16].into_iter().enumerate() {
-                let (bytes, depth) = if over_length { (4096 * number, 8) } else { (4096, number) };
-                let cell = cell(&format!("{series}-{step}"), series, bytes, depth, Percent::ALL);
+                let (bytes, depth) = if over_length {
+                    (4096 * number, 8)
+                } else {
+                    (4096, number)
+                };
+                let cell = cell(
+                    &format!("{series}-{step}"),
+                    series,
+                    bytes,
+                    depth,
+                    Percent::ALL,
+                );
                 rate *= between(&mut random, 0.8, 1.8);
                 let measured =
                     [0; 3].map(|_| (rate * between(&mut random, 1.0 - noise, 1.0 + noise)).round());
                 runs.extend(runs_of(&cell, measured));
                 cells.push(cell);
-                rates.push(if over_length { measured.map(|rate| rate * f64::from(bytes)) } else { measured });
+                rates.push(if over_length {
+                    measured.map(|rate| rate * f64::from(bytes))
+                } else {
+                    measured
+                });
             }
             last.push((*series, rates[1], rates[2]));
         }
         let all = record(cells, runs);
         let helps = helps(&summary::of(&all), &[], None);
-        let Some(told) =
-            last.iter().map(|(_, before, after)| told(*before, *after)).collect::<Option<Vec<_>>>()
+        let Some(told) = last
+            .iter()
+            .map(|(_, before, after)| told(*before, *after))
+            .collect::<Option<Vec<_>>>()
         else {
             continue;
         };
         let times = |n: usize| middle(last[n].2) / middle(last[n].1);
         let most = |wanted: fn(&(bool, bool)) -> bool| {
             let those = (0..last.len()).filter(|n| wanted(&told[*n]));
-            those.max_by(|one, other| times(*one).total_cmp(&times(*other))).map(|n| last[n].0)
+            those
+                .max_by(|one, other| times(*one).total_cmp(&times(*other)))
+                .map(|n| last[n].0)
         };
         let expected = match (most(|told| told.0), most(|told| told.1)) {
             (Some(series), _) => (0, series),
@@ -211,7 +274,10 @@ fn one_cell() -> Record {
 }
 
 fn said(record: &Record) -> Vec<(&'static str, String)> {
-    leads(&Report::new(record)).into_iter().map(|lead| (lead.about, lead.says)).collect()
+    leads(&Report::new(record))
+        .into_iter()
+        .map(|lead| (lead.about, lead.says))
+        .collect()
 }
 
 #[test]
@@ -245,12 +311,18 @@ fn wrong_data_are_all_that_is_said() {
     let mut wrong = one_cell();
     wrong.runs[1].clients[0].run.mismatches = 1;
     let said = said(&wrong);
-    assert!(said.len() == 1 && said[0].1.starts_with("No: wrong data was read"), "{said:?}");
+    assert!(
+        said.len() == 1 && said[0].1.starts_with("No: wrong data was read"),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn nearly_all_of_a_ceiling_is_not_all_of_it() {
-    assert_eq!([0.999, 1.0, 0.0512, 0.5].map(percent), ["99 %", "100 %", "5.12 %", "50 %"]);
+    assert_eq!(
+        [0.999, 1.0, 0.0512, 0.5].map(percent),
+        ["99 %", "100 %", "5.12 %", "50 %"]
+    );
 }
 
 #[test]

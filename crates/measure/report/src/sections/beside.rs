@@ -30,8 +30,13 @@ pub(crate) const COLUMNS: [&str; 4] = ["cell", "#measured, MB/s", "#published, M
 
 /// Returns the comparisons with the named documents. The records of `wan` have their own tables.
 pub(crate) fn comparisons(report: &Report<'_>) -> Vec<Beside> {
-    let documents = report.beside.iter().filter(|_| report.wan.is_none() && !report.record.runs.is_empty());
-    documents.map(|document| comparison(report, document)).collect()
+    let documents = report
+        .beside
+        .iter()
+        .filter(|_| report.wan.is_none() && !report.record.runs.is_empty());
+    documents
+        .map(|document| comparison(report, document))
+        .collect()
 }
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
@@ -40,24 +45,36 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
         blocks.push(Block::Heading(title));
         if !rows.is_empty() {
             let mut table = Table::of("", &[&COLUMNS[..], &["table and column"]].concat());
-            rows.into_iter().for_each(|row| table.row(row.cells.into_iter().chain([row.source])));
+            rows.into_iter()
+                .for_each(|row| table.row(row.cells.into_iter().chain([row.source])));
             blocks.push(Block::Table(table));
         }
         blocks.push(Block::List(notes));
     }
     blocks.retain(|block| !matches!(block, Block::List(notes) if notes.is_empty()));
-    (!blocks.is_empty()).then_some(Section { id: "beside", title: "Compared with published results", blocks })
+    (!blocks.is_empty()).then_some(Section {
+        id: "beside",
+        title: "Compared with published results",
+        blocks,
+    })
 }
 
 fn comparison(report: &Report<'_>, document: &str) -> Beside {
     let counterparts = report.counterparts(document);
-    let title = DOCUMENTS.iter().find(|known| known.number == document).map_or("", |known| known.title);
+    let title = DOCUMENTS
+        .iter()
+        .find(|known| known.number == document)
+        .map_or("", |known| known.title);
     let is_without = |name: &str| {
-        !counterparts.iter().any(|found| found.client.is_none() && found.summary.cell.name == name)
+        !counterparts
+            .iter()
+            .any(|found| found.client.is_none() && found.summary.cell.name == name)
     };
     let measured = report.summaries.iter().filter(|summary| summary.runs > 0);
-    let without: Vec<&str> =
-        measured.map(|summary| summary.cell.name.as_str()).filter(|name| is_without(name)).collect();
+    let without: Vec<&str> = measured
+        .map(|summary| summary.cell.name.as_str())
+        .filter(|name| is_without(name))
+        .collect();
     let mut notes = Vec::new();
     if !without.is_empty() {
         notes.push(format!(
@@ -67,13 +84,19 @@ fn comparison(report: &Report<'_>, document: &str) -> Beside {
         ));
     }
     let mut assumed: Vec<&str> = Vec::new();
-    for class in counterparts.iter().filter_map(|found| found.row.class.as_ref()) {
+    for class in counterparts
+        .iter()
+        .filter_map(|found| found.row.class.as_ref())
+    {
         if !class.assumed.is_empty() && !assumed.contains(&class.assumed.as_str()) {
             assumed.push(&class.assumed);
         }
     }
     if !assumed.is_empty() {
-        notes.push(format!("Assumed, because the document does not state it: {}.", assumed.join(", ")));
+        notes.push(format!(
+            "Assumed, because the document does not state it: {}.",
+            assumed.join(", ")
+        ));
     }
     Beside {
         title: format!("Document {document}: {title}"),
@@ -87,7 +110,9 @@ fn row(found: &Counterpart<'_>) -> Compared {
     let source = found.row.source();
     Compared {
         cells: [
-            found.client.map_or_else(|| name.clone(), |client| format!("{name}, {client}")),
+            found
+                .client
+                .map_or_else(|| name.clone(), |client| format!("{name}, {client}")),
             megabytes(found.measured),
             megabytes(found.published),
             significant(found.times()),

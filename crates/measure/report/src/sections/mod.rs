@@ -52,20 +52,36 @@ pub(super) fn document(report: &Report<'_>) -> Document {
 
 /// Returns the title: `vmware4 on iscsi://…`.
 pub(super) fn title(report: &Report<'_>) -> String {
-    format!("{} on {}", report.record.suite.name, report.record.subject.place)
+    format!(
+        "{} on {}",
+        report.record.suite.name, report.record.subject.place
+    )
 }
 
 fn subtitle(report: &Report<'_>) -> String {
     let (record, subject) = (report.record, &report.record.subject);
-    let mut parts: Vec<String> = report.folder.iter().map(|folder| format!("folder {folder}")).collect();
+    let mut parts: Vec<String> = report
+        .folder
+        .iter()
+        .map(|folder| format!("folder {folder}"))
+        .collect();
     parts.push(record.suite.title.clone());
     parts.push(match &subject.product {
-        Some(product) => format!("{product}, {}, {}", subject.kind, size(subject.bytes as f64)),
+        Some(product) => format!(
+            "{product}, {}, {}",
+            subject.kind,
+            size(subject.bytes as f64)
+        ),
         None => format!("{}, {}", subject.kind, size(subject.bytes as f64)),
     });
-    let seconds = |run: &bench::record::CellRun| run.clients.first().map_or(0.0, |client| client.run.seconds);
+    let seconds =
+        |run: &bench::record::CellRun| run.clients.first().map_or(0.0, |client| client.run.seconds);
     let measured: f64 = record.runs.iter().map(seconds).sum();
-    parts.push(format!("{}, {} measured", counted(record.runs.len(), "run"), duration(measured)));
+    parts.push(format!(
+        "{}, {} measured",
+        counted(record.runs.len(), "run"),
+        duration(measured)
+    ));
     parts.push(record.begun.clone());
     parts.push(format!("linerate {}", record.version));
     parts.retain(|part| !part.is_empty());
@@ -96,7 +112,10 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
         let mut table = Table::of("Possible improvements", &["", "value", "better"]);
         for fact in facts {
             let Some(better) = &fact.better else { continue };
-            table.marked_row(true, [fact.name.clone(), fact.value.clone(), better.clone()]);
+            table.marked_row(
+                true,
+                [fact.name.clone(), fact.value.clone(), better.clone()],
+            );
         }
         blocks.push(Block::Table(table));
     }
@@ -108,18 +127,31 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
         }
     }
     blocks.push(Block::Table(table.folded(true)));
-    Some(Section { id: "environment", title: "Environment", blocks })
+    Some(Section {
+        id: "environment",
+        title: "Environment",
+        blocks,
+    })
 }
 
 /// Returns the section that compares rates and CPU loads with those of the document.
 fn loads_section(report: &Report<'_>) -> Option<Section> {
     let loads = Loads::of(report)?;
     let cells: Vec<String> = loads.cells.iter().map(|cell| format!("#{cell}")).collect();
-    let heads: Vec<&str> = std::iter::once("").chain(cells.iter().map(String::as_str)).collect();
+    let heads: Vec<&str> = std::iter::once("")
+        .chain(cells.iter().map(String::as_str))
+        .collect();
     let mut table = Table::of(&format!("Document {}", loads.document), &heads);
-    loads.rows.into_iter().for_each(|(name, values)| table.row(std::iter::once(name).chain(values)));
+    loads
+        .rows
+        .into_iter()
+        .for_each(|(name, values)| table.row(std::iter::once(name).chain(values)));
     let blocks = vec![Block::Text(loads.note), Block::Table(table)];
-    Some(Section { id: "loads", title: "CPU loads compared with the published ones", blocks })
+    Some(Section {
+        id: "loads",
+        title: "CPU loads compared with the published ones",
+        blocks,
+    })
 }
 
 /// Returns the section with every cell in one table.
@@ -160,7 +192,11 @@ fn results_section(report: &Report<'_>) -> Option<Section> {
     }
     let says = "Medians of the runs, with 95 % intervals. Latencies cover all runs together.";
     let blocks = vec![Block::Text(says.to_owned()), Block::Table(table)];
-    (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
+    (!report.summaries.is_empty()).then_some(Section {
+        id: "results",
+        title: "All results",
+        blocks,
+    })
 }
 
 /// Returns the section with reference data: the suite and its assumptions, the command to run it again, and
@@ -173,14 +209,24 @@ fn appendix_section(report: &Report<'_>) -> Section {
         blocks.push(Block::Text(suite.about.trim().to_owned()));
     }
     if !suite.assumed.is_empty() {
-        blocks.push(Block::List(suite.assumed.iter().map(|what| format!("assumed: {what}")).collect()));
+        blocks.push(Block::List(
+            suite
+                .assumed
+                .iter()
+                .map(|what| format!("assumed: {what}"))
+                .collect(),
+        ));
     }
     if !record.command.is_empty() {
         blocks.push(Block::Text("To run it again:".to_owned()));
         blocks.push(Block::Command(command(&record.command)));
     }
     blocks.push(Block::Table(runs(report)));
-    Section { id: "appendix", title: "Appendix", blocks }
+    Section {
+        id: "appendix",
+        title: "Appendix",
+        blocks,
+    }
 }
 
 /// Formats a shell command line.
@@ -211,7 +257,12 @@ fn runs(report: &Report<'_>) -> Table {
         "ended",
     ];
     let mut table = Table::of("Every run", &columns);
-    for (run, client) in report.record.runs.iter().flat_map(|run| run.clients.iter().map(move |c| (run, c))) {
+    for (run, client) in report
+        .record
+        .runs
+        .iter()
+        .flat_map(|run| run.clients.iter().map(move |c| (run, c)))
+    {
         let marked = client.run.errors > 0 || client.run.mismatches > 0 || !is_as_meant(run.ended);
         table.marked_row(marked, row(run, client));
     }
@@ -221,8 +272,11 @@ fn runs(report: &Report<'_>) -> Table {
 
 fn row(run: &CellRun, client: &ClientRun) -> [String; 11] {
     let measured = &client.run;
-    let failure =
-        measured.first_failure.as_ref().map(|first| format!("; first failure: {first}")).unwrap_or_default();
+    let failure = measured
+        .first_failure
+        .as_ref()
+        .map(|first| format!("; first failure: {first}"))
+        .unwrap_or_default();
     [
         run.cell.clone(),
         (u64::from(run.round) + 1).to_string(),
@@ -260,6 +314,9 @@ mod tests {
     #[test]
     fn a_command_line_survives_a_shell() {
         let arguments = ["linerate", "iscsi://h/t/0?a=b&c", "it's", ""].map(str::to_owned);
-        assert_eq!(command(&arguments), r"linerate 'iscsi://h/t/0?a=b&c' 'it'\''s' ''");
+        assert_eq!(
+            command(&arguments),
+            r"linerate 'iscsi://h/t/0?a=b&c' 'it'\''s' ''"
+        );
     }
 }

@@ -16,9 +16,16 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     if series.is_empty() {
         return None;
     }
-    let blocks =
-        vec![Block::Plot(Box::new(plot(report, &series)), says(report), Some(table(report, &series)))];
-    Some(Section { id: "sizes", title: "Throughput against block size", blocks })
+    let blocks = vec![Block::Plot(
+        Box::new(plot(report, &series)),
+        says(report),
+        Some(table(report, &series)),
+    )];
+    Some(Section {
+        id: "sizes",
+        title: "Throughput against block size",
+        blocks,
+    })
 }
 
 fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
@@ -37,8 +44,16 @@ fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
     let rates: Vec<f64> = points().flat_map(|point| [point.y, point.high]).collect();
     Plot {
         title: "Throughput against block size".to_owned(),
-        x: Axis { title: "block size", scale: Scale::log2(points().map(|point| point.x)), tick: size },
-        y: Axis { title: "throughput in MB/s", scale: Scale::from_zero_or_log(&rates), tick: short },
+        x: Axis {
+            title: "block size",
+            scale: Scale::log2(points().map(|point| point.x)),
+            tick: size,
+        },
+        y: Axis {
+            title: "throughput in MB/s",
+            scale: Scale::from_zero_or_log(&rates),
+            tick: short,
+        },
         curves,
         bands: Vec::new(),
     }
@@ -49,7 +64,9 @@ fn says(report: &Report<'_>) -> String {
     if !report.record.limits.is_empty() {
         let is_above = |summary: &CellSummary| {
             let limit = lowest_limit(&report.record.limits, summary);
-            limit.is_some_and(|(_, most)| percent_of_limit(summary.bytes_per_s.median, most).is_none())
+            limit.is_some_and(|(_, most)| {
+                percent_of_limit(summary.bytes_per_s.median, most).is_none()
+            })
         };
         says += match report.summaries.iter().any(is_above) {
             false => " Dashed lines are ceilings.",
@@ -84,29 +101,43 @@ fn measured((index, series): (usize, &Series<'_>)) -> Curve {
         }
     };
     let points = series.cells.iter().map(point).collect();
-    Curve { name: series.name.clone(), look: Look::Measured, colour: index, points }
+    Curve {
+        name: series.name.clone(),
+        look: Look::Measured,
+        colour: index,
+        points,
+    }
 }
 
 /// Returns the limits in the chart, for the directions and depths of the curves.
 fn limits<'a>(report: &Report<'a>, series: &[Series<'_>]) -> Vec<&'a Limit> {
     let concerns = |limit: &&Limit| {
-        series.iter().flat_map(|series| &series.cells).any(|summary| {
-            Direction::of(&summary.cell).name() == limit.direction
-                && limit.depth.is_none_or(|depth| depth == summary.depth)
-        })
+        series
+            .iter()
+            .flat_map(|series| &series.cells)
+            .any(|summary| {
+                Direction::of(&summary.cell).name() == limit.direction
+                    && limit.depth.is_none_or(|depth| depth == summary.depth)
+            })
     };
     report.record.limits.iter().filter(concerns).collect()
 }
 
 fn measured_range(series: &[Series<'_>]) -> (f64, f64) {
-    let sizes = series.iter().flat_map(|series| &series.cells).map(|summary| block_bytes(&summary.cell));
-    sizes.fold((f64::MAX, 0.0), |(low, high), size| (low.min(size), high.max(size)))
+    let sizes = series
+        .iter()
+        .flat_map(|series| &series.cells)
+        .map(|summary| block_bytes(&summary.cell));
+    sizes.fold((f64::MAX, 0.0), |(low, high), size| {
+        (low.min(size), high.max(size))
+    })
 }
 
 /// Returns the part of a limit within the range of the measurements.
 fn limit_curve(limit: &Limit, with_direction: bool, (low, high): (f64, f64)) -> Curve {
     let inside = |(size, _): &&(u32, f64)| (low..=high).contains(&f64::from(*size));
-    let point = |(length, rate): &(u32, f64)| Point::exact(f64::from(*length), rate / 1e6, String::new());
+    let point =
+        |(length, rate): &(u32, f64)| Point::exact(f64::from(*length), rate / 1e6, String::new());
     let mut name = limit.name.clone();
     if with_direction {
         name = format!("{name}, {}", limit.direction);
@@ -142,21 +173,43 @@ fn published_curve(colour: usize, counterparts: &[&Counterpart<'_>]) -> Option<C
     let name = counterparts.first()?.row.citation();
     let point = |counterpart: &&Counterpart<'_>| {
         let length = block_bytes(&counterpart.summary.cell);
-        let says = format!("{name}, {}: {} MB/s", size(length), megabytes(counterpart.published));
+        let says = format!(
+            "{name}, {}: {} MB/s",
+            size(length),
+            megabytes(counterpart.published)
+        );
         Point::exact(length, counterpart.published / 1e6, says)
     };
     let points = counterparts.iter().map(point).collect();
-    Some(Curve { points, name, look: Look::Published, colour })
+    Some(Curve {
+        points,
+        name,
+        look: Look::Published,
+        colour,
+    })
 }
 
 fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
-    let ceilings = report.summaries.iter().any(|s| lowest_limit(&report.record.limits, s).is_some());
-    let mut columns = vec!["series", "#block", "#depth", "#MB/s", "#95 % interval", "#IOPS"];
+    let ceilings = report
+        .summaries
+        .iter()
+        .any(|s| lowest_limit(&report.record.limits, s).is_some());
+    let mut columns = vec![
+        "series",
+        "#block",
+        "#depth",
+        "#MB/s",
+        "#95 % interval",
+        "#IOPS",
+    ];
     if ceilings {
         columns.extend(["#% of limit", "limit"]);
     }
     let mut table = Table::of("", &columns);
-    for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
+    for (name, summary) in series
+        .iter()
+        .flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary)))
+    {
         let rate = summary.bytes_per_s;
         let mut cells = vec![
             name.clone(),

@@ -37,18 +37,23 @@ fn headlines(report: &Report<'_>) -> Vec<Headline> {
     }
     let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
     let mut headlines = Vec::new();
-    for (direction, what) in
-        [(Direction::Read, "read"), (Direction::Write, "write"), (Direction::Both, "read and write")]
-    {
+    for (direction, what) in [
+        (Direction::Read, "read"),
+        (Direction::Write, "write"),
+        (Direction::Both, "read and write"),
+    ] {
         let fastest = fastest(report.summaries.iter(), direction);
         headlines.extend(fastest.map(|summary| throughput(report, what, summary)));
     }
     let most = measured().max_by(|a, b| a.iops.median.total_cmp(&b.iops.median));
-    headlines.extend(most.filter(|summary| summary.iops.median > 0.0).map(|summary| Headline {
-        what: "most requests".to_owned(),
-        value: format!("{} IOPS", grouped(summary.iops.median.round() as u64)),
-        note: place(summary),
-    }));
+    headlines.extend(
+        most.filter(|summary| summary.iops.median > 0.0)
+            .map(|summary| Headline {
+                what: "most requests".to_owned(),
+                value: format!("{} IOPS", grouped(summary.iops.median.round() as u64)),
+                note: place(summary),
+            }),
+    );
     headlines.extend(quickest(measured()));
     headlines
 }
@@ -59,8 +64,11 @@ pub(crate) fn fastest<'a>(
     direction: Direction,
 ) -> Option<&'a CellSummary> {
     let rate = |summary: &&CellSummary| summary.bytes_per_s.median;
-    let those = summaries.filter(|summary| summary.runs > 0 && Direction::of(&summary.cell) == direction);
-    those.filter(|summary| rate(summary) > 0.0).max_by(|a, b| rate(a).total_cmp(&rate(b)))
+    let those =
+        summaries.filter(|summary| summary.runs > 0 && Direction::of(&summary.cell) == direction);
+    those
+        .filter(|summary| rate(summary) > 0.0)
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
 fn throughput(report: &Report<'_>, what: &str, summary: &CellSummary) -> Headline {
@@ -97,25 +105,44 @@ fn quickest<'a>(summaries: impl Iterator<Item = &'a CellSummary>) -> Option<Head
 /// Returns the cell of a number, with its load if that is not part of the name.
 fn place(summary: &CellSummary) -> String {
     let (name, load) = (&summary.cell.name, load(summary));
-    if name.replace('-', " ").ends_with(&load) { name.clone() } else { format!("{name}, {load}") }
+    if name.replace('-', " ").ends_with(&load) {
+        name.clone()
+    } else {
+        format!("{name}, {load}")
+    }
 }
 
 fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
     let record = report.record;
     let mut concerns = grouped_flags(&report.summaries);
     let is_missing = |name: &&str| !record.runs.iter().any(|run| run.cell == **name);
-    let missing: Vec<&str> = record.suite.cells().map(|cell| cell.name.as_str()).filter(is_missing).collect();
+    let missing: Vec<&str> = record
+        .suite
+        .cells()
+        .map(|cell| cell.name.as_str())
+        .filter(is_missing)
+        .collect();
     if record.runs.is_empty() {
         concerns.push((Tone::Incomplete, "Nothing was run.".to_owned()));
     } else if record.ended.is_none() {
-        concerns.push((Tone::Incomplete, "The suite is incomplete; it can be resumed.".to_owned()));
+        concerns.push((
+            Tone::Incomplete,
+            "The suite is incomplete; it can be resumed.".to_owned(),
+        ));
     }
     if !missing.is_empty() {
         let cells = counted(missing.len(), "cell");
-        concerns.push((Tone::Incomplete, format!("No measurements for {cells}: {}.", listed(&missing))));
+        concerns.push((
+            Tone::Incomplete,
+            format!("No measurements for {cells}: {}.", listed(&missing)),
+        ));
     }
     concerns.extend(
-        report.wan.as_ref().and_then(crate::sections::wan::missed).map(|missed| (Tone::Care, missed)),
+        report
+            .wan
+            .as_ref()
+            .and_then(crate::sections::wan::missed)
+            .map(|missed| (Tone::Care, missed)),
     );
     concerns.extend(record.notes.iter().map(|note| (Tone::Care, note.clone())));
     concerns
@@ -125,7 +152,10 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
 /// cells that have the same flag.
 fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     let mut kinds: Vec<(&Flag, Vec<&str>)> = Vec::new();
-    for (summary, flag) in summaries.iter().flat_map(|s| s.flags.iter().map(move |flag| (s, flag))) {
+    for (summary, flag) in summaries
+        .iter()
+        .flat_map(|s| s.flags.iter().map(move |flag| (s, flag)))
+    {
         let same = |known: &Flag| std::mem::discriminant(known) == std::mem::discriminant(flag);
         match kinds.iter_mut().find(|(known, _)| same(known)) {
             Some((_, cells)) => cells.push(&summary.cell.name),

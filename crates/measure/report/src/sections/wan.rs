@@ -16,11 +16,23 @@ pub(super) fn sections(wan: &Wan) -> Vec<Section> {
         ("wan", "Requests over distance", over_distance(wan)),
         ("tcp", "TCP alone", tcp(wan)),
         ("lan", "Gigabit Ethernet, without a delay", lan(wan)),
-        ("axes", "Connections, sessions, packets, windows and loss", axes_blocks(wan)),
-        ("model", "The model, and unreachable results", model_blocks(wan)),
+        (
+            "axes",
+            "Connections, sessions, packets, windows and loss",
+            axes_blocks(wan),
+        ),
+        (
+            "model",
+            "The model, and unreachable results",
+            model_blocks(wan),
+        ),
     ];
-    let sections = parts.into_iter().map(|(id, title, blocks)| Section { id, title, blocks });
-    sections.filter(|section| !section.blocks.is_empty()).collect()
+    let sections = parts
+        .into_iter()
+        .map(|(id, title, blocks)| Section { id, title, blocks });
+    sections
+        .filter(|section| !section.blocks.is_empty())
+        .collect()
 }
 
 // Parameters that the document mentions without results: one small chart for each, with its numbers.
@@ -72,33 +84,52 @@ fn axes_blocks(wan: &Wan) -> Vec<Block> {
         Part::Congestion,
         "Throughput by congestion control and loss",
         |row| match row.setting.loss {
-            loss if loss > 0.0 => format!("{}, {} % lost", row.setting.congestion, round(loss * 100.0)),
+            loss if loss > 0.0 => {
+                format!("{}, {} % lost", row.setting.congestion, round(loss * 100.0))
+            }
             _ => format!("{}, nothing lost", row.setting.congestion),
         },
         "BBR tolerates the loss of one packet in a thousand, but each loss makes Reno halve its congestion \
          window. The model contains only the maximum window of each congestion control, not its dynamics.",
     );
-    doubling.chain(mtu.into_iter().flatten()).chain(congestion.into_iter().flatten()).collect()
+    doubling
+        .chain(mtu.into_iter().flatten())
+        .chain(congestion.into_iter().flatten())
+        .collect()
 }
 
 fn of_part(wan: &Wan, part: Part) -> Vec<&Row> {
-    wan.part(part).filter(|row| row.measured.is_some()).collect()
+    wan.part(part)
+        .filter(|row| row.measured.is_some())
+        .collect()
 }
 
 fn curves(wan: &Wan, axis: &Doubling) -> Option<Block> {
     let mut rows = of_part(wan, axis.part);
     rows.sort_by(|one, other| (axis.value)(one).total_cmp(&(axis.value)(other)));
     let ways = axes_ways(&rows);
-    let of = |way: Way| rows.iter().copied().filter(move |row| row.setting.way == way);
+    let of = |way: Way| {
+        rows.iter()
+            .copied()
+            .filter(move |row| row.setting.way == way)
+    };
     let mut curves: Vec<Curve> = Vec::new();
     for (colour, way) in ways.iter().enumerate() {
         let curve = |look: Look, name: String, rate: fn(&Row) -> Option<f64>| {
-            let point = |row: &Row| Some(Point::exact((axis.value)(row), rate(row)? / 1e6, says(row)));
-            Curve { name, look, colour, points: of(*way).filter_map(point).collect() }
+            let point =
+                |row: &Row| Some(Point::exact((axis.value)(row), rate(row)? / 1e6, says(row)));
+            Curve {
+                name,
+                look,
+                colour,
+                points: of(*way).filter_map(point).collect(),
+            }
         };
         let name = self::way(*way);
         curves.push(curve(Look::Measured, name.to_owned(), |row| row.measured));
-        curves.push(curve(Look::Limit, format!("{name}, model"), |row| row.model));
+        curves.push(curve(Look::Limit, format!("{name}, model"), |row| {
+            row.model
+        }));
     }
     curves.retain(|curve| curve.points.len() > 1);
     if curves.is_empty() {
@@ -109,7 +140,11 @@ fn curves(wan: &Wan, axis: &Doubling) -> Option<Block> {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
         title: axis.title.to_owned(),
-        x: Axis { title: axis.axis, scale: Scale::log2(points().map(|point| point.x)), tick: round },
+        x: Axis {
+            title: axis.axis,
+            scale: Scale::log2(points().map(|point| point.x)),
+            tick: round,
+        },
         y: Axis {
             title: "throughput in MB/s",
             scale: Scale::from_zero(points().map(|point| point.y)),
@@ -123,14 +158,22 @@ fn curves(wan: &Wan, axis: &Doubling) -> Option<Block> {
     Some(Block::Plot(Box::new(plot), says, Some(numbers)))
 }
 
-fn bars(wan: &Wan, part: Part, title: &str, name: fn(&Row) -> String, says: &str) -> Option<[Block; 2]> {
+fn bars(
+    wan: &Wan,
+    part: Part,
+    title: &str,
+    name: fn(&Row) -> String,
+    says: &str,
+) -> Option<[Block; 2]> {
     let rows = of_part(wan, part);
     if rows.is_empty() {
         return None;
     }
     let bar = |colour: usize, row: &Row| {
         let rate = row.measured.unwrap_or(0.0);
-        let model = row.model.map(|model| format!(" (model {})", megabytes(model)));
+        let model = row
+            .model
+            .map(|model| format!(" (model {})", megabytes(model)));
         Bar::new(
             name(row),
             rate / 1e6,
@@ -140,26 +183,53 @@ fn bars(wan: &Wan, part: Part, title: &str, name: fn(&Row) -> String, says: &str
     };
     let group = |(colour, way): (usize, Way)| Group {
         name: self::way(way).to_owned(),
-        bars: rows.iter().filter(|row| row.setting.way == way).map(|row| bar(colour, row)).collect(),
+        bars: rows
+            .iter()
+            .filter(|row| row.setting.way == way)
+            .map(|row| bar(colour, row))
+            .collect(),
     };
-    let groups: Vec<Group> = axes_ways(&rows).into_iter().enumerate().map(group).collect();
-    let longest = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value);
-    let axis = Axis { title: "throughput in MB/s", scale: Scale::from_zero(longest), tick: short };
-    let bars = Bars { title: title.to_owned(), axis, groups };
+    let groups: Vec<Group> = axes_ways(&rows)
+        .into_iter()
+        .enumerate()
+        .map(group)
+        .collect();
+    let longest = groups
+        .iter()
+        .flat_map(|group| &group.bars)
+        .map(|bar| bar.value);
+    let axis = Axis {
+        title: "throughput in MB/s",
+        scale: Scale::from_zero(longest),
+        tick: short,
+    };
+    let bars = Bars {
+        title: title.to_owned(),
+        axis,
+        groups,
+    };
     let says = format!("{says} {}.", setup(&rows));
-    Some([Block::Bars(bars, says), Block::Table(table(title, "", &rows, name))])
+    Some([
+        Block::Bars(bars, says),
+        Block::Table(table(title, "", &rows, name)),
+    ])
 }
 
 /// Describes the properties that all cells of a parameter have in common: `64 KiB × 32 over 10 ms`.
 fn setup(rows: &[&Row]) -> String {
-    rows.first().map_or_else(String::new, |row| format!("{} over {} ms", load(row), row.setting.rtt_ms))
+    rows.first().map_or_else(String::new, |row| {
+        format!("{} over {} ms", load(row), row.setting.rtt_ms)
+    })
 }
 
 /// Returns a table of measurement and model for each direction, with a line for each value.
 fn table(title: &str, axis: &str, rows: &[&Row], value: impl Fn(&Row) -> String) -> Table {
     let ways = axes_ways(rows);
     let mut table = Table::of(&format!("{title}, in MB/s: measured / model"), &[axis]);
-    table.columns.extend(ways.iter().map(|way| Column { title: self::way(*way).to_owned(), numbers: true }));
+    table.columns.extend(ways.iter().map(|way| Column {
+        title: self::way(*way).to_owned(),
+        numbers: true,
+    }));
     let mut lines: Vec<String> = Vec::new();
     rows.iter().map(|row| value(row)).for_each(|line| {
         if !lines.contains(&line) {
@@ -167,9 +237,14 @@ fn table(title: &str, axis: &str, rows: &[&Row], value: impl Fn(&Row) -> String)
         }
     });
     for line in lines {
-        let of = |way: &Way| rows.iter().find(|row| row.setting.way == *way && value(row) == line);
-        let cells: Vec<String> =
-            ways.iter().map(|way| of(way).map(|row| both(row)).unwrap_or_default()).collect();
+        let of = |way: &Way| {
+            rows.iter()
+                .find(|row| row.setting.way == *way && value(row) == line)
+        };
+        let cells: Vec<String> = ways
+            .iter()
+            .map(|way| of(way).map(|row| both(row)).unwrap_or_default())
+            .collect();
         table.row([line].into_iter().chain(cells));
     }
     table
@@ -203,7 +278,11 @@ fn over_distance(wan: &Wan) -> Vec<Block> {
         ),
         Block::Text(LEGEND.to_owned()),
     ];
-    blocks.extend(matrix_ways(&rows).into_iter().map(|way| Block::Table(of_way(&rows, way))));
+    blocks.extend(
+        matrix_ways(&rows)
+            .into_iter()
+            .map(|way| Block::Table(of_way(&rows, way))),
+    );
     blocks
 }
 
@@ -217,7 +296,9 @@ fn tcp(wan: &Wan) -> Vec<Block> {
     }
     lines.sort_by_key(|(way, window)| (*window, std::cmp::Reverse(*way)));
     let mut table = Table::of("", &["window", "direction"]);
-    table.columns.extend(trips.iter().map(|trip| column(format!("{trip} ms"))));
+    table
+        .columns
+        .extend(trips.iter().map(|trip| column(format!("{trip} ms"))));
     for (way, window) in lines {
         let of = |trip: &f64| {
             rows.iter().find(|row| {
@@ -232,7 +313,11 @@ fn tcp(wan: &Wan) -> Vec<Block> {
         line(&mut table, head, trips.iter().map(of));
     }
     let says = "One connection without iSCSI: its window is the maximum amount of data in transit.";
-    if rows.is_empty() { Vec::new() } else { vec![Block::Text(says.to_owned()), Block::Table(table)] }
+    if rows.is_empty() {
+        Vec::new()
+    } else {
+        vec![Block::Text(says.to_owned()), Block::Table(table)]
+    }
 }
 
 /// Returns the table of the same requests on Gigabit Ethernet, without a delay.
@@ -243,10 +328,16 @@ fn lan(wan: &Wan) -> Vec<Block> {
     }
     let ways = matrix_ways(&rows);
     let mut table = Table::of("", &["request", "#depth"]);
-    table.columns.extend(ways.iter().map(|way| column(self::way(*way).to_owned())));
+    table
+        .columns
+        .extend(ways.iter().map(|way| column(self::way(*way).to_owned())));
     for (block_bytes, depth) in loads(&rows) {
         let of = |way: &Way| find(&rows, block_bytes, depth, |row| row.setting.way == *way);
-        line(&mut table, [size(f64::from(block_bytes)), depth.to_string()], ways.iter().map(of));
+        line(
+            &mut table,
+            [size(f64::from(block_bytes)), depth.to_string()],
+            ways.iter().map(of),
+        );
     }
     vec![Block::Table(table)]
 }
@@ -256,19 +347,31 @@ fn of_way(rows: &[&Row], way: Way) -> Table {
     caption[..1].make_ascii_uppercase();
     let trips = round_trips(rows);
     let mut table = Table::of(&caption, &["request", "#depth"]);
-    table.columns.extend(trips.iter().map(|trip| column(format!("{trip} ms"))));
+    table
+        .columns
+        .extend(trips.iter().map(|trip| column(format!("{trip} ms"))));
     for (block_bytes, depth) in loads(rows) {
         let of = |trip: &f64| {
-            find(rows, block_bytes, depth, |row| row.setting.way == way && row.setting.rtt_ms == *trip)
+            find(rows, block_bytes, depth, |row| {
+                row.setting.way == way && row.setting.rtt_ms == *trip
+            })
         };
-        line(&mut table, [size(f64::from(block_bytes)), depth.to_string()], trips.iter().map(of));
+        line(
+            &mut table,
+            [size(f64::from(block_bytes)), depth.to_string()],
+            trips.iter().map(of),
+        );
     }
     table
 }
 
 /// Adds a line to a table. It is marked if one of its cells was slower than published although the path
 /// permits more.
-fn line<'a>(table: &mut Table, head: [String; 2], cells: impl Iterator<Item = Option<&'a &'a Row>>) {
+fn line<'a>(
+    table: &mut Table,
+    head: [String; 2],
+    cells: impl Iterator<Item = Option<&'a &'a Row>>,
+) {
     let mut missed = false;
     let cells: Vec<String> = cells
         .map(|row| {
@@ -282,9 +385,17 @@ fn line<'a>(table: &mut Table, head: [String; 2], cells: impl Iterator<Item = Op
 fn measured(rows: &[&Row]) -> Heat {
     let square = |row: &Row| {
         let share = row.share_of_link()?;
-        Some(Square { text: rate(row.measured), says: says(row), shade: share })
+        Some(Square {
+            text: rate(row.measured),
+            says: says(row),
+            shade: share,
+        })
     };
-    heat(rows, "Throughput over round trip, request size and number", square)
+    heat(
+        rows,
+        "Throughput over round trip, request size and number",
+        square,
+    )
 }
 
 fn of_model(rows: &[&Row]) -> Heat {
@@ -293,7 +404,11 @@ fn of_model(rows: &[&Row]) -> Heat {
     let square = |row: &Row| {
         let ratio = row.measured? / row.model?;
         let shade = (ratio - 1.0) / FULL;
-        Some(Square { text: significant(100.0 * ratio), says: says(row), shade })
+        Some(Square {
+            text: significant(100.0 * ratio),
+            says: says(row),
+            shade,
+        })
     };
     heat(rows, "Throughput in percent of the model", square)
 }
@@ -314,7 +429,9 @@ fn heat(rows: &[&Row], title: &str, square: impl Fn(&Row) -> Option<Square>) -> 
             .collect(),
     };
     let name = |(block_bytes, depth): &(u32, u32)| {
-        find(rows, *block_bytes, *depth, |_| true).map(|row| load(row)).unwrap_or_default()
+        find(rows, *block_bytes, *depth, |_| true)
+            .map(|row| load(row))
+            .unwrap_or_default()
     };
     Heat {
         title: title.to_owned(),
@@ -332,23 +449,29 @@ fn find<'a>(
     depth: u32,
     is: impl Fn(&Row) -> bool,
 ) -> Option<&'a &'a Row> {
-    rows.iter().find(|row| row.asked.block_bytes == block_bytes && row.asked.depth == depth && is(row))
+    rows.iter()
+        .find(|row| row.asked.block_bytes == block_bytes && row.asked.depth == depth && is(row))
 }
 
 fn column(title: String) -> crate::document::Column {
-    crate::document::Column { title, numbers: true }
+    crate::document::Column {
+        title,
+        numbers: true,
+    }
 }
 
 fn round_trips(rows: &[&Row]) -> Vec<f64> {
     let mut trips = Vec::new();
-    rows.iter().for_each(|row| push(&mut trips, row.setting.rtt_ms));
+    rows.iter()
+        .for_each(|row| push(&mut trips, row.setting.rtt_ms));
     trips.sort_by(f64::total_cmp);
     trips
 }
 
 fn loads(rows: &[&Row]) -> Vec<(u32, u32)> {
     let mut loads = Vec::new();
-    rows.iter().for_each(|row| push(&mut loads, (row.asked.block_bytes, row.asked.depth)));
+    rows.iter()
+        .for_each(|row| push(&mut loads, (row.asked.block_bytes, row.asked.depth)));
     loads.sort_unstable();
     loads
 }
@@ -401,28 +524,55 @@ fn how_well(wan: &Wan) -> Vec<String> {
             off.worst_cell
         )
     };
-    let fitted =
-        verdict.fitted.as_ref().map(|off| sentence("In the cells to which the constants were fitted", off));
-    let predicted = verdict.predicted.as_ref().map(|off| sentence("In the predicted cells", off));
+    let fitted = verdict
+        .fitted
+        .as_ref()
+        .map(|off| sentence("In the cells to which the constants were fitted", off));
+    let predicted = verdict
+        .predicted
+        .as_ref()
+        .map(|off| sentence("In the predicted cells", off));
     fitted.into_iter().chain(predicted).collect()
 }
 
 /// Returns a table with a line for each constant, and a column for each link and direction.
 fn constants(wan: &Wan) -> Table {
-    let found: Vec<&Constants> = wan.constants.iter().filter(|one| !one.small_window).collect();
+    let found: Vec<&Constants> = wan
+        .constants
+        .iter()
+        .filter(|one| !one.small_window)
+        .collect();
     let mut table = Table::of("Constants", &[""]);
-    table.columns.extend(found.iter().map(|one| Column { title: head(one), numbers: true }));
+    table.columns.extend(found.iter().map(|one| Column {
+        title: head(one),
+        numbers: true,
+    }));
     let mut line = |name: &str, value: &dyn Fn(&Constants) -> String| {
-        table.row([name.to_owned()].into_iter().chain(found.iter().map(|one| value(one))));
+        table.row(
+            [name.to_owned()]
+                .into_iter()
+                .chain(found.iter().map(|one| value(one))),
+        );
     };
-    line("link carries", &|one| with_unit(one.path.payload_per_s.map(megabytes), "MB/s"));
+    line("link carries", &|one| {
+        with_unit(one.path.payload_per_s.map(megabytes), "MB/s")
+    });
     line("exchange, r", &|one| time(one.path.exchange_s));
     line("command, a", &|one| time(one.path.command_s));
-    line("data, b", &|one| with_unit(one.path.copy_per_s.map(megabytes), "MB/s"));
-    line("exchanges", &|one| {
-        with_unit(one.path.exchanges_per_s.map(|rate| grouped(rate.round() as u64)), "/s")
+    line("data, b", &|one| {
+        with_unit(one.path.copy_per_s.map(megabytes), "MB/s")
     });
-    line("outstanding writes", &|one| with_unit(one.path.writes_under_way_bytes.map(size), ""));
+    line("exchanges", &|one| {
+        with_unit(
+            one.path
+                .exchanges_per_s
+                .map(|rate| grouped(rate.round() as u64)),
+            "/s",
+        )
+    });
+    line("outstanding writes", &|one| {
+        with_unit(one.path.writes_under_way_bytes.map(size), "")
+    });
     let small = |one: &Constants| {
         let same = |other: &&Constants| {
             other.small_window
@@ -431,10 +581,21 @@ fn constants(wan: &Wan) -> Table {
         };
         wan.constants.iter().find(same)
     };
-    line("small window", &|one| with_unit(small(one).and_then(|one| one.path.window_bytes).map(size), ""));
-    line("its delay", &|one| time(small(one).map_or(0.0, |one| one.path.window_delay_s)));
-    line("found in", &|one| counted(one.cells + small(one).map_or(0, |one| one.cells), "cell"));
-    line("median error", &|one| format!("{} %", significant(one.median_off * 100.0)));
+    line("small window", &|one| {
+        with_unit(
+            small(one).and_then(|one| one.path.window_bytes).map(size),
+            "",
+        )
+    });
+    line("its delay", &|one| {
+        time(small(one).map_or(0.0, |one| one.path.window_delay_s))
+    });
+    line("found in", &|one| {
+        counted(one.cells + small(one).map_or(0, |one| one.cells), "cell")
+    });
+    line("median error", &|one| {
+        format!("{} %", significant(one.median_off * 100.0))
+    });
     table
 }
 
@@ -453,7 +614,10 @@ fn head(found: &Constants) -> String {
 
 /// Formats a constant with its unit. An unknown constant means that there is no limit.
 fn with_unit(value: Option<String>, unit: &str) -> String {
-    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value} {unit}").trim_end().to_owned())
+    value.map_or_else(
+        || NOTHING.to_owned(),
+        |value| format!("{value} {unit}").trim_end().to_owned(),
+    )
 }
 
 fn time(seconds: f64) -> String {
@@ -465,7 +629,9 @@ fn time(seconds: f64) -> String {
 fn impossible(wan: &Wan) -> Table {
     let mut reasons: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &wan.rows {
-        let Some(Met::CannotBe(why)) = &row.met else { continue };
+        let Some(Met::CannotBe(why)) = &row.met else {
+            continue;
+        };
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, rows)) => rows.push(row),
             None => reasons.push((why, vec![row])),
@@ -475,7 +641,10 @@ fn impossible(wan: &Wan) -> Table {
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut table = Table::of(
         "Published results that this path does not permit",
-        &["why", "cells: measured of published, in MB/s (in percent of the maximum)"],
+        &[
+            "why",
+            "cells: measured of published, in MB/s (in percent of the maximum)",
+        ],
     );
     for (why, rows) in reasons {
         let cells: Vec<String> = rows.iter().map(|row| cell(row)).collect();
@@ -488,10 +657,18 @@ fn impossible(wan: &Wan) -> Table {
 const NEAR: f64 = 0.9;
 
 fn cell(row: &Row) -> String {
-    let published = row.published.as_ref().map_or("", |published| published.printed.as_str());
+    let published = row
+        .published
+        .as_ref()
+        .map_or("", |published| published.printed.as_str());
     let share = row.share_of_most().filter(|share| *share < NEAR);
     let share = share.map(|share| format!(" ({} %)", significant(share * 100.0)));
-    format!("{}: {} of {published}{}", row.cell, rate(row.measured), share.unwrap_or_default())
+    format!(
+        "{}: {} of {published}{}",
+        row.cell,
+        rate(row.measured),
+        share.unwrap_or_default()
+    )
 }
 
 // A cell of a table or chart, which contains measurement, model and published result.
@@ -506,7 +683,10 @@ const LEGEND: &str = "Each cell contains measured / model / published, in MB/s (
 
 /// Formats the measured, modelled and published rates.
 fn all(row: &Row) -> String {
-    let published = row.published.as_ref().map_or(NOTHING, |published| published.printed.as_str());
+    let published = row
+        .published
+        .as_ref()
+        .map_or(NOTHING, |published| published.printed.as_str());
     let sign = match row.met {
         Some(Met::CannotBe(_)) => " †",
         Some(Met::No) => " ✗",
@@ -527,7 +707,10 @@ fn rate(bytes_per_s: Option<f64>) -> String {
 
 /// Returns the tooltip of a cell.
 fn says(row: &Row) -> String {
-    let published = row.published.as_ref().map(|published| format!(", published {}", published.printed));
+    let published = row
+        .published
+        .as_ref()
+        .map(|published| format!(", published {}", published.printed));
     let limit = row.binding.map(|term| format!(" ({})", self::term(term)));
     format!(
         "{}: measured {} MB/s, model {}{}{}",
@@ -541,7 +724,11 @@ fn says(row: &Row) -> String {
 
 /// Formats a load: `64 KiB × 32`.
 fn load(row: &Row) -> String {
-    format!("{} × {}", size(f64::from(row.asked.block_bytes)), row.asked.depth)
+    format!(
+        "{} × {}",
+        size(f64::from(row.asked.block_bytes)),
+        row.asked.depth
+    )
 }
 
 /// Returns the direction and kind of the data, for a heading.
@@ -567,7 +754,10 @@ pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
         headlines.push(Headline {
             what: "published numbers met or exceeded".to_owned(),
             value: format!("{reached} of {}", verdict.published - verdict.cannot_be),
-            note: format!("of those that this path permits; it does not permit {}", verdict.cannot_be),
+            note: format!(
+                "of those that this path permits; it does not permit {}",
+                verdict.cannot_be
+            ),
         });
     }
     headlines.extend(verdict.fitted.map(|off| Headline {
@@ -581,10 +771,16 @@ pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
 /// Returns the shares of the longest requests of each kind.
 fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
     let longest = verdict.shares.iter().map(|share| share.block_bytes).max();
-    let of_longest = verdict.shares.iter().filter(|share| Some(share.block_bytes) == longest);
+    let of_longest = verdict
+        .shares
+        .iter()
+        .filter(|share| Some(share.block_bytes) == longest);
     let headline = |share: &crate::wan::Share| {
         let row = wan.rows.iter().find(|row| row.cell == share.cell)?;
-        let published = row.published.as_ref().map(|published| format!("; published {}", published.printed));
+        let published = row
+            .published
+            .as_ref()
+            .map(|published| format!("; published {}", published.printed));
         Some(Headline {
             what: format!("{} over {} ms", way(share.way), row.setting.rtt_ms),
             value: format!("{} %", significant(share.of_link * 100.0)),
@@ -604,6 +800,9 @@ pub(super) fn missed(wan: &Wan) -> Option<String> {
     let verdict = wan.verdict();
     let missed: Vec<&str> = verdict.missed.iter().map(String::as_str).collect();
     (!missed.is_empty()).then(|| {
-        format!("Slower than published, although the path permits more: {}.", crate::views::listed(&missed))
+        format!(
+            "Slower than published, although the path permits more: {}.",
+            crate::views::listed(&missed)
+        )
     })
 }

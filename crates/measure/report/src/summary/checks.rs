@@ -32,19 +32,30 @@ pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
 }
 
 fn wrong_data(summary: &CellSummary) -> Option<Flag> {
-    (summary.mismatches > 0).then_some(Flag::WrongData { mismatches: summary.mismatches })
+    (summary.mismatches > 0).then_some(Flag::WrongData {
+        mismatches: summary.mismatches,
+    })
 }
 
 fn failed(summary: &CellSummary) -> Option<Flag> {
-    (summary.errors > 0).then_some(Flag::Failed { errors: summary.errors })
+    (summary.errors > 0).then_some(Flag::Failed {
+        errors: summary.errors,
+    })
 }
 
 fn nothing_completed(counted: &Counted<'_>) -> Option<Flag> {
-    counted.clients().all(|client| client.run.ios() == 0).then_some(Flag::NothingCompleted)
+    counted
+        .clients()
+        .all(|client| client.run.ios() == 0)
+        .then_some(Flag::NothingCompleted)
 }
 
 fn interrupted(counted: &Counted<'_>) -> Option<Flag> {
-    counted.runs.iter().any(|run| run.ended == Ended::Interrupted).then_some(Flag::Interrupted)
+    counted
+        .runs
+        .iter()
+        .any(|run| run.ended == Ended::Interrupted)
+        .then_some(Flag::Interrupted)
 }
 
 /// Compares the product of rate and mean latency with the measured number of outstanding requests. The
@@ -56,17 +67,32 @@ fn little_s_law(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     if summary.errors > 0 || summary.iops.median <= 0.0 {
         return None;
     }
-    let expected = over_runs(counted, |run| run.clients.iter().map(rate_times_latency).sum());
+    let expected = over_runs(counted, |run| {
+        run.clients.iter().map(rate_times_latency).sum()
+    });
     let measured = summary.under_way;
-    let shortest = counted.clients().map(|client| client.run.seconds).fold(f64::INFINITY, f64::min);
+    let shortest = counted
+        .clients()
+        .map(|client| client.run.seconds)
+        .fold(f64::INFINITY, f64::min);
     let edges = f64::from(summary.depth) * (summary.service.mean_us / 1e6) / shortest;
     let off = (expected - measured).abs();
-    (off > TOLERANCE * expected.max(measured) + edges).then_some(Flag::Little { expected, measured })
+    (off > TOLERANCE * expected.max(measured) + edges)
+        .then_some(Flag::Little { expected, measured })
 }
 
 fn rate_times_latency(client: &ClientRun) -> f64 {
-    let of = |flow: &Flow| little(flow.ios as f64 / client.run.seconds, flow.service.mean_ns() / 1e9);
-    if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
+    let of = |flow: &Flow| {
+        little(
+            flow.ios as f64 / client.run.seconds,
+            flow.service.mean_ns() / 1e9,
+        )
+    };
+    if client.run.seconds > 0.0 {
+        of(&client.run.reads) + of(&client.run.writes)
+    } else {
+        0.0
+    }
 }
 
 /// The share of the time from which a thread is saturated. The kernel's ticks and other programs use the
@@ -75,16 +101,31 @@ const BUSY_PERCENT: f64 = 95.0;
 
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
     let busy = |client: &ClientRun| {
-        let Cpu { busiest_thread_s, looked_in_vain_s, .. } = client.cpu;
+        let Cpu {
+            busiest_thread_s,
+            looked_in_vain_s,
+            ..
+        } = client.cpu;
         let busy_s = busiest_thread_s - looked_in_vain_s;
-        if client.run.seconds > 0.0 { (100.0 * busy_s / client.run.seconds).min(100.0) } else { 0.0 }
+        if client.run.seconds > 0.0 {
+            (100.0 * busy_s / client.run.seconds).min(100.0)
+        } else {
+            0.0
+        }
     };
-    let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
+    let percent = over_runs(counted, |run| {
+        run.clients.iter().map(busy).fold(0.0, f64::max)
+    });
     (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })
 }
 
 fn machine_busy(counted: &Counted<'_>) -> Option<Flag> {
-    let busiest = |run: &CellRun| run.clients.iter().filter_map(machine_percent).fold(0.0, f64::max);
+    let busiest = |run: &CellRun| {
+        run.clients
+            .iter()
+            .filter_map(machine_percent)
+            .fold(0.0, f64::max)
+    };
     let percent = over_runs(counted, busiest);
     (percent >= BUSY_PERCENT).then_some(Flag::MachineBusy { percent })
 }
@@ -96,10 +137,14 @@ fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.9;
     let paused = |access: &bench::plan::Access| access.delay_ms > 0;
     let workloads = || counted.cell.roles.iter().map(|role| &role.workload);
-    let told = workloads().any(|workload| workload.pace.is_open() || workload.accesses.iter().any(paused));
+    let told =
+        workloads().any(|workload| workload.pace.is_open() || workload.accesses.iter().any(paused));
     let measured = summary.under_way;
     let short = !told && summary.iops.median > 0.0 && measured < SHARE_MIN * counted.depth_mean();
-    short.then_some(Flag::DepthNotReached { measured, asked: summary.depth })
+    short.then_some(Flag::DepthNotReached {
+        measured,
+        asked: summary.depth,
+    })
 }
 
 /// Compares the configured rate of an open loop with the achieved one. The tolerance is two percent, plus
@@ -107,11 +152,15 @@ fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
 fn overload(counted: &Counted<'_>) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.98;
     let roles = counted.cell.roles.iter().enumerate();
-    let open: Vec<(usize, f64)> =
-        roles.filter_map(|(index, role)| Some((index, role.workload.pace.per_second()?))).collect();
+    let open: Vec<(usize, f64)> = roles
+        .filter_map(|(index, role)| Some((index, role.workload.pace.per_second()?)))
+        .collect();
     let asked: f64 = open.iter().map(|(_, rate)| rate).sum();
     let reached = over_runs(counted, |run| {
-        open.iter().filter_map(|(index, _)| run.clients.get(*index)).map(|client| client.run.iops()).sum()
+        open.iter()
+            .filter_map(|(index, _)| run.clients.get(*index))
+            .map(|client| client.run.iops())
+            .sum()
     });
     let seconds = over_runs(counted, |run| mean_of(run, |client| client.run.seconds));
     let allowed = SHARE_MIN - 3.0 / (asked * seconds).sqrt();
@@ -125,8 +174,7 @@ fn steadiness(counted: &Counted<'_>) -> Option<Flag> {
 /// Checks the confidence interval, if a width was required: by the stop rule of the runs, or by rounds that
 /// repeat until the width is reached.
 fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
-    let by_rounds =
-        matches!(counted.order, Order::Interleaved { repeats_min, repeats_max } if repeats_max > repeats_min);
+    let by_rounds = matches!(counted.order, Order::Interleaved { repeats_min, repeats_max } if repeats_max > repeats_min);
     let by_rule = matches!(counted.stop.rule, Rule::Confidence { .. });
     let percent = summary.iops.percent()?;
     let wide = percent > percent_wanted(counted.cell, counted.stop);
@@ -137,7 +185,9 @@ fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
 /// more. A difference that the scatter of the samples explains does not count.
 fn drift(counted: &Counted<'_>) -> Option<Flag> {
     const PERCENT_MIN: f64 = 10.0;
-    let percent = over_runs(counted, |run| drift_percent(&run.iops_samples()).unwrap_or(0.0));
+    let percent = over_runs(counted, |run| {
+        drift_percent(&run.iops_samples()).unwrap_or(0.0)
+    });
     (percent.abs() >= PERCENT_MIN).then_some(Flag::Drifts { percent })
 }
 
@@ -155,10 +205,13 @@ fn drift_percent(samples: &[f64]) -> Option<f64> {
     }
     let middle = &samples[quarter..samples.len() - quarter];
     let (second, third) = middle.split_at(middle.len() / 2);
-    let (first, last) =
-        (series_mean(&samples[..quarter])?, series_mean(&samples[samples.len() - quarter..])?);
+    let (first, last) = (
+        series_mean(&samples[..quarter])?,
+        series_mean(&samples[samples.len() - quarter..])?,
+    );
     let change = welch(first, last);
-    let is_real = change.p() <= CHANCE_MAX || stands_out(first.mean, [mean(second), mean(third), last.mean]);
+    let is_real =
+        change.p() <= CHANCE_MAX || stands_out(first.mean, [mean(second), mean(third), last.mean]);
     let percent = || (100.0 * change.difference / first.mean.max(0.0)).min(PERCENT_MAX);
     (mean(samples) > 0.0 && is_real).then(percent)
 }
@@ -169,8 +222,10 @@ fn drift_percent(samples: &[f64]) -> Option<f64> {
 fn stands_out(first: f64, others: [f64; 3]) -> bool {
     /// The critical value for four values at a chance of 1 %, on either side.
     const CRITICAL: f64 = 0.926;
-    let [low, high] =
-        [others.iter().copied().fold(f64::INFINITY, f64::min), others.iter().copied().fold(0.0, f64::max)];
+    let [low, high] = [
+        others.iter().copied().fold(f64::INFINITY, f64::min),
+        others.iter().copied().fold(0.0, f64::max),
+    ];
     let gap = (first - high).max(low - first);
     gap > 0.0 && gap >= CRITICAL * (first.max(high) - first.min(low))
 }
@@ -288,7 +343,9 @@ pub enum Flag {
         percent: f64,
     },
     /// No request completed, so there is neither a rate nor a latency.
-    #[display("No request completed during the measured time: there is neither a rate nor a latency")]
+    #[display(
+        "No request completed during the measured time: there is neither a rate nor a latency"
+    )]
     NothingCompleted,
     /// Requests failed.
     #[display("{errors} requests failed")]

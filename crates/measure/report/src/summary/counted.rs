@@ -60,7 +60,9 @@ impl<'a> Counted<'a> {
     pub(super) fn depth_mean(&self) -> f64 {
         let of = |role: &bench::plan::Role| {
             let workload = &role.workload;
-            let depth = workload.drain_after.map(|transactions| drained_mean(workload.depth, transactions));
+            let depth = workload
+                .drain_after
+                .map(|transactions| drained_mean(workload.depth, transactions));
             f64::from(role.sessions) * depth.unwrap_or(f64::from(workload.depth))
         };
         self.cell.roles.iter().map(of).sum()
@@ -86,7 +88,12 @@ struct Rounds {
 
 impl Rounds {
     fn of(record: &Record, order: &Order) -> Rounds {
-        let Order::SteadyRounds { tracked, .. } = order else { return Rounds { first: 0, steady: None } };
+        let Order::SteadyRounds { tracked, .. } = order else {
+            return Rounds {
+                first: 0,
+                steady: None,
+            };
+        };
         let runs = ended(record, tracked);
         let window = tracked_window(&runs);
         let first = runs.len().saturating_sub(steady::WINDOW);
@@ -117,8 +124,16 @@ pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
 
 /// Returns the CPU cost of the server.
 pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
-    let known: Vec<&CellRun> = runs.iter().copied().filter(|run| run.server_cpu.is_some()).collect();
-    let seconds = known.iter().filter_map(|run| run.server_cpu.as_ref()).map(|cpu| cpu.seconds).sum();
+    let known: Vec<&CellRun> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.server_cpu.is_some())
+        .collect();
+    let seconds = known
+        .iter()
+        .filter_map(|run| run.server_cpu.as_ref())
+        .map(|cpu| cpu.seconds)
+        .sum();
     Work::of(&known).cost(seconds)
 }
 
@@ -126,12 +141,20 @@ pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
 pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
     // The kernel counts this time in ticks of 10 ms, so it may exceed the time of a short run.
-    client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
+    client
+        .cpu
+        .machine_s
+        .filter(|_| time > 0.0)
+        .map(|busy| (100.0 * busy / time).min(100.0))
 }
 
 /// Returns the CPU utilisation of the machines of both sides.
 pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
-    let is_shared = runs.iter().any(|run| run.server_cpu.as_ref().is_some_and(|cpu| cpu.machine.is_none()));
+    let is_shared = runs.iter().any(|run| {
+        run.server_cpu
+            .as_ref()
+            .is_some_and(|cpu| cpu.machine.is_none())
+    });
     let middle = |of: &dyn Fn(&CellRun) -> Option<f64>| {
         let known: Vec<f64> = runs.iter().filter_map(|run| of(run)).collect();
         (!known.is_empty()).then(|| median(&known))
@@ -141,12 +164,19 @@ pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
         (time > 0.0).then(|| (100.0 * seconds / time).min(100.0))
     };
     let here = |run: &CellRun, seconds: f64| {
-        let longest = run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max);
+        let longest = run
+            .clients
+            .iter()
+            .map(|client| client.run.seconds)
+            .fold(0.0, f64::max);
         share(seconds, longest, run.clients.first()?.cpu.cpus)
     };
     let client = |run: &CellRun| {
         if is_shared {
-            return here(run, run.clients.iter().map(|client| client.cpu.seconds).sum());
+            return here(
+                run,
+                run.clients.iter().map(|client| client.cpu.seconds).sum(),
+            );
         }
         let machines: Vec<f64> = run.clients.iter().filter_map(machine_percent).collect();
         (!machines.is_empty()).then(|| machines.iter().sum::<f64>() / machines.len() as f64)
@@ -158,7 +188,11 @@ pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
             None => here(run, cpu.seconds),
         }
     };
-    CpuLoad { client: middle(&client), server: middle(&server), is_shared }
+    CpuLoad {
+        client: middle(&client),
+        server: middle(&server),
+        is_shared,
+    }
 }
 
 /// The requests and bytes for which the CPU time was used.
@@ -169,16 +203,27 @@ struct Work {
 
 impl Work {
     fn of(runs: &[&CellRun]) -> Work {
-        let total =
-            |of: fn(&ClientRun) -> u64| runs.iter().flat_map(|run| &run.clients).map(|c| of(c) as f64).sum();
-        Work { ios: total(|client| client.run.ios()), bytes: total(|client| client.run.bytes()) }
+        let total = |of: fn(&ClientRun) -> u64| {
+            runs.iter()
+                .flat_map(|run| &run.clients)
+                .map(|c| of(c) as f64)
+                .sum()
+        };
+        Work {
+            ios: total(|client| client.run.ios()),
+            bytes: total(|client| client.run.bytes()),
+        }
     }
 
     fn cost(&self, cpu_s: f64) -> Option<CpuCost> {
         const MIB: f64 = 1_048_576.0;
         (self.ios > 0.0 && cpu_s > 0.0).then(|| CpuCost {
             us_per_io: 1e6 * cpu_s / self.ios,
-            us_per_mib: if self.bytes > 0.0 { 1e6 * cpu_s / (self.bytes / MIB) } else { 0.0 },
+            us_per_mib: if self.bytes > 0.0 {
+                1e6 * cpu_s / (self.bytes / MIB)
+            } else {
+                0.0
+            },
         })
     }
 }
@@ -199,26 +244,31 @@ pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
     const APART_MAX: f64 = 1.1;
     let flat = |range: &Range<usize>| {
         let rates = points[range.clone()].iter().map(|(_, iops)| *iops);
-        let (low, high) =
-            rates.fold((f64::INFINITY, 0.0), |(low, high), rate| (low.min(rate), f64::max(high, rate)));
+        let (low, high) = rates.fold((f64::INFINITY, 0.0), |(low, high), rate| {
+            (low.min(rate), f64::max(high, rate))
+        });
         low > 0.0 && high <= APART_MAX * low
     };
     let wide = |range: &Range<usize>| {
         let (shortest, longest) = (points[range.start].0, points[range.end - 1].0);
         longest >= LONGEST_MIN && f64::from(longest) >= LENGTHS_MIN * f64::from(shortest)
     };
-    let ranges = (0..points.len()).flat_map(|start| (start + 1..=points.len()).map(move |end| start..end));
-    ranges.filter(|range| wide(range) && flat(range)).max_by_key(ExactSizeIterator::len)
+    let ranges =
+        (0..points.len()).flat_map(|start| (start + 1..=points.len()).map(move |end| start..end));
+    ranges
+        .filter(|range| wide(range) && flat(range))
+        .max_by_key(ExactSizeIterator::len)
 }
 
 /// Flags the measured cells that form such curves.
 pub(super) fn flag(cells: &mut [CellSummary]) {
-    let mut left: Vec<usize> =
-        (0..cells.len()).filter(|&index| length(&cells[index].cell).is_some()).collect();
+    let mut left: Vec<usize> = (0..cells.len())
+        .filter(|&index| length(&cells[index].cell).is_some())
+        .collect();
     while let Some(first) = left.first().copied() {
-        let (mut curve, others) = left
-            .into_iter()
-            .partition::<Vec<usize>, _>(|&index| differ_in_length(&cells[first].cell, &cells[index].cell));
+        let (mut curve, others) = left.into_iter().partition::<Vec<usize>, _>(|&index| {
+            differ_in_length(&cells[first].cell, &cells[index].cell)
+        });
         left = others;
         curve.sort_by_key(|&index| length(&cells[index].cell));
         let points: Vec<(u32, f64)> = curve
@@ -236,10 +286,17 @@ pub(super) fn flag(cells: &mut [CellSummary]) {
 /// closed loop without pauses or network delay. In other cells, equal rates do not indicate a limit of the
 /// loop.
 fn length(cell: &Cell) -> Option<u32> {
-    let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
-    let [access] = workload.accesses.as_slice() else { return None };
+    let [Role { workload, .. }] = cell.roles.as_slice() else {
+        return None;
+    };
+    let [access] = workload.accesses.as_slice() else {
+        return None;
+    };
     // With a network delay, a constant time per request is expected.
-    let near = cell.setting.as_ref().is_none_or(|setting| setting.rtt_ms <= 0.0);
+    let near = cell
+        .setting
+        .as_ref()
+        .is_none_or(|setting| setting.rtt_ms <= 0.0);
     let free = !workload.pace.is_open() && access.delay_ms == 0 && near;
     free.then_some(access.block_bytes)
 }
@@ -247,7 +304,11 @@ fn length(cell: &Cell) -> Option<u32> {
 fn differ_in_length(one: &Cell, other: &Cell) -> bool {
     let rest = |cell: &Cell| {
         let mut requests = cell.roles.first()?.requests();
-        requests.workload.accesses.iter_mut().for_each(|access| access.block_bytes = 0);
+        requests
+            .workload
+            .accesses
+            .iter_mut()
+            .for_each(|access| access.block_bytes = 0);
         Some(requests)
     };
     one.series == other.series && rest(one) == rest(other)
@@ -280,7 +341,9 @@ pub enum Over {
 /// Returns the curves among these cells that have three or more different numbers.
 pub fn scaling(cells: &[CellSummary]) -> Vec<Scaling> {
     let of = |over: Over, key: fn(&Cell) -> Option<Role>, number: fn(&CellSummary) -> f64| {
-        let keyed = cells.iter().filter_map(|cell| Some((key(&cell.cell)?, cell)));
+        let keyed = cells
+            .iter()
+            .filter_map(|cell| Some((key(&cell.cell)?, cell)));
         let mut curves: Vec<(Role, Vec<&CellSummary>)> = Vec::new();
         for (key, cell) in keyed {
             match curves.iter_mut().find(|(known, _)| *known == key) {
@@ -288,32 +351,60 @@ pub fn scaling(cells: &[CellSummary]) -> Vec<Scaling> {
                 None => curves.push((key, vec![cell])),
             }
         }
-        curves.into_iter().filter_map(move |(_, curve)| fit(over, curve, number))
+        curves
+            .into_iter()
+            .filter_map(move |(_, curve)| fit(over, curve, number))
     };
-    let over_clients = of(Over::Clients, same_of_all, |cell| cell.cell.roles.len() as f64);
+    let over_clients = of(Over::Clients, same_of_all, |cell| {
+        cell.cell.roles.len() as f64
+    });
     let over_depth = of(Over::Depth, without_depth, |cell| f64::from(cell.depth));
     over_clients.chain(over_depth).collect()
 }
 
-fn fit(over: Over, mut cells: Vec<&CellSummary>, number: fn(&CellSummary) -> f64) -> Option<Scaling> {
+fn fit(
+    over: Over,
+    mut cells: Vec<&CellSummary>,
+    number: fn(&CellSummary) -> f64,
+) -> Option<Scaling> {
     cells.sort_by(|one, other| number(one).total_cmp(&number(other)));
-    let points: Vec<(f64, f64)> = cells.iter().map(|cell| (number(cell), cell.iops.median)).collect();
+    let points: Vec<(f64, f64)> = cells
+        .iter()
+        .map(|cell| (number(cell), cell.iops.median))
+        .collect();
     let law = scalability(&points)?;
-    Some(Scaling { cells: cells.iter().map(|cell| cell.cell.name.clone()).collect(), over, points, law })
+    Some(Scaling {
+        cells: cells.iter().map(|cell| cell.cell.name.clone()).collect(),
+        over,
+        points,
+        law,
+    })
 }
 
 /// Returns the role of every client of a cell, if all run the same closed loop.
 fn same_of_all(cell: &Cell) -> Option<Role> {
     let (first, others) = cell.roles.split_first()?;
     let what = plain(first)?;
-    others.iter().all(|other| plain(other).as_ref() == Some(&what)).then_some(what)
+    others
+        .iter()
+        .all(|other| plain(other).as_ref() == Some(&what))
+        .then_some(what)
 }
 
 /// Returns the role of a single client, without its depth.
 fn without_depth(cell: &Cell) -> Option<Role> {
-    let [only] = cell.roles.as_slice() else { return None };
+    let [only] = cell.roles.as_slice() else {
+        return None;
+    };
     let role = plain(only)?;
-    Some(Role { sessions: 1, workload: Workload { depth: 0, ..role.workload }, ..role })
+    Some(Role {
+        sessions: 1,
+        workload: Workload {
+            depth: 0,
+            ..role.workload
+        },
+        ..role
+    })
 }
 
 /// Returns the requests of a role in a closed loop.

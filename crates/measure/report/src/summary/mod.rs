@@ -23,14 +23,20 @@ use counted::{Counted, ended};
 /// Summarizes every cell that has been run, in the order of the suite.
 pub fn of(record: &Record) -> Vec<CellSummary> {
     let counted = Counted::of(record);
-    let mut cells: Vec<CellSummary> = counted.iter().map(|cell| summarize(cell, &counted)).collect();
+    let mut cells: Vec<CellSummary> = counted
+        .iter()
+        .map(|cell| summarize(cell, &counted))
+        .collect();
     counted::flag(&mut cells);
     cells
 }
 
 /// Returns the runs that count in the summary of each cell, by the cell's name.
 pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
-    Counted::of(record).into_iter().map(|counted| (counted.cell.name.as_str(), counted.runs)).collect()
+    Counted::of(record)
+        .into_iter()
+        .map(|counted| (counted.cell.name.as_str(), counted.runs))
+        .collect()
 }
 
 /// Returns the CPU utilisation of both machines in a run.
@@ -48,7 +54,11 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         cell: counted.cell.clone(),
         runs: counted.runs.len(),
         iops: Estimate::of(&counted.runs, CellRun::iops, CellRun::iops_samples),
-        bytes_per_s: Estimate::of(&counted.runs, CellRun::bytes_per_s, CellRun::bytes_per_s_samples),
+        bytes_per_s: Estimate::of(
+            &counted.runs,
+            CellRun::bytes_per_s,
+            CellRun::bytes_per_s_samples,
+        ),
         read_bytes_per_s: over_runs(&|run| run.total(|run| run.read_bytes_per_s())),
         written_bytes_per_s: over_runs(&|run| run.total(|run| run.written_bytes_per_s())),
         service: service(counted.clients()),
@@ -60,8 +70,14 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         cpu_load: counted::load(&counted.runs),
         fairness: fairness(counted.cell, &clients),
         clients,
-        errors: counted.clients().map(|client| client.run.errors).fold(0, u64::saturating_add),
-        mismatches: counted.clients().map(|client| client.run.mismatches).fold(0, u64::saturating_add),
+        errors: counted
+            .clients()
+            .map(|client| client.run.errors)
+            .fold(0, u64::saturating_add),
+        mismatches: counted
+            .clients()
+            .map(|client| client.run.mismatches)
+            .fold(0, u64::saturating_add),
         flags: Vec::new(),
     };
     summary.flags = checks::flags(counted, &summary);
@@ -126,7 +142,8 @@ impl CellSummary {
     /// effectiveness", and document 003's "IOPs/%CPU". `load` is a value of [`CpuLoad`], so the definition is
     /// the same for both ends. Returns `None` if the load is unknown or 0.
     pub fn iops_per_percent(&self, load: Option<f64>) -> Option<f64> {
-        load.filter(|percent| *percent > 0.0).map(|percent| self.iops.median / percent)
+        load.filter(|percent| *percent > 0.0)
+            .map(|percent| self.iops.median / percent)
     }
 }
 
@@ -190,23 +207,35 @@ pub struct ClientSummary {
 /// Estimates from several runs.
 impl Estimate {
     /// Returns the median of a rate over runs. The interval of a single run follows from its samples.
-    fn of(runs: &[&CellRun], rate: fn(&CellRun) -> f64, samples: fn(&CellRun) -> Vec<f64>) -> Estimate {
+    fn of(
+        runs: &[&CellRun],
+        rate: fn(&CellRun) -> f64,
+        samples: fn(&CellRun) -> Vec<f64>,
+    ) -> Estimate {
         let rates: Vec<f64> = runs.iter().map(|run| rate(run)).collect();
         let median = median(&rates);
         let interval = match runs {
             // Centre the interval at the rate of the whole run, which includes requests that a short last
             // sample may omit.
-            [run] => series_mean(&samples(run)).filter(|mean| mean.freedom > 0.0).map(|mean| {
-                let mut interval = mean.interval(ALPHA);
-                interval.low += median - mean.mean;
-                interval.high += median - mean.mean;
-                interval
-            }),
+            [run] => series_mean(&samples(run))
+                .filter(|mean| mean.freedom > 0.0)
+                .map(|mean| {
+                    let mut interval = mean.interval(ALPHA);
+                    interval.low += median - mean.mean;
+                    interval.high += median - mean.mean;
+                    interval
+                }),
             _ => median_interval(&rates),
         };
         // Rates are never negative, but Student's distribution does not exclude that.
-        let possible = interval.map(|interval| Interval { low: interval.low.max(0.0), ..interval });
-        Estimate { median, interval: possible.filter(|interval| interval.half().is_finite()) }
+        let possible = interval.map(|interval| Interval {
+            low: interval.low.max(0.0),
+            ..interval
+        });
+        Estimate {
+            median,
+            interval: possible.filter(|interval| interval.half().is_finite()),
+        }
     }
 
     /// Returns the distance of the farther end of the interval from the median, in percent of the median, if
@@ -231,7 +260,10 @@ fn response<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<Latencie
     (!all.is_empty()).then(|| Latencies::of(&all))
 }
 
-fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Histogram) -> Histogram {
+fn merged<'a>(
+    clients: impl Iterator<Item = &'a ClientRun>,
+    of: fn(&Flow) -> &Histogram,
+) -> Histogram {
     clients
         .flat_map(|client| [of(&client.run.reads), of(&client.run.writes)])
         .fold(Histogram::default(), |sum, histogram| sum.merged(histogram))
@@ -240,10 +272,20 @@ fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Hi
 impl Latencies {
     /// Returns the quantiles to show; NaN if no request completed.
     pub fn of(histogram: &Histogram) -> Latencies {
-        let us = |ns: u64| if histogram.is_empty() { f64::NAN } else { ns as f64 / 1000.0 };
+        let us = |ns: u64| {
+            if histogram.is_empty() {
+                f64::NAN
+            } else {
+                ns as f64 / 1000.0
+            }
+        };
         let quantile = |share| us(histogram.quantile_ns(share));
         Latencies {
-            mean_us: if histogram.is_empty() { f64::NAN } else { histogram.mean_ns() / 1000.0 },
+            mean_us: if histogram.is_empty() {
+                f64::NAN
+            } else {
+                histogram.mean_ns() / 1000.0
+            },
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),
@@ -273,14 +315,28 @@ pub struct Convergence {
 pub fn convergence(record: &Record) -> Vec<Convergence> {
     let steps = record.suite.steps.iter().enumerate();
     let rounds = steps.filter_map(|(number, step)| match step {
-        Step::Measure { order: Order::SteadyRounds { tracked, .. }, .. } => Some((number, tracked)),
-        Step::Measure { order: Order::Once | Order::Interleaved { .. }, .. }
+        Step::Measure {
+            order: Order::SteadyRounds { tracked, .. },
+            ..
+        } => Some((number, tracked)),
+        Step::Measure {
+            order: Order::Once | Order::Interleaved { .. },
+            ..
+        }
         | Step::Purge
         | Step::Fill { .. } => None,
     });
     let converged = rounds.map(|(step, tracked)| {
-        let iops: Vec<f64> = ended(record, tracked).iter().map(|run| run.iops()).collect();
-        Convergence { step, tracked: tracked.clone(), window: steady::window(&iops), iops }
+        let iops: Vec<f64> = ended(record, tracked)
+            .iter()
+            .map(|run| run.iops())
+            .collect();
+        Convergence {
+            step,
+            tracked: tracked.clone(),
+            window: steady::window(&iops),
+            iops,
+        }
     });
     converged.filter(|rounds| !rounds.iops.is_empty()).collect()
 }
@@ -289,15 +345,25 @@ pub fn convergence(record: &Record) -> Vec<Convergence> {
 
 /// Returns the clients of a cell, in the order of its roles.
 fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> {
-    let present = counted.runs.iter().map(|run| run.clients.len()).min().unwrap_or(0);
+    let present = counted
+        .runs
+        .iter()
+        .map(|run| run.clients.len())
+        .min()
+        .unwrap_or(0);
     let roles = counted.cell.roles.iter().enumerate().take(present);
-    roles.map(|(index, role)| clients_summarize(counted, index, alone(role, counted.cell, all))).collect()
+    roles
+        .map(|(index, role)| clients_summarize(counted, index, alone(role, counted.cell, all)))
+        .collect()
 }
 
 /// Returns Jain's index, if several clients run the same workload.
 fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
     let (first, others) = cell.roles.split_first()?;
-    let alike = !others.is_empty() && others.iter().all(|other| first.requests() == other.requests());
+    let alike = !others.is_empty()
+        && others
+            .iter()
+            .all(|other| first.requests() == other.requests());
     let rates: Vec<f64> = clients.iter().map(|client| client.iops).collect();
     if alike { jain(&rates) } else { None }
 }

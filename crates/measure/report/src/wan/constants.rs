@@ -38,13 +38,19 @@ pub(super) struct Seen<'a> {
 /// print are not used for the fit, so that they can test it.
 pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     let mut groups: Vec<(Direction, f64)> = Vec::new();
-    for one in seen.iter().filter(|one| is_used(one.setting) && one.measured.is_some()) {
+    for one in seen
+        .iter()
+        .filter(|one| is_used(one.setting) && one.measured.is_some())
+    {
         let group = (one.setting.way.direction(), one.setting.link_bits_per_s);
         if !groups.contains(&group) {
             groups.push(group);
         }
     }
-    groups.into_iter().flat_map(|(direction, link)| of_link(seen, direction, link)).collect()
+    groups
+        .into_iter()
+        .flat_map(|(direction, link)| of_link(seen, direction, link))
+        .collect()
 }
 
 /// Returns whether the cell is in the document's tables, and so is used for the fit.
@@ -67,12 +73,26 @@ fn of_link(seen: &[Seen<'_>], direction: Direction, link_bits_per_s: f64) -> Vec
         those.filter_map(Seen::as_measured).collect()
     };
     let found = |cells: &[Measured], known: &Path, free: &[Constant], small_window: bool| {
-        let Fitted { path, median_off, .. } = fit(known, cells, free)?;
-        Some(Constants { direction, link_bits_per_s, small_window, cells: cells.len(), path, median_off })
+        let Fitted {
+            path, median_off, ..
+        } = fit(known, cells, free)?;
+        Some(Constants {
+            direction,
+            link_bits_per_s,
+            small_window,
+            cells: cells.len(),
+            path,
+            median_off,
+        })
     };
     let cells = of(false);
     let far = cells.iter().any(|cell| cell.round_trip_s > 0.0);
-    let Some(large) = found(&cells, &Path::of_round_trip(0.0), free(direction, far), false) else {
+    let Some(large) = found(
+        &cells,
+        &Path::of_round_trip(0.0),
+        free(direction, far),
+        false,
+    ) else {
         return Vec::new();
     };
     let window = [Constant::Window, Constant::WindowDelay];
@@ -126,8 +146,11 @@ pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
 /// Adapts a path to another packet length, which changes the share of data in each packet, and therefore the
 /// time to transfer the same data.
 fn with_packets(path: &mut Path, setting: &Setting) {
-    let fitted =
-        crate::wan::link(&Setting { mtu: bench::suite::wan::MTU, ..setting.clone() }).payload_per_s();
+    let fitted = crate::wan::link(&Setting {
+        mtu: bench::suite::wan::MTU,
+        ..setting.clone()
+    })
+    .payload_per_s();
     let here = crate::wan::link(setting).payload_per_s();
     if setting.mtu == bench::suite::wan::MTU || fitted <= 0.0 || here <= 0.0 {
         return;
@@ -223,9 +246,14 @@ impl Wan {
     /// Returns the main results.
     pub fn verdict(&self) -> Verdict {
         let count = |is: fn(&Met) -> bool| {
-            self.rows.iter().filter_map(|row| row.met.as_ref()).filter(|met| is(met)).count()
+            self.rows
+                .iter()
+                .filter_map(|row| row.met.as_ref())
+                .filter(|met| is(met))
+                .count()
         };
-        let is_of_document = |row: &&Row| matches!(row.setting.part, Part::Wan | Part::Lan | Part::Tcp);
+        let is_of_document =
+            |row: &&Row| matches!(row.setting.part, Part::Wan | Part::Lan | Part::Tcp);
         Verdict {
             published: count(|_| true),
             beaten: count(|met| *met == Met::Beaten),
@@ -246,7 +274,8 @@ impl Wan {
 
 fn share(row: &Row) -> Option<Share> {
     let (setting, asked) = (&row.setting, row.asked);
-    let is_asked_for = setting.rtt_ms == FAR_MS && asked.depth == MANY && asked.block_bytes >= LONG_BYTES;
+    let is_asked_for =
+        setting.rtt_ms == FAR_MS && asked.depth == MANY && asked.block_bytes >= LONG_BYTES;
     let measured = row.measured.filter(|_| is_asked_for)?;
     Some(Share {
         cell: row.cell.clone(),

@@ -95,7 +95,11 @@ impl Wan {
 
     /// Evaluates the matrix with existing summaries.
     pub(crate) fn of_summaries(record: &Record, summaries: &[CellSummary]) -> Option<Wan> {
-        let seen: Vec<Seen<'_>> = record.suite.cells().filter_map(|cell| Seen::of(cell, summaries)).collect();
+        let seen: Vec<Seen<'_>> = record
+            .suite
+            .cells()
+            .filter_map(|cell| Seen::of(cell, summaries))
+            .collect();
         let constants = constants::of(&seen);
         let rows: Vec<Row> = seen.iter().map(|seen| row(seen, &constants)).collect();
         (!rows.is_empty()).then_some(Wan { rows, constants })
@@ -110,7 +114,10 @@ impl Wan {
 impl Asked {
     fn of(cell: &Cell) -> Option<Asked> {
         let workload = &cell.roles.first()?.workload;
-        Some(Asked { block_bytes: workload.block_bytes_max(), depth: workload.depth })
+        Some(Asked {
+            block_bytes: workload.block_bytes_max(),
+            depth: workload.depth,
+        })
     }
 
     /// Returns the load for the model, or `None` for plain TCP.
@@ -134,25 +141,39 @@ impl<'a> Seen<'a> {
     fn of(cell: &'a Cell, summaries: &[CellSummary]) -> Option<Seen<'a>> {
         let setting = cell.setting.as_deref()?;
         let asked = Asked::of(cell)?;
-        let rate = summaries.iter().find(|summary| summary.cell.name == cell.name && summary.runs > 0);
+        let rate = summaries
+            .iter()
+            .find(|summary| summary.cell.name == cell.name && summary.runs > 0);
         let rate = rate.map(|summary| summary.bytes_per_s);
         let median = rate.map(|rate| rate.median);
         let measured = median.filter(|rate| rate.is_finite() && *rate > 0.0);
-        Some(Seen { name: &cell.name, setting, asked, measured })
+        Some(Seen {
+            name: &cell.name,
+            setting,
+            asked,
+            measured,
+        })
     }
 }
 
 fn row(seen: &Seen<'_>, constants: &[Constants]) -> Row {
-    let Seen { name, setting, asked, measured } = *seen;
+    let Seen {
+        name,
+        setting,
+        asked,
+        measured,
+    } = *seen;
     let (model, binding) = model(setting, asked, constants).unzip();
     let (most, _) = most(setting, asked);
     let published = Published::of(setting, asked);
-    let met = measured.zip(published.as_ref()).map(|(measured, published)| match published {
-        published if measured > published.most() => Met::Beaten,
-        published if measured >= published.least() => Met::Yes,
-        published if most < published.least() => Met::CannotBe(reason(setting, asked)),
-        _ => Met::No,
-    });
+    let met = measured
+        .zip(published.as_ref())
+        .map(|(measured, published)| match published {
+            published if measured > published.most() => Met::Beaten,
+            published if measured >= published.least() => Met::Yes,
+            published if most < published.least() => Met::CannotBe(reason(setting, asked)),
+            _ => Met::No,
+        });
     Row {
         cell: name.to_owned(),
         setting: setting.clone(),
@@ -201,7 +222,10 @@ impl Row {
 
 /// Returns the link of a setting. Linux's TCP sends timestamps.
 fn link(setting: &Setting) -> Link {
-    Link { timestamps: true, ..Link::ethernet(setting.link_bits_per_s, setting.mtu) }
+    Link {
+        timestamps: true,
+        ..Link::ethernet(setting.link_bits_per_s, setting.mtu)
+    }
 }
 
 /// Returns the path of a setting, with ends that take no time.
@@ -239,8 +263,11 @@ fn tcp(path: &Path, setting: &Setting) -> (f64, Option<Term>) {
 /// Returns the data rate of a cell that the link alone would permit, in bytes per second.
 fn of_link(setting: &Setting, asked: Asked) -> f64 {
     let path = path(setting);
-    let prediction: Option<Prediction> =
-        setting.way.keys().zip(asked.load(setting)).map(|(keys, load)| predict(&path, &keys, &load));
+    let prediction: Option<Prediction> = setting
+        .way
+        .keys()
+        .zip(asked.load(setting))
+        .map(|(keys, load)| predict(&path, &keys, &load));
     let link = prediction.and_then(|prediction| prediction.term(Term::Link));
     link.or(path.payload_per_s).unwrap_or(f64::INFINITY)
 }
@@ -261,8 +288,9 @@ fn reason(setting: &Setting, asked: Asked) -> String {
 }
 
 fn depth(setting: &Setting, asked: Asked, most: &str) -> String {
-    let exchanges =
-        setting.way.keys().map_or(1, |keys| keys.exchanges(setting.way.direction(), asked.block_bytes));
+    let exchanges = setting.way.keys().map_or(1, |keys| {
+        keys.exchanges(setting.way.direction(), asked.block_bytes)
+    });
     let on_link_ms = f64::from(asked.block_bytes) / link(setting).payload_per_s() * 1e3;
     let under_way = match asked.depth {
         1 => "one request at a time".to_owned(),

@@ -19,8 +19,13 @@ pub struct Published {
 impl Published {
     /// Returns the published number of a cell, or `None` if the document prints none.
     pub(super) fn of(setting: &Setting, asked: Asked) -> Option<Published> {
-        let row = rows().iter().find(|row| row.document == "002" && is_of(row, setting, asked))?;
-        let decimals = row.printed.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
+        let row = rows()
+            .iter()
+            .find(|row| row.document == "002" && is_of(row, setting, asked))?;
+        let decimals = row
+            .printed
+            .split_once('.')
+            .map_or(0, |(_, digits)| digits.len() as i32);
         let bytes_per_s = row.bytes_per_s()?;
         Some(Published {
             printed: row.printed.clone(),
@@ -44,8 +49,11 @@ fn is_of(row: &Row, setting: &Setting, asked: Asked) -> bool {
     let same_load = row.block_bytes == Some(asked.block_bytes) && row.depth == Some(asked.depth);
     let pattern = match setting.way {
         Way::Tcp { to_target } => {
-            let direction =
-                if to_target { Direction::InitiatorToTarget } else { Direction::TargetToInitiator };
+            let direction = if to_target {
+                Direction::InitiatorToTarget
+            } else {
+                Direction::TargetToInitiator
+            };
             return setting.part == Part::Tcp
                 && row.direction == Some(direction)
                 && row.rtt_ms == Some(setting.rtt_ms)

@@ -2,8 +2,9 @@
 
 use bench::record::{Fact, Facts, Group, Histogram};
 use diagnose::{
-    Cause, Change, Confirmed, Diagnosis, Evidence, Explained, Finding, Gain, Known, Ladder, LinkLayer,
-    LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Remedy, Storage, Timed, Verdict, Where,
+    Cause, Change, Confirmed, Diagnosis, Evidence, Explained, Finding, Gain, Known, Ladder,
+    LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Remedy, Storage, Timed,
+    Verdict, Where,
 };
 use model::{Direction, Keys, Load, Term};
 
@@ -33,9 +34,22 @@ pub(crate) fn held_back() -> Diagnosis {
     let evidence = evidence();
     let explained = evidence.loads.iter().map(explained).collect();
     let mut first = finding(Cause::Solicitation, 2, 1.9);
-    first.gain.confirmed = Some(Confirmed { ratio: 1.853, low: 1.80, high: 1.90 });
-    let findings = vec![first, finding(Cause::TcpWindow, 0, 1.46), finding(Cause::Flush, 4, 1.21)];
-    Diagnosis { evidence, explained, findings, verdict: Verdict::HeldBack }
+    first.gain.confirmed = Some(Confirmed {
+        ratio: 1.853,
+        low: 1.80,
+        high: 1.90,
+    });
+    let findings = vec![
+        first,
+        finding(Cause::TcpWindow, 0, 1.46),
+        finding(Cause::Flush, 4, 1.21),
+    ];
+    Diagnosis {
+        evidence,
+        explained,
+        findings,
+        verdict: Verdict::HeldBack,
+    }
 }
 
 /// Returns a diagnosis of the same path with only this cause.
@@ -47,15 +61,25 @@ pub(crate) fn with(cause: Cause) -> Diagnosis {
 
 /// Returns a diagnosis of a path without problems.
 pub(crate) fn fine() -> Diagnosis {
-    let verdict = Verdict::Fine { term: Term::Link, share: 0.97 };
-    Diagnosis { findings: Vec::new(), verdict, ..held_back() }
+    let verdict = Verdict::Fine {
+        term: Term::Link,
+        share: 0.97,
+    };
+    Diagnosis {
+        findings: Vec::new(),
+        verdict,
+        ..held_back()
+    }
 }
 
 /// Returns a diagnosis of an unexplained path: most probes are rejected, and a load failed.
 pub(crate) fn not_known() -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
-        verdict: Verdict::NotKnown { unexplained: 0.31, load: 0 },
+        verdict: Verdict::NotKnown {
+            unexplained: 0.31,
+            load: 0,
+        },
         explained: Vec::new(),
         ..held_back()
     };
@@ -64,13 +88,15 @@ pub(crate) fn not_known() -> Diagnosis {
     let not_allowed = || Known::Unknown("writing was not allowed (--allow-write)".to_owned());
     let ladder = &mut evidence.ladder;
     (ladder.nop, ladder.test_unit_ready, ladder.medium_read) = (refused(), refused(), refused());
-    (ladder.write, ladder.durable_write, ladder.flush) = (not_allowed(), not_allowed(), not_allowed());
+    (ladder.write, ladder.durable_write, ladder.flush) =
+        (not_allowed(), not_allowed(), not_allowed());
     ladder.writes.clear();
     evidence.link = Known::Unknown("no interface has a way there".to_owned());
     evidence.loads.truncate(2);
     evidence.loads[1].bytes_per_s.clear();
     evidence.loads[1].errors = 12;
-    evidence.loads[1].first_failure = Some("MEDIUM ERROR, unrecovered read error (03/11/00)".to_owned());
+    evidence.loads[1].first_failure =
+        Some("MEDIUM ERROR, unrecovered read error (03/11/00)".to_owned());
     evidence.long_packets = Some(LongPackets {
         lost: "a READ of 65,536 bytes had no response in 3 s".to_owned(),
         segment_bytes: 8948,
@@ -98,7 +124,10 @@ pub(crate) fn hostile() -> Diagnosis {
     evidence.loads[0].parts.r2t_us = f64::NAN;
     let mut finding = finding(Cause::PathMtu, 99, f64::INFINITY);
     finding.because = vec![evil.to_owned()];
-    finding.remedies = vec![Remedy { at: Where::Target, change: evil.to_owned() }];
+    finding.remedies = vec![Remedy {
+        at: Where::Target,
+        change: evil.to_owned(),
+    }];
     finding.gain.predicted = None;
     diagnosis.findings = vec![finding.clone(), Finding { load: 0, ..finding }];
     diagnosis.verdict = Verdict::HeldBack;
@@ -107,11 +136,19 @@ pub(crate) fn hostile() -> Diagnosis {
 
 /// Returns all these diagnoses, with their names.
 pub(crate) fn all() -> [(&'static str, Diagnosis); 4] {
-    [("held-back", held_back()), ("fine", fine()), ("not-known", not_known()), ("hostile", hostile())]
+    [
+        ("held-back", held_back()),
+        ("fine", fine()),
+        ("not-known", not_known()),
+        ("hostile", hostile()),
+    ]
 }
 
 fn finding(cause: Cause, load: usize, ratio: f64) -> Finding {
-    let remedy = |at, change: &str| Remedy { at, change: change.to_owned() };
+    let remedy = |at, change: &str| Remedy {
+        at,
+        change: change.to_owned(),
+    };
     Finding {
         cause,
         load,
@@ -142,13 +179,23 @@ fn finding(cause: Cause, load: usize, ratio: f64) -> Finding {
 fn explained(run: &LoadRun) -> Explained {
     let rate = run.bytes_per_s[0];
     let terms = [Term::Window, Term::Link, Term::Depth, Term::Medium];
-    let terms = terms.into_iter().zip([1.02, 8.7, 9.4, 31.0]).map(|(term, times)| (term, rate * times));
-    Explained { bytes_per_s: rate, modelled_per_s: rate * 1.02, terms: terms.collect() }
+    let terms = terms
+        .into_iter()
+        .zip([1.02, 8.7, 9.4, 31.0])
+        .map(|(term, times)| (term, rate * times));
+    Explained {
+        bytes_per_s: rate,
+        modelled_per_s: rate * 1.02,
+        terms: terms.collect(),
+    }
 }
 
 fn evidence() -> Evidence {
     let way = 10_050.0;
-    let got = Keys { immediate_data: false, ..Keys::default() };
+    let got = Keys {
+        immediate_data: false,
+        ..Keys::default()
+    };
     let load = |direction, kib: u32, depth, random, durable| Load {
         direction,
         block_bytes: kib * 1024,
@@ -168,7 +215,10 @@ fn evidence() -> Evidence {
             write_cache: Some(true),
             product: Some("ACME FlashArray".to_owned()),
         },
-        asked: Some(Keys { initial_r2t: false, ..got }),
+        asked: Some(Keys {
+            initial_r2t: false,
+            ..got
+        }),
         got: Some(got),
         nbd: None,
         link: Known::Measured(LinkLayer {
@@ -218,7 +268,12 @@ fn evidence() -> Evidence {
 }
 
 fn fact(group: Group, name: &str, value: &str, better: Option<&str>) -> Fact {
-    Fact { group, name: name.to_owned(), value: value.to_owned(), better: better.map(str::to_owned) }
+    Fact {
+        group,
+        name: name.to_owned(),
+        value: value.to_owned(),
+        better: better.map(str::to_owned),
+    }
 }
 
 fn path(cid: u16, round_trip_us: f64) -> PathLayer {
@@ -251,8 +306,13 @@ fn run(load: Load, bytes_per_s: f64) -> LoadRun {
     LoadRun {
         load,
         named: false,
-        bytes_per_s: [1.0, 0.985, 1.012, 1.004, 0.993].map(|noise| bytes_per_s * noise).to_vec(),
-        service: Histogram(vec![((latency_us * 1e3) as u64, 990), ((latency_us * 2.1e3) as u64, 10)]),
+        bytes_per_s: [1.0, 0.985, 1.012, 1.004, 0.993]
+            .map(|noise| bytes_per_s * noise)
+            .to_vec(),
+        service: Histogram(vec![
+            ((latency_us * 1e3) as u64, 990),
+            ((latency_us * 2.1e3) as u64, 10),
+        ]),
         under_way: f64::from(load.depth) * 0.98,
         parts: Parts {
             waiting_us: 0.0,

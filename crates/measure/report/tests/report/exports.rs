@@ -21,8 +21,10 @@ fn cells(line: &str) -> Vec<String> {
 
 fn column(table: &str, row: usize, name: &str) -> String {
     let mut lines = table.lines();
-    let at =
-        cells(lines.next().expect("it is there")).iter().position(|title| title == name).expect("a column");
+    let at = cells(lines.next().expect("it is there"))
+        .iter()
+        .position(|title| title == name)
+        .expect("a column");
     cells(lines.nth(row).expect("it is there"))[at].clone()
 }
 
@@ -31,7 +33,11 @@ fn every_line_of_a_table_has_all_columns() {
     for record in all() {
         for table in [report(&record).cells_csv(), report(&record).samples_csv()] {
             let columns = cells(table.lines().next().expect("it is there")).len();
-            assert!(table.lines().all(|line| cells(line).len() == columns), "{}", record.suite.name);
+            assert!(
+                table.lines().all(|line| cells(line).len() == columns),
+                "{}",
+                record.suite.name
+            );
         }
     }
 }
@@ -40,30 +46,60 @@ fn every_line_of_a_table_has_all_columns() {
 fn the_table_of_samples_has_every_sample() {
     let record = records::clients();
     let table = report(&record).samples_csv();
-    let samples = record.runs.iter().flat_map(|run| &run.clients).map(|client| client.run.samples.len());
+    let samples = record
+        .runs
+        .iter()
+        .flat_map(|run| &run.clients)
+        .map(|client| client.run.samples.len());
     assert_eq!(table.lines().count() - 1, samples.sum::<usize>());
     let first = &record.runs[0].clients[0].run.samples[0];
-    assert_eq!(column(&table, 0, "read_bytes"), first.read_bytes.to_string());
+    assert_eq!(
+        column(&table, 0, "read_bytes"),
+        first.read_bytes.to_string()
+    );
 }
 
 #[test]
 fn iometers_lines_have_iometers_columns() {
     let record = records::clients();
     let file = report(&record).iometer_csv();
-    let header = file.lines().find(|line| line.starts_with("'Target Type")).expect("it is there");
+    let header = file
+        .lines()
+        .find(|line| line.starts_with("'Target Type"))
+        .expect("it is there");
     // Each line has 59 columns of results, and then 21 latency bins.
     assert_eq!(cells(header).len(), 80);
     let results: Vec<_> = file
         .lines()
-        .filter(|line| ["ALL,", "MANAGER,", "WORKER,"].iter().any(|kind| line.starts_with(kind)))
+        .filter(|line| {
+            ["ALL,", "MANAGER,", "WORKER,"]
+                .iter()
+                .any(|kind| line.starts_with(kind))
+        })
         .map(cells)
         .collect();
     // Each run has one line for everything and, for each client, one line as a manager and one as a worker.
-    assert_eq!(results.len(), record.runs.iter().map(|run| 1 + 2 * run.clients.len()).sum::<usize>());
+    assert_eq!(
+        results.len(),
+        record
+            .runs
+            .iter()
+            .map(|run| 1 + 2 * run.clients.len())
+            .sum::<usize>()
+    );
     for line in &results {
         assert_eq!(line.len(), 80, "{line:?}");
-        for title in ["IOps", "MBps (Decimal)", "Average Response Time", "Errors", "Queue Depth"] {
-            let at = cells(header).iter().position(|known| known == title).expect("it is there");
+        for title in [
+            "IOps",
+            "MBps (Decimal)",
+            "Average Response Time",
+            "Errors",
+            "Queue Depth",
+        ] {
+            let at = cells(header)
+                .iter()
+                .position(|known| known == title)
+                .expect("it is there");
             assert!(line[at].parse::<f64>().is_ok(), "{title}: {}", line[at]);
         }
     }
@@ -73,16 +109,32 @@ fn iometers_lines_have_iometers_columns() {
 fn iometers_numbers_are_ours() {
     let record = records::clients();
     let file = report(&record).iometer_csv();
-    let header = file.lines().find(|line| line.starts_with("'Target Type")).expect("it is there");
-    let line = file.lines().filter(|line| line.starts_with("ALL,")).nth(2).expect("it is there");
+    let header = file
+        .lines()
+        .find(|line| line.starts_with("'Target Type"))
+        .expect("it is there");
+    let line = file
+        .lines()
+        .filter(|line| line.starts_with("ALL,"))
+        .nth(2)
+        .expect("it is there");
     let table = format!("{header}\n{line}\n");
     let number = |name: &str| column(&table, 0, name).parse::<f64>().expect("it is there");
     let run = &record.runs[2];
     assert!((number("IOps") - run.iops()).abs() < 0.001);
     assert!((number("MiBps (Binary)") * 1_048_576.0 / run.bytes_per_s() - 1.0).abs() < 1e-6);
     assert_eq!(number("# Workers"), 3.0);
-    let requests: f64 = cells(line)[59..].iter().map(|bin| bin.parse::<f64>().expect("it is there")).sum();
-    assert_eq!(requests, run.clients.iter().map(|client| client.run.ios()).sum::<u64>() as f64);
+    let requests: f64 = cells(line)[59..]
+        .iter()
+        .map(|bin| bin.parse::<f64>().expect("it is there"))
+        .sum();
+    assert_eq!(
+        requests,
+        run.clients
+            .iter()
+            .map(|client| client.run.ios())
+            .sum::<u64>() as f64
+    );
 }
 
 #[test]
@@ -103,12 +155,23 @@ fn fios_jobs_have_what_fio_plot_reads() {
         for number in ["bw", "iops", "iops_stddev"] {
             assert!(job["read"][number].is_number(), "{number}");
         }
-        assert!(job["read"]["lat_ns"]["mean"].is_number() && job["read"]["lat_ns"]["stddev"].is_number());
+        assert!(
+            job["read"]["lat_ns"]["mean"].is_number()
+                && job["read"]["lat_ns"]["stddev"].is_number()
+        );
         assert!(job["usr_cpu"].is_number() && job["sys_cpu"].is_number());
         let sum = |unit: &str| {
-            job[unit].as_object().expect("it is there").values().filter_map(Value::as_f64).sum::<f64>()
+            job[unit]
+                .as_object()
+                .expect("it is there")
+                .values()
+                .filter_map(Value::as_f64)
+                .sum::<f64>()
         };
-        let all = ["latency_ns", "latency_us", "latency_ms"].map(sum).iter().sum::<f64>();
+        let all = ["latency_ns", "latency_us", "latency_ms"]
+            .map(sum)
+            .iter()
+            .sum::<f64>();
         assert!((all - 100.0).abs() < 0.01, "{all}");
     }
     assert!(file["fio version"].is_string());
@@ -118,13 +181,22 @@ fn fios_jobs_have_what_fio_plot_reads() {
 fn fios_bins_and_percentiles_are_those_of_the_record() {
     let record = records::depths();
     let file: Value = serde_json::from_str(&report(&record).fio_json()).expect("JSON");
-    let (job, cell) = (&file["jobs"][4], record.suite.cells().nth(4).expect("it is there"));
-    let runs: Vec<_> = record.runs.iter().filter(|run| run.cell == cell.name).collect();
+    let (job, cell) = (
+        &file["jobs"][4],
+        record.suite.cells().nth(4).expect("it is there"),
+    );
+    let runs: Vec<_> = record
+        .runs
+        .iter()
+        .filter(|run| run.cell == cell.name)
+        .collect();
     let ios: u64 = runs.iter().map(|run| run.clients[0].run.ios()).sum();
     let bins = job["read"]["clat_ns"]["bins"].as_object().expect("bins");
     assert_eq!(bins.values().filter_map(Value::as_u64).sum::<u64>(), ios);
     assert_eq!(job["read"]["total_ios"], ios);
-    let p99 = job["read"]["clat_ns"]["percentile"]["99.000000"].as_u64().expect("a percentile");
+    let p99 = job["read"]["clat_ns"]["percentile"]["99.000000"]
+        .as_u64()
+        .expect("a percentile");
     assert!(bins.contains_key(&p99.to_string()));
     // fio_jsonplus_clat2csv expects bins in all three directions.
     assert!(job["trim"]["clat_ns"]["bins"].is_object());
@@ -132,31 +204,51 @@ fn fios_bins_and_percentiles_are_those_of_the_record() {
 
 #[test]
 fn fios_options_make_the_same_workload_again() {
-    let distributions =
-        ["uniform", "zipf:0.99", "pareto:0.2", "hot:90/10"].map(|text| text.parse::<Distribution>());
+    let distributions = ["uniform", "zipf:0.99", "pareto:0.2", "hot:90/10"]
+        .map(|text| text.parse::<Distribution>());
     for distribution in distributions {
         let distribution = distribution.expect("a distribution");
         let mut workload = Workload::simple(4096, 8, Percent::ALL, Percent::ALL);
         workload.distribution = distribution;
         workload.pace = Pace::Poisson { per_second: 1000.0 };
         let mut record = records::depths();
-        let Step::Measure { cells, .. } = &mut record.suite.steps[0] else { panic!("no cells") };
+        let Step::Measure { cells, .. } = &mut record.suite.steps[0] else {
+            panic!("no cells")
+        };
         cells[0].roles[0].workload = workload.clone();
         let page = report(&record).fio_json();
         let file: Value = serde_json::from_str(&page).expect("JSON");
         let options = file["jobs"][0]["job options"].as_object().expect("options");
-        let of_a_workload =
-            ["rw", "bs", "iodepth", "percentage_random", "random_distribution", "rate_iops", "rate_process"];
-        let lines =
-            of_a_workload.map(|name| format!("{name}={}\n", options[name].as_str().expect("a string")));
+        let of_a_workload = [
+            "rw",
+            "bs",
+            "iodepth",
+            "percentage_random",
+            "random_distribution",
+            "rate_iops",
+            "rate_process",
+        ];
+        let lines = of_a_workload
+            .map(|name| format!("{name}={}\n", options[name].as_str().expect("a string")));
         let job = format!("[job]\nioengine=libaio\nsize=100%\n{}", lines.concat());
-        let jobs = bench::fio_job::parse(&job, &[]).expect("a job").suite("again", 1 << 20).expect("a suite");
+        let jobs = bench::fio_job::parse(&job, &[])
+            .expect("a job")
+            .suite("again", 1 << 20)
+            .expect("a suite");
         let again = &jobs.cells().next().expect("a cell").roles[0].workload;
-        assert_eq!((again.kind(), again.pace), (workload.kind(), workload.pace), "{job}");
+        assert_eq!(
+            (again.kind(), again.pace),
+            (workload.kind(), workload.pace),
+            "{job}"
+        );
     }
-    let sequential: Value = serde_json::from_str(&report(&records::sweep()).fio_json()).expect("JSON");
+    let sequential: Value =
+        serde_json::from_str(&report(&records::sweep()).fio_json()).expect("JSON");
     let options = &sequential["jobs"][0]["job options"];
-    assert_eq!((&options["rw"], &options["percentage_random"]), (&"read".into(), &"0".into()));
+    assert_eq!(
+        (&options["rw"], &options["percentage_random"]),
+        (&"read".into(), &"0".into())
+    );
     assert!(options["random_distribution"].is_null() && options["rate_process"].is_null());
 }
 

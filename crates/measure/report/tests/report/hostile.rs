@@ -22,10 +22,17 @@ fn hostile_names_stay_text_in_markdown_and_on_a_terminal() {
     let page = report(&record).markdown();
     // A code block contains no markup.
     let outside = page.split("```").step_by(2);
-    assert!(outside.clone().count() == 2 && outside.clone().all(|part| !part.contains("<script")), "{page}");
+    assert!(
+        outside.clone().count() == 2 && outside.clone().all(|part| !part.contains("<script")),
+        "{page}"
+    );
     assert!(!page.contains(['\u{202e}', '\u{1b}']));
     let seen = report(&record).terminal(80);
-    assert!(seen.chars().all(|letter| letter == '\n' || !letter.is_control()), "{seen}");
+    assert!(
+        seen.chars()
+            .all(|letter| letter == '\n' || !letter.is_control()),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -46,7 +53,13 @@ fn no_number_in_a_record_makes_a_report_fail() {
             }
         }
         let value = serde_json::to_value(&record).expect("JSON");
-        for extreme in [json!(0), json!(u64::MAX), json!(u32::MAX), json!(1e308), json!(-1.5)] {
+        for extreme in [
+            json!(0),
+            json!(u64::MAX),
+            json!(u32::MAX),
+            json!(1e308),
+            json!(-1.5),
+        ] {
             let mut parts = Vec::new();
             numbers(&value, &mut Vec::new(), &mut parts);
             // Change all fields with the same name together, so that a field changes in every run.
@@ -67,8 +80,18 @@ fn no_number_in_a_record_makes_a_report_fail() {
 fn every_form(record: &Record) {
     let report = report(record);
     assert_well_formed(&report.html());
-    let texts = [report.markdown(), report.terminal(80), report.cells_csv(), report.samples_csv()];
-    assert!(texts.iter().chain(&[report.iometer_csv(), report.fio_json()]).all(|text| !text.contains("NaN")));
+    let texts = [
+        report.markdown(),
+        report.terminal(80),
+        report.cells_csv(),
+        report.samples_csv(),
+    ];
+    assert!(
+        texts
+            .iter()
+            .chain(&[report.iometer_csv(), report.fio_json()])
+            .all(|text| !text.contains("NaN"))
+    );
 }
 
 /// Collects the paths of all numbers, without the indices of list elements.

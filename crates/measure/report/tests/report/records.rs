@@ -3,8 +3,8 @@
 
 use bench::plan::{Cell, Order, Pace, Percent, Role, Rule, Step, Stop, Suite, Workload};
 use bench::record::{
-    CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Group, Histogram, Limit, Record, Run, Sample,
-    ServerCpu, Subject,
+    CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Group, Histogram, Limit, Record, Run,
+    Sample, ServerCpu, Subject,
 };
 use bench::suite::wan::{self, WanPlan};
 use model::link::Link;
@@ -28,8 +28,12 @@ pub(crate) fn sweep() -> Record {
 pub(crate) fn atto() -> Record {
     let mut record = sizes_at(1);
     for step in &mut record.suite.steps {
-        let Step::Measure { cells, .. } = step else { continue };
-        cells.iter_mut().for_each(|cell| cell.roles[0].workload.accesses[0].random = Percent::NONE);
+        let Step::Measure { cells, .. } = step else {
+            continue;
+        };
+        cells
+            .iter_mut()
+            .for_each(|cell| cell.roles[0].workload.accesses[0].random = Percent::NONE);
     }
     record
 }
@@ -37,11 +41,31 @@ pub(crate) fn atto() -> Record {
 fn sizes_at(depth: u32) -> Record {
     let sizes = || (9..=23).map(|power| 1_u32 << power);
     let reads = sizes().map(|size| one(&format!("read-{size}"), "read", size, depth, Percent::ALL));
-    let writes = sizes().map(|size| one(&format!("write-{size}"), "write", size, depth, Percent::NONE));
-    let interleaved = Order::Interleaved { repeats_min: 3, repeats_max: 5 };
-    let suite = suite("atto", "ATTO: 512 B to 8 MiB", interleaved, reads.chain(writes).collect());
+    let writes = sizes().map(|size| {
+        one(
+            &format!("write-{size}"),
+            "write",
+            size,
+            depth,
+            Percent::NONE,
+        )
+    });
+    let interleaved = Order::Interleaved {
+        repeats_min: 3,
+        repeats_max: 5,
+    };
+    let suite = suite(
+        "atto",
+        "ATTO: 512 B to 8 MiB",
+        interleaved,
+        reads.chain(writes).collect(),
+    );
     let mut record = measured(suite, 3, 2.0);
-    let points = |factor: f64| sizes().map(|size| (size, 1.25e9 * factor * goodput(size))).collect();
+    let points = |factor: f64| {
+        sizes()
+            .map(|size| (size, 1.25e9 * factor * goodput(size)))
+            .collect()
+    };
     for (direction, factor) in [("read", 0.949), ("write", 0.949)] {
         record.limits.push(Limit {
             name: "10 Gbit/s Ethernet, MTU 1500".to_owned(),
@@ -56,11 +80,27 @@ fn sizes_at(depth: u32) -> Record {
 /// Returns a record of random reads of 4 KiB and 64 KiB, with depths from 1 to 256.
 pub(crate) fn depths() -> Record {
     let depths = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-    let cells = [(4096, "4 KiB random read"), (65_536, "64 KiB random read")].map(|(size, series)| {
-        depths.map(|depth| one(&format!("{series}, depth {depth}"), series, size, depth, Percent::ALL))
-    });
-    let order = Order::Interleaved { repeats_min: 3, repeats_max: 3 };
-    measured(suite("depth", "Latency against depth", order, cells.concat()), 3, 5.0)
+    let cells =
+        [(4096, "4 KiB random read"), (65_536, "64 KiB random read")].map(|(size, series)| {
+            depths.map(|depth| {
+                one(
+                    &format!("{series}, depth {depth}"),
+                    series,
+                    size,
+                    depth,
+                    Percent::ALL,
+                )
+            })
+        });
+    let order = Order::Interleaved {
+        repeats_min: 3,
+        repeats_max: 3,
+    };
+    measured(
+        suite("depth", "Latency against depth", order, cells.concat()),
+        3,
+        5.0,
+    )
 }
 
 /// Returns a record of one, two and three readers, and of a mix of roles.
@@ -73,10 +113,23 @@ pub(crate) fn clients() -> Record {
     let mut mixed = readers(3);
     mixed.name = "mixed roles".to_owned();
     mixed.series = "mixed roles".to_owned();
-    mixed.roles[1].workload =
-        Workload::simple(8192, 8, Percent::new(65).expect("a share"), Percent::new(60).expect("a share"));
+    mixed.roles[1].workload = Workload::simple(
+        8192,
+        8,
+        Percent::new(65).expect("a share"),
+        Percent::new(60).expect("a share"),
+    );
     let cells = vec![readers(1), readers(2), readers(3), mixed];
-    measured(suite("clients", "One, two and three initiators", Order::Once, cells), 1, 20.0)
+    measured(
+        suite(
+            "clients",
+            "One, two and three initiators",
+            Order::Once,
+            cells,
+        ),
+        1,
+        20.0,
+    )
 }
 
 /// Returns a record of rates from low to too high, on storage that stalls for a second in the middle.
@@ -84,15 +137,36 @@ pub(crate) fn open_loop() -> Record {
     let cell = |per_second: f64| {
         let mut workload = reading(4096, 64);
         workload.pace = Pace::Poisson { per_second };
-        Cell::new(format!("rate-{per_second}"), "poisson", vec![Role::new("client", 0, workload)])
+        Cell::new(
+            format!("rate-{per_second}"),
+            "poisson",
+            vec![Role::new("client", 0, workload)],
+        )
     };
     let cells = [1e3, 5e3, 20e3, 50e3, 80e3, 120e3].map(cell).to_vec();
-    let mut record = measured(suite("open", "Open loop, Poisson", Order::Once, cells), 1, 10.0);
+    let mut record = measured(
+        suite("open", "Open loop, Poisson", Order::Once, cells),
+        1,
+        10.0,
+    );
     for run in record.runs.iter_mut().map(|run| &mut run.clients[0].run) {
-        let stalled = Histogram(run.reads.service.0.iter().map(|(ns, n)| (ns + 2_000, *n)).collect());
+        let stalled = Histogram(
+            run.reads
+                .service
+                .0
+                .iter()
+                .map(|(ns, n)| (ns + 2_000, *n))
+                .collect(),
+        );
         let late = run.reads.ios / 10;
-        run.reads.response = stalled.merged(&Histogram(vec![(500_000_000, late), (990_000_000, late / 50)]));
-        run.reads.service = run.reads.service.merged(&Histogram(vec![(1_000_000_000, 64)]));
+        run.reads.response = stalled.merged(&Histogram(vec![
+            (500_000_000, late),
+            (990_000_000, late / 50),
+        ]));
+        run.reads.service = run
+            .reads
+            .service
+            .merged(&Histogram(vec![(1_000_000_000, 64)]));
         run.backlog_max = late;
         run.samples[40].reads = 0;
         run.samples[40].read_bytes = 0;
@@ -109,10 +183,19 @@ pub(crate) fn pts() -> Record {
         for size in [1_048_576, 131_072, 65_536, 32_768, 16_384, 8192, 4096, 512] {
             let series = format!("{read}/{}", 100 - read);
             let name = format!("{series} {size}");
-            cells.push(one(&name, &series, size, 32, Percent::new(read).expect("a share")));
+            cells.push(one(
+                &name,
+                &series,
+                size,
+                32,
+                Percent::new(read).expect("a share"),
+            ));
         }
     }
-    let order = Order::SteadyRounds { tracked: "0/100 4096".to_owned(), rounds_max: 25 };
+    let order = Order::SteadyRounds {
+        tracked: "0/100 4096".to_owned(),
+        rounds_max: 25,
+    };
     let mut record = measured(suite("pts", "SNIA PTS: IOPS", order, cells), 12, 60.0);
     for run in &mut record.runs {
         // Fresh storage writes faster at first.
@@ -127,16 +210,25 @@ pub(crate) fn pts() -> Record {
 /// Returns a record of document 002's matrix in a lab with 160 Mbit/s and ends of average quality. Distance
 /// and long requests reduce the rate.
 pub(crate) fn wan() -> Record {
-    let plan = WanPlan { link_bits_per_s: 160e6, congestion: "cubic".to_owned(), quick: false };
+    let plan = WanPlan {
+        link_bits_per_s: 160e6,
+        congestion: "cubic".to_owned(),
+        quick: false,
+    };
     let mut record = measured(wan::suite(&plan), 1, 2.0);
     record.subject.place = "lab".to_owned();
     let cells: Vec<Cell> = record.suite.cells().cloned().collect();
     let mut noise = Noise(Random::new(0x2545_f491));
     for (run, cell) in record.runs.iter_mut().zip(&cells) {
-        let Role { sessions, workload, .. } = &cell.roles[0];
+        let Role {
+            sessions, workload, ..
+        } = &cell.roles[0];
         let iops = across(cell) / workload.block_bytes_mean();
         // The queue depth applies to each session.
-        let workload = Workload { depth: workload.depth * u32::from(*sessions), ..workload.clone() };
+        let workload = Workload {
+            depth: workload.depth * u32::from(*sessions),
+            ..workload.clone()
+        };
         run.clients[0].run = flow_of(&workload, iops, 2.0, &mut noise);
         run.ended = Ended::Time;
     }
@@ -147,16 +239,25 @@ pub(crate) fn wan() -> Record {
 fn across(cell: &Cell) -> f64 {
     let setting = cell.setting.as_deref().expect("a way");
     let workload = &cell.roles[0].workload;
-    let link = Link { timestamps: true, ..Link::ethernet(setting.link_bits_per_s, setting.mtu) };
+    let link = Link {
+        timestamps: true,
+        ..Link::ethernet(setting.link_bits_per_s, setting.mtu)
+    };
     let payload_per_s = link.payload_per_s();
-    let kept = if setting.loss > 0.0 && setting.congestion != "bbr" { 60e3 } else { f64::INFINITY };
+    let kept = if setting.loss > 0.0 && setting.congestion != "bbr" {
+        60e3
+    } else {
+        f64::INFINITY
+    };
     let path = Path {
         payload_per_s: Some(payload_per_s),
         exchange_s: 60e-6,
         command_s: 150e-6,
         copy_per_s: Some(0.9 * payload_per_s),
         exchanges_per_s: Some(30_000.0),
-        window_bytes: setting.tcp_window_bytes.map(|bytes| (0.7 * f64::from(bytes)).min(kept)),
+        window_bytes: setting
+            .tcp_window_bytes
+            .map(|bytes| (0.7 * f64::from(bytes)).min(kept)),
         writes_under_way_bytes: Some(800e3),
         connections: setting.connections,
         commands_at_once: setting.command_window.map(f64::from),
@@ -193,7 +294,9 @@ pub(crate) fn partial() -> Record {
     record.command.push(evil.to_owned());
     record.suite.title = evil.to_owned();
     let long = "x".repeat(300);
-    record.environment.add(Group::Storage, long.clone(), long.clone());
+    record
+        .environment
+        .add(Group::Storage, long.clone(), long.clone());
     record.subject.place.push_str(&long);
     record
 }
@@ -206,7 +309,12 @@ pub(crate) fn empty() -> Record {
 }
 
 fn suite(name: &str, title: &str, order: Order, cells: Vec<Cell>) -> Suite {
-    let stop = Stop { warm_up_s: 1.0, min_s: 2.0, max_s: 60.0, rule: Rule::Confidence { percent: 2.0 } };
+    let stop = Stop {
+        warm_up_s: 1.0,
+        min_s: 2.0,
+        max_s: 60.0,
+        rule: Rule::Confidence { percent: 2.0 },
+    };
     Suite {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -218,7 +326,11 @@ fn suite(name: &str, title: &str, order: Order, cells: Vec<Cell>) -> Suite {
 }
 
 fn one(name: &str, series: &str, size: u32, depth: u32, read: Percent) -> Cell {
-    let random = if read == Percent::ALL && series == "read" { Percent::NONE } else { Percent::ALL };
+    let random = if read == Percent::ALL && series == "read" {
+        Percent::NONE
+    } else {
+        Percent::ALL
+    };
     let role = Role::new("client", 0, Workload::simple(size, depth, read, random));
     Cell::new(name, series, vec![role])
 }
@@ -245,9 +357,13 @@ fn measured(suite: Suite, rounds: u32, seconds: f64) -> Record {
     Record {
         format: FORMAT,
         version: "0.1.0".to_owned(),
-        command: ["linerate", "bench", "iscsi://10.0.0.7/iqn.2003-01.org.example:disk1/0?connections=2"]
-            .map(str::to_owned)
-            .to_vec(),
+        command: [
+            "linerate",
+            "bench",
+            "iscsi://10.0.0.7/iqn.2003-01.org.example:disk1/0?connections=2",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         begun: "2026-11-21T15:24:07Z".to_owned(),
         ended: Some("2026-11-21T15:31:19Z".to_owned()),
         subject: Subject {
@@ -269,11 +385,16 @@ fn measured(suite: Suite, rounds: u32, seconds: f64) -> Record {
 fn facts() -> Facts {
     let mut facts = Facts::default();
     facts.add(Group::Negotiated, "InitialR2T", "Yes");
-    facts.0[0].better = Some("No: each write waits for a round trip before its data may go".to_owned());
+    facts.0[0].better =
+        Some("No: each write waits for a round trip before its data may go".to_owned());
     facts.add(Group::Negotiated, "FirstBurstLength", "262144");
     facts.add(Group::Negotiated, "MaxBurstLength", "16776192");
     facts.add(Group::Negotiated, "DataDigest", "None");
-    facts.add(Group::Network, "interface", "enp1s0f0, 10 Gbit/s, full duplex");
+    facts.add(
+        Group::Network,
+        "interface",
+        "enp1s0f0, 10 Gbit/s, full duplex",
+    );
     facts.add(Group::Network, "MTU", "1500");
     facts.0[5].better = Some("9000: fewer packets, a few percent more payload".to_owned());
     facts.add(Group::Network, "round trip", "52 µs");
@@ -288,8 +409,12 @@ fn facts() -> Facts {
 
 fn run(cell: &Cell, round: u32, begun_s: f64, seconds: f64, noise: &mut Noise) -> CellRun {
     let share = 1.0 / cell.roles.len() as f64;
-    let clients: Vec<ClientRun> =
-        cell.roles.iter().enumerate().map(|(n, role)| client(role, n, share, seconds, noise)).collect();
+    let clients: Vec<ClientRun> = cell
+        .roles
+        .iter()
+        .enumerate()
+        .map(|(n, role)| client(role, n, share, seconds, noise))
+        .collect();
     let cpu = clients.iter().map(|client| client.cpu.seconds).sum::<f64>();
     CellRun {
         cell: cell.name.clone(),
@@ -329,8 +454,9 @@ fn client(role: &Role, number: usize, share: f64, seconds: f64, noise: &mut Nois
 fn flow(workload: &Workload, share: f64, seconds: f64, noise: &mut Noise) -> Run {
     let size = workload.block_bytes_mean();
     let depth = f64::from(workload.depth);
-    let possible =
-        (depth / (SERVICE_S + size / BYTES_PER_S)).min(BYTES_PER_S / size * share).min(IOPS * share);
+    let possible = (depth / (SERVICE_S + size / BYTES_PER_S))
+        .min(BYTES_PER_S / size * share)
+        .min(IOPS * share);
     flow_of(workload, possible, seconds, noise)
 }
 
@@ -340,12 +466,20 @@ fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) 
     let depth = f64::from(workload.depth);
     let asked = workload.pace.per_second().unwrap_or(f64::MAX);
     let iops = possible.min(asked) * noise.around_one(0.02);
-    let mean_s = if asked < possible { SERVICE_S } else { depth / iops };
+    let mean_s = if asked < possible {
+        SERVICE_S
+    } else {
+        depth / iops
+    };
     let reads = f64::from(workload.accesses[0].read.get()) / 100.0;
     let histogram = |count: f64| lognormal(mean_s * 1e9, count as u64);
     let direction = |part: f64| {
         let ios = (iops * seconds * part) as u64;
-        let service = if ios == 0 { Histogram::default() } else { histogram(ios as f64) };
+        let service = if ios == 0 {
+            Histogram::default()
+        } else {
+            histogram(ios as f64)
+        };
         Flow {
             ios: service.count(),
             bytes: service.count() * size as u64,
@@ -357,7 +491,8 @@ fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) 
     let interval = 0.1;
     let samples = (1..=(seconds / interval) as u32).map(|n| {
         let iops = iops * noise.around_one(0.05);
-        let counts = [iops * interval * reads, iops * interval * (1.0 - reads)].map(|count| count as u64);
+        let counts =
+            [iops * interval * reads, iops * interval * (1.0 - reads)].map(|count| count as u64);
         Sample {
             at_s: f64::from(n) * interval,
             seconds: interval,

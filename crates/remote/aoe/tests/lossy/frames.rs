@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aoe::{
-    Ata, Body, Config as Query, ConfigCommand, ErrorCode, Frame, Header, MacList, Reserve, ReserveCommand,
-    write_trim_ranges,
+    Ata, Body, Config as Query, ConfigCommand, ErrorCode, Frame, Header, MacList, Reserve,
+    ReserveCommand, write_trim_ranges,
 };
 use aoe_server::{Config, Limits, Slot};
 use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
 use reactor::{
-    DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now, sleep,
-    timeout,
+    DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now,
+    sleep, timeout,
 };
 use testkit::{Ethernet, Random, TestDisk};
 
@@ -31,19 +31,35 @@ enum Answer {
 
 impl Host {
     fn new(interface: &str) -> Host {
-        Host(reactor::world().datagrams(&endpoint(interface)).expect("an endpoint"))
+        Host(
+            reactor::world()
+                .datagrams(&endpoint(interface))
+                .expect("an endpoint"),
+        )
     }
 
     fn address(&self) -> [u8; 6] {
-        let DatagramAddress::Ethernet(address) = self.0.local() else { panic!("a station") };
+        let DatagramAddress::Ethernet(address) = self.0.local() else {
+            panic!("a station")
+        };
         address.0
     }
 
     fn send(&self, tag: u32, body: Body<'_>) {
-        let header = Header { is_response: false, error: None, address: DEVICE, tag };
+        let header = Header {
+            is_response: false,
+            error: None,
+            address: DEVICE,
+            tag,
+        };
         let frame = Frame { header, body }.write();
         let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
-        self.0.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]).expect("room");
+        self.0
+            .try_send(&[OutDatagram {
+                to,
+                payload: &[OutSlice::Bytes(&frame)],
+            }])
+            .expect("room");
     }
 
     /// The payload of the reply with this tag.
@@ -98,7 +114,13 @@ impl Host {
     }
 
     async fn reserve(&self, tag: u32, stations: MacList) {
-        self.send(tag, Body::Reserve(Reserve { command: ReserveCommand::Set, stations }));
+        self.send(
+            tag,
+            Body::Reserve(Reserve {
+                command: ReserveCommand::Set,
+                stations,
+            }),
+        );
         let answer = self.answer(tag).await;
         assert_eq!(Frame::parse(&answer).expect("a frame").header.error, None);
     }
@@ -123,9 +145,17 @@ fn a_repeated_change_is_answered_while_the_medium_holds_it_and_carried_out_when_
             }
             host.changes(tag + 1, write, &[7; SECTOR]).await;
             host.unanswered(tag, change, data).await;
-            assert_eq!(read(tag + 2).await, Answer::Done(vec![7; SECTOR]), "a late copy undoes nothing");
+            assert_eq!(
+                read(tag + 2).await,
+                Answer::Done(vec![7; SECTOR]),
+                "a late copy undoes nothing"
+            );
             host.changes(tag, change, data).await;
-            assert_eq!(read(tag + 3).await, Answer::Done(vec![left; SECTOR]), "what was answered is done");
+            assert_eq!(
+                read(tag + 3).await,
+                Answer::Done(vec![left; SECTOR]),
+                "what was answered is done"
+            );
         }
     });
 }
@@ -139,7 +169,8 @@ fn a_host_that_reuses_its_tags_reads_what_it_wrote() {
         let mut shown = [0; 4];
         for number in 0..200 {
             let (tag, lba, data) = (number % 3, random.below(4), random.below(2) as u8 + 1);
-            host.changes(tag, Ata::write_sectors(lba, 1), &[data; SECTOR]).await;
+            host.changes(tag, Ata::write_sectors(lba, 1), &[data; SECTOR])
+                .await;
             shown[lba as usize] = data;
             for (lba, data) in (0..).zip(shown) {
                 let read = host.ask(1000 + number, Ata::read(lba, 1), &[]).await;
@@ -165,7 +196,10 @@ fn each_station_is_told_of_lost_writes_however_often_it_asks_and_wherever_it_was
             assert!(host.has_flushed(tag).await);
         }
         assert!(!other.has_flushed(2).await, "it was away");
-        assert!(Host::new("3").has_flushed(1).await, "it had nothing to lose");
+        assert!(
+            Host::new("3").has_flushed(1).await,
+            "it had nothing to lose"
+        );
     });
 }
 
@@ -178,9 +212,15 @@ fn a_reservation_outlives_a_change_of_settings() {
         let refused = Answer::Error(ErrorCode::Reserved);
         assert_eq!(other.ask(1, Ata::read(0, 1), &[]).await, refused);
         let changed = slots(&config.volumes[0].1, Duration::from_secs(20));
-        server.reconfigure(config, || front_end.adopt(changed)).await.expect("the same portals");
+        server
+            .reconfigure(config, || front_end.adopt(changed))
+            .await
+            .expect("the same portals");
         assert_eq!(other.ask(2, Ata::read(0, 1), &[]).await, refused);
-        assert_eq!(host.ask(2, Ata::read(0, 1), &[]).await, Answer::Done(vec![0; SECTOR]));
+        assert_eq!(
+            host.ask(2, Ata::read(0, 1), &[]).await,
+            Answer::Done(vec![0; SECTOR])
+        );
     });
 }
 
@@ -191,12 +231,29 @@ fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
         let (server, front_end, config) = served(Arc::clone(&disk), "server");
         let (host, other) = (Host::new("1"), Host::new("2"));
         let admit = async |hosts: &[&Host], read_only, deadline: u64| {
-            let stations = Some(hosts.iter().map(|host| MacAddress(host.address())).collect());
+            let stations = Some(
+                hosts
+                    .iter()
+                    .map(|host| MacAddress(host.address()))
+                    .collect(),
+            );
             let volume = Arc::clone(&config.volumes[0].1);
             let deadline = Duration::from_secs(deadline);
-            let slot = Slot { address: DEVICE, volume, read_only, stations, deadline };
-            let changed = Config { slots: vec![Arc::new(slot)], limits: Limits::default() };
-            server.reconfigure(config.clone(), || front_end.adopt(changed)).await.expect("the same portals");
+            let slot = Slot {
+                address: DEVICE,
+                volume,
+                read_only,
+                stations,
+                deadline,
+            };
+            let changed = Config {
+                slots: vec![Arc::new(slot)],
+                limits: Limits::default(),
+            };
+            server
+                .reconfigure(config.clone(), || front_end.adopt(changed))
+                .await
+                .expect("the same portals");
         };
         let write = |tag, version| (tag, Ata::write_sectors(0, 1), [version; SECTOR]);
         let [first, second] = [write(1, 1), write(2, 2)];
@@ -208,10 +265,18 @@ fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
         sleep(Duration::from_millis(100)).await;
         admit(&[&host, &other], false, 30).await;
         admit(&[&host, &other], false, 20).await;
-        assert_eq!(host.taken(3).await, Answer::Done(vec![2; SECTOR]), "it goes on");
+        assert_eq!(
+            host.taken(3).await,
+            Answer::Done(vec![2; SECTOR]),
+            "it goes on"
+        );
         let (tag, ata, data) = &first;
         host.unanswered(*tag, *ata, data).await;
-        assert_eq!(host.ask(4, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
+        assert_eq!(
+            host.ask(4, Ata::read(0, 1), &[]).await,
+            Answer::Done(vec![2; SECTOR]),
+            "a late copy"
+        );
         for read_only in [true, false] {
             disk.delay_next(Duration::from_secs(1));
             host.send(5, Body::Ata(Ata::read(0, 1), &[]));
@@ -220,12 +285,20 @@ fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
             assert_eq!(host.taken(5).await, Answer::Error(ErrorCode::Unavailable));
         }
         host.unanswered(*tag, *ata, data).await;
-        assert_eq!(host.ask(6, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
+        assert_eq!(
+            host.ask(6, Ata::read(0, 1), &[]).await,
+            Answer::Done(vec![2; SECTOR]),
+            "a late copy"
+        );
         disk.delay_next(Duration::from_secs(1));
         other.send(1, Body::Ata(Ata::read(0, 1), &[]));
         sleep(Duration::from_millis(100)).await;
         admit(&[&host], false, 20).await;
-        assert_eq!(other.taken(1).await, Answer::Error(ErrorCode::Unavailable), "it is not admitted");
+        assert_eq!(
+            other.taken(1).await,
+            Answer::Error(ErrorCode::Unavailable),
+            "it is not admitted"
+        );
     });
 }
 
@@ -235,11 +308,20 @@ fn sectors_of_a_refused_write_wait_for_its_copies() {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
         let device = opened("").await;
         host.reserve(1, vec![host.address()]).await;
-        let write = || device.write(Extent::new(0, 1), Buffer::zeroed(SECTOR).share(), Durability::Cached);
+        let write = || {
+            device.write(
+                Extent::new(0, 1),
+                Buffer::zeroed(SECTOR).share(),
+                Durability::Cached,
+            )
+        };
         assert_eq!(write().await, Err(DeviceError::Reserved));
         let begin = now();
         assert_eq!(write().await, Err(DeviceError::Reserved));
-        assert!(now() - begin >= Duration::from_secs(2), "a server does not remember what it refused");
+        assert!(
+            now() - begin >= Duration::from_secs(2),
+            "a server does not remember what it refused"
+        );
     });
 }
 
@@ -274,10 +356,20 @@ fn a_stable_write_fails_if_another_flush_got_the_report_of_its_loss() {
         disk.fail_next_flush(DeviceError::WritesLost);
         let flush = reactor::spawn(async move { other.flush().await });
         let data = Buffer::zeroed(8 * SECTOR).share();
-        let written = device.write(Extent::new(0, 8), data, Durability::Stable).await;
-        assert_eq!((written, flush.await), (Err(DeviceError::WritesLost), Err(DeviceError::WritesLost)));
+        let written = device
+            .write(Extent::new(0, 8), data, Durability::Stable)
+            .await;
+        assert_eq!(
+            (written, flush.await),
+            (Err(DeviceError::WritesLost), Err(DeviceError::WritesLost))
+        );
         let data = Buffer::zeroed(8 * SECTOR).share();
-        assert_eq!(device.write(Extent::new(0, 8), data, Durability::Stable).await, Ok(()));
+        assert_eq!(
+            device
+                .write(Extent::new(0, 8), data, Durability::Stable)
+                .await,
+            Ok(())
+        );
     });
 }
 
@@ -295,20 +387,33 @@ fn a_loss_is_counted_once_even_if_the_requester_of_its_flush_has_gone() {
             disk.fail_next_flush(DeviceError::WritesLost);
             ethernet.mute(Some("server"));
             let answer = timeout(Duration::from_secs(patience), device.flush()).await;
-            assert!(matches!(answer, Err(_) | Ok(Err(DeviceError::NotReady))), "{answer:?}");
-            assert_eq!(device.losses().count(), losses, "the flush is not answered yet");
+            assert!(
+                matches!(answer, Err(_) | Ok(Err(DeviceError::NotReady))),
+                "{answer:?}"
+            );
+            assert_eq!(
+                device.losses().count(),
+                losses,
+                "the flush is not answered yet"
+            );
             ethernet.mute(None);
             sleep(Duration::from_secs(10)).await;
             losses += 1;
             assert_eq!(device.losses().count(), losses);
-            assert_eq!((device.flush().await, device.losses().count()), (Ok(()), losses));
+            assert_eq!(
+                (device.flush().await, device.losses().count()),
+                (Ok(()), losses)
+            );
         }
         disk.fail_next_flush(DeviceError::WritesLost);
         let mut flush = device.flush();
         assert_eq!(testkit::poll(flush.as_mut()), None);
         sleep(Duration::from_secs(1)).await;
         drop(flush); // its reply has arrived
-        assert_eq!((device.flush().await, device.losses().count()), (Ok(()), losses + 1));
+        assert_eq!(
+            (device.flush().await, device.losses().count()),
+            (Ok(()), losses + 1)
+        );
     });
 }
 
@@ -333,12 +438,22 @@ fn an_answer_that_is_too_long_for_the_interface_stops_no_other() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
-        host.send(1, Body::Config(Query::query(ConfigCommand::Set, &[b'a'; 1024])));
+        host.send(
+            1,
+            Body::Config(Query::query(ConfigCommand::Set, &[b'a'; 1024])),
+        );
         host.answer(1).await;
         ethernet.set_mtu(600);
         let begin = now();
         host.send(2, Body::Config(Query::query(ConfigCommand::Read, &[])));
-        assert_eq!(host.ask(3, Ata::read(0, 1), &[]).await, Answer::Done(vec![0; SECTOR]));
-        assert!(now() - begin < Duration::from_millis(50), "{:?}", now() - begin);
+        assert_eq!(
+            host.ask(3, Ata::read(0, 1), &[]).await,
+            Answer::Done(vec![0; SECTOR])
+        );
+        assert!(
+            now() - begin < Duration::from_millis(50),
+            "{:?}",
+            now() - begin
+        );
     });
 }

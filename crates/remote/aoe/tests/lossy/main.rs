@@ -65,15 +65,20 @@ struct Model {
 /// Reads and writes random sectors from several tasks, and checks the data. No two tasks use a sector at the
 /// same time.
 async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
-    let model = Rc::new(RefCell::new(Model { versions: vec![0; SECTORS], used: vec![false; SECTORS] }));
+    let model = Rc::new(RefCell::new(Model {
+        versions: vec![0; SECTORS],
+        used: vec![false; SECTORS],
+    }));
     let all: Vec<_> = (0..tasks)
         .map(|task| {
             let (device, model) = (Rc::clone(device), Rc::clone(&model));
             spawn(async move {
                 let mut random = Random::new(seed ^ task << 32);
                 for _ in 0..requests {
-                    let (lba, sectors) =
-                        (random.below(SECTORS as u64 - 8) as usize, 1 + random.below(8) as usize);
+                    let (lba, sectors) = (
+                        random.below(SECTORS as u64 - 8) as usize,
+                        1 + random.below(8) as usize,
+                    );
                     let range = lba..lba + sectors;
                     while model.borrow().used[range.clone()].contains(&true) {
                         sleep(Duration::from_millis(1)).await;
@@ -93,7 +98,13 @@ async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
     }
 }
 
-async fn one(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: usize, random: &mut Random) {
+async fn one(
+    device: &RemoteAoe,
+    model: &RefCell<Model>,
+    lba: usize,
+    sectors: usize,
+    random: &mut Random,
+) {
     let extent = Extent::new(lba as u64, sectors as u64);
     match random.below(10) {
         0 => device.flush().await.expect("flushed"),
@@ -106,7 +117,10 @@ async fn one(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: us
             let version = 1 + random.below(255) as u8;
             let mut data = Buffer::zeroed(sectors * SECTOR);
             data.fill(version);
-            device.write(extent, data.share(), Durability::Cached).await.expect("written");
+            device
+                .write(extent, data.share(), Durability::Cached)
+                .await
+                .expect("written");
             model.borrow_mut().versions[lba..lba + sectors].fill(version);
         }
     }
@@ -114,9 +128,19 @@ async fn one(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: us
 
 async fn check(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: usize) {
     let extent = Extent::new(lba as u64, sectors as u64);
-    let read = device.read(extent, Buffer::zeroed(sectors * SECTOR)).await.expect("read");
-    for (sector, version) in read.chunks(SECTOR).zip(&model.borrow().versions[lba..lba + sectors]) {
-        assert!(sector.iter().all(|byte| byte == version), "{} instead of {version} near {lba}", sector[0]);
+    let read = device
+        .read(extent, Buffer::zeroed(sectors * SECTOR))
+        .await
+        .expect("read");
+    for (sector, version) in read
+        .chunks(SECTOR)
+        .zip(&model.borrow().versions[lba..lba + sectors])
+    {
+        assert!(
+            sector.iter().all(|byte| byte == version),
+            "{} instead of {version} near {lba}",
+            sector[0]
+        );
     }
 }
 
@@ -125,13 +149,19 @@ fn what_our_server_acknowledged_is_read_whatever_befalls_frames() {
     for seed in 0..12 {
         let ethernet = Ethernet::new(seed, BAD, 1500);
         block_on(ethernet.world(), async {
-            let block_size =
-                if seed % 3 == 0 { BlockSize::new(4096).expect("a size") } else { BlockSize::B512 };
+            let block_size = if seed % 3 == 0 {
+                BlockSize::new(4096).expect("a size")
+            } else {
+                BlockSize::B512
+            };
             let _server = ours(slow_disk(seed, SECTORS, block_size), "server");
             let device = Rc::new(opened("").await);
             work(&device, seed, 6, 60).await;
             let counters = device.counters().await.expect("its thread runs");
-            assert!(counters.retransmissions > 50 && counters.stray > 10, "{counters:?}");
+            assert!(
+                counters.retransmissions > 50 && counters.stray > 10,
+                "{counters:?}"
+            );
         });
     }
 }
@@ -164,12 +194,18 @@ fn frames_that_are_seconds_late_spoil_nothing() {
 async fn write(device: &RemoteAoe, version: u8) {
     let mut data = Buffer::zeroed(SECTOR);
     data.fill(version);
-    device.write(Extent::new(0, 1), data.share(), Durability::Cached).await.expect("written");
+    device
+        .write(Extent::new(0, 1), data.share(), Durability::Cached)
+        .await
+        .expect("written");
 }
 
 /// Reads the version in the first sector.
 async fn version(device: &RemoteAoe) -> u8 {
-    let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
+    let read = device
+        .read(Extent::new(0, 1), Buffer::zeroed(SECTOR))
+        .await
+        .expect("read");
     assert!(read.iter().all(|byte| *byte == read[0]));
     read[0]
 }
@@ -204,7 +240,10 @@ fn a_copy_of_a_write_whose_answers_were_lost_for_seconds_does_not_replace_a_newe
         ethernet.mute(None);
         first.await;
         write(&device, 2).await;
-        assert!(now() - begin < Duration::from_millis(2600), "an answered write needs no quarantine");
+        assert!(
+            now() - begin < Duration::from_millis(2600),
+            "an answered write needs no quarantine"
+        );
         sleep(Duration::from_secs(3)).await;
         assert_eq!(version(&device).await, 2);
     });
@@ -231,8 +270,13 @@ fn nobody_there_is_said_after_the_timeout() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let begin = now();
-        let Err(error) = open(&url("?timeout=3s")).await else { panic!("there is no server") };
-        assert_eq!(error.to_string(), "no AoE device 7.1 responded on client within 3 s");
+        let Err(error) = open(&url("?timeout=3s")).await else {
+            panic!("there is no server")
+        };
+        assert_eq!(
+            error.to_string(),
+            "no AoE device 7.1 responded on client within 3 s"
+        );
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
     });
 }
@@ -243,7 +287,10 @@ fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_g
     block_on(ethernet.world(), async {
         let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?timeout=5s").await;
-        ethernet.set(Conditions { lost_percent: 100, ..GOOD });
+        ethernet.set(Conditions {
+            lost_percent: 100,
+            ..GOOD
+        });
         let begin = now();
         let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await;
         assert_eq!(read.map(drop), Err(DeviceError::NotReady));
@@ -251,7 +298,10 @@ fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_g
         let pending = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR));
         let _ = timeout(Duration::from_secs(2), pending).await;
         ethernet.set(GOOD);
-        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it is back");
+        device
+            .read(Extent::new(0, 1), Buffer::zeroed(SECTOR))
+            .await
+            .expect("it is back");
     });
 }
 
@@ -264,16 +314,24 @@ fn an_answer_that_comes_while_a_copy_waits_to_be_sent_ends_it() {
         let device = Rc::new(opened("?timeout=5s").await);
         disk.delay_next(Duration::from_millis(400));
         let reader = Rc::clone(&device);
-        let reading = spawn(async move { reader.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await });
+        let reading =
+            spawn(async move { reader.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await });
         sleep(Duration::from_millis(5)).await;
         ethernet.clog(Some("client"));
         sleep(Duration::from_secs(1)).await;
         ethernet.clog(None);
         sleep(Duration::from_millis(1)).await;
         let counters = device.counters().await.expect("its thread runs");
-        assert_eq!((counters.answered, counters.retransmissions), (2, 1), "while the copy waited");
+        assert_eq!(
+            (counters.answered, counters.retransmissions),
+            (2, 1),
+            "while the copy waited"
+        );
         reading.await.expect("its answer has come");
-        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it goes on");
+        device
+            .read(Extent::new(0, 1), Buffer::zeroed(SECTOR))
+            .await
+            .expect("it goes on");
     });
 }
 
@@ -287,7 +345,9 @@ fn a_write_that_was_given_up_does_not_come_after_a_newer_one() {
         let write = async |version| {
             let mut data = Buffer::zeroed(SECTOR);
             data.fill(version);
-            device.write(Extent::new(0, 1), data.share(), Durability::Cached).await
+            device
+                .write(Extent::new(0, 1), data.share(), Durability::Cached)
+                .await
         };
         disk.delay_next(Duration::from_secs(8));
         assert_eq!(write(1).await, Err(DeviceError::NotReady));
@@ -297,7 +357,10 @@ fn a_write_that_was_given_up_does_not_come_after_a_newer_one() {
         }
         assert_eq!(refusals, 1, "the server is at the first one for 5 s more");
         sleep(Duration::from_secs(10)).await;
-        let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
+        let read = device
+            .read(Extent::new(0, 1), Buffer::zeroed(SECTOR))
+            .await
+            .expect("read");
         assert!(read.iter().all(|byte| *byte == 2), "{}", read[0]);
         device.quiesced().await.expect("nothing is left");
     });
@@ -312,7 +375,10 @@ fn an_interface_that_is_made_anew_is_served_again() {
         ethernet.unplug("server");
         sleep(Duration::from_secs(1)).await;
         ethernet.plug();
-        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it is back");
+        device
+            .read(Extent::new(0, 1), Buffer::zeroed(SECTOR))
+            .await
+            .expect("it is back");
     });
 }
 
@@ -328,7 +394,11 @@ fn an_interface_of_the_client_that_is_made_anew_is_used_again() {
         ethernet.plug();
         let begin = now();
         assert_eq!(version(&device).await, 1);
-        assert!(now() - begin < Duration::from_secs(8), "{:?}", now() - begin);
+        assert!(
+            now() - begin < Duration::from_secs(8),
+            "{:?}",
+            now() - begin
+        );
     });
 }
 
@@ -344,10 +414,16 @@ fn a_server_with_another_station_is_found_again_and_newer_writes_wait() {
         write(&device, 1).await;
         let moved = now();
         write(&device, 2).await;
-        assert!(now() - moved >= Duration::from_secs(2), "the old station may have the first one");
+        assert!(
+            now() - moved >= Duration::from_secs(2),
+            "the old station may have the first one"
+        );
         let begin = now();
         write(&device, 3).await;
-        assert!(now() - begin < Duration::from_secs(1), "the new one remembers");
+        assert!(
+            now() - begin < Duration::from_secs(1),
+            "the new one remembers"
+        );
         assert_eq!(version(&device).await, 3);
     });
 }
@@ -372,7 +448,9 @@ fn a_flood_of_nonsense_leaves_others_their_turns() {
         block_on(ethernet.world(), async {
             let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
             ethernet.flood(flooded);
-            let found = discover("client", Duration::from_millis(1)).await.expect("an interface");
+            let found = discover("client", Duration::from_millis(1))
+                .await
+                .expect("an interface");
             assert_eq!(found.len(), 1);
             opened("").await;
         });
@@ -391,14 +469,18 @@ fn a_device_may_lose_its_cache_unseen_unless_that_is_off_or_its_user_takes_the_r
         let ethernet = Ethernet::new(1, GOOD, 1500);
         block_on(ethernet.world(), async {
             let disk = TestDisk::new(BlockSize::B512, SECTORS as u64);
-            let disk = disk.with_profile(|profile| profile.volatile_cache = is_volatile != Some(false));
+            let disk =
+                disk.with_profile(|profile| profile.volatile_cache = is_volatile != Some(false));
             let disk = Arc::new(disk);
             let _ours = is_volatile.map(|_| ours(Arc::clone(&disk), "server"));
             if is_volatile.is_none() {
                 forgetful(disk, "server"); // like `vblade`, it says nothing about a cache
             }
             let profile = opened(options).await.profile();
-            assert_eq!(profile.loses_unseen, expected, "volatile: {is_volatile:?}, {options:?}");
+            assert_eq!(
+                profile.loses_unseen, expected,
+                "volatile: {is_volatile:?}, {options:?}"
+            );
         });
     }
 }
@@ -406,7 +488,10 @@ fn a_device_may_lose_its_cache_unseen_unless_that_is_off_or_its_user_takes_the_r
 #[test]
 fn long_frames_are_used_if_they_arrive() {
     for (carried, expected) in [(usize::MAX, 17), (2000, 2)] {
-        let conditions = Conditions { carried_bytes: carried, ..GOOD };
+        let conditions = Conditions {
+            carried_bytes: carried,
+            ..GOOD
+        };
         let ethernet = Ethernet::new(1, conditions, 9000);
         block_on(ethernet.world(), async {
             let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
@@ -419,11 +504,25 @@ fn long_frames_are_used_if_they_arrive() {
 
 #[test]
 fn all_devices_are_discovered_once() {
-    let ethernet = Ethernet::new(1, Conditions { doubled_percent: 50, ..GOOD }, 9000);
+    let ethernet = Ethernet::new(
+        1,
+        Conditions {
+            doubled_percent: 50,
+            ..GOOD
+        },
+        9000,
+    );
     block_on(ethernet.world(), async {
         let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
-        let found = discover("client", Duration::from_secs(1)).await.expect("an interface");
-        let [found] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((found.address, found.sectors_max, found.buffer_count), (DEVICE, 17, 64));
+        let found = discover("client", Duration::from_secs(1))
+            .await
+            .expect("an interface");
+        let [found] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (found.address, found.sectors_max, found.buffer_count),
+            (DEVICE, 17, 64)
+        );
     });
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use aoe::{Address, AtaOperation, Body, Config, ETHER_TYPE, Frame, IDENTITY_BYTES, Identity, SECTOR_BYTES};
+use aoe::{
+    Address, AtaOperation, Body, Config, ETHER_TYPE, Frame, IDENTITY_BYTES, Identity, SECTOR_BYTES,
+};
 use aoe_server::{AOE, Aoe, Limits, Slot};
 use block::BlockSize;
 use front_end_core::{ListenAddress, Portal, Server};
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, OutDatagram, OutSlice, StreamOptions,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, OutDatagram, OutSlice,
+    StreamOptions,
 };
 use testkit::TestDisk;
 use volume::{Volume, VolumeOptions};
@@ -19,7 +22,10 @@ pub(crate) const DEVICE: Address = Address { major: 7, minor: 1 };
 
 pub(crate) fn endpoint(interface: &str) -> DatagramOptions {
     DatagramOptions {
-        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
+        endpoint: DatagramEndpoint::Ethernet {
+            interface: interface.to_owned(),
+            ether_type: ETHER_TYPE,
+        },
         receive_buffer_bytes: None,
         ring: None,
         payload_bytes_min: 0,
@@ -41,8 +47,17 @@ pub(crate) fn ours(disk: Arc<TestDisk>, interface: &str) -> Arc<Server> {
 /// A configuration with one slot, whose device has this deadline.
 pub(crate) fn slots(volume: &Arc<Volume>, deadline: Duration) -> aoe_server::Config {
     let volume = Arc::clone(volume);
-    let slot = Slot { address: DEVICE, volume, read_only: false, stations: None, deadline };
-    aoe_server::Config { slots: vec![Arc::new(slot)], limits: Limits::default() }
+    let slot = Slot {
+        address: DEVICE,
+        volume,
+        read_only: false,
+        stations: None,
+        deadline,
+    };
+    aoe_server::Config {
+        slots: vec![Arc::new(slot)],
+        limits: Limits::default(),
+    }
 }
 
 /// Like [`ours`], but also returns the front end and its configuration, so that a test can reconfigure the
@@ -78,14 +93,18 @@ pub(crate) fn served(
 
 /// Runs the server that executes retransmitted commands again, as a task.
 pub(crate) fn forgetful(disk: Arc<TestDisk>, interface: &str) {
-    let datagrams = reactor::world().datagrams(&endpoint(interface)).expect("an endpoint");
+    let datagrams = reactor::world()
+        .datagrams(&endpoint(interface))
+        .expect("an endpoint");
     drop(reactor::spawn(async move {
         let mut batch = DatagramBatch::new(16, datagrams.payload_bytes_max());
         loop {
             datagrams.receive(&mut batch).await.expect("it is up");
             let mut answers = Vec::new();
             for (from, payload) in batch.iter() {
-                let Ok(frame) = Frame::parse(payload) else { continue };
+                let Ok(frame) = Frame::parse(payload) else {
+                    continue;
+                };
                 let answer = disk.with_bytes(|all| answer(all, &frame));
                 answers.extend(answer.map(|answer| (from, answer)));
             }
@@ -97,7 +116,11 @@ pub(crate) fn forgetful(disk: Arc<TestDisk>, interface: &str) {
 }
 
 fn send(by: &dyn reactor::Datagrams, to: DatagramAddress, payload: &[u8]) {
-    by.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(payload)] }]).expect("room");
+    by.try_send(&[OutDatagram {
+        to,
+        payload: &[OutSlice::Bytes(payload)],
+    }])
+    .expect("room");
 }
 
 fn answer(all: &mut [u8], frame: &Frame<'_>) -> Option<Vec<u8>> {
@@ -110,12 +133,20 @@ fn answer(all: &mut [u8], frame: &Frame<'_>) -> Option<Vec<u8>> {
     };
     let mut returned = Vec::new();
     let body = match &frame.body {
-        Body::Config(query) => Body::Config(Config { buffer_count: 16, sectors_max: 2, ..query.clone() }),
+        Body::Config(query) => Body::Config(Config {
+            buffer_count: 16,
+            sectors_max: 2,
+            ..query.clone()
+        }),
         Body::Ata(ata, data) => {
             match ata.operation() {
                 AtaOperation::Identify => {
                     let sectors = (all.len() / SECTOR_BYTES) as u64;
-                    let identity = Identity { sectors, is_extended: true, ..Identity::default() };
+                    let identity = Identity {
+                        sectors,
+                        is_extended: true,
+                        ..Identity::default()
+                    };
                     returned = identity.bytes().to_vec();
                     assert_eq!(returned.len(), IDENTITY_BYTES);
                 }

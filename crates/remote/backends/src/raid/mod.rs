@@ -24,11 +24,14 @@ use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::failure::Failure;
 
-pub use offline::{Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status};
+pub use offline::{
+    Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status,
+};
 pub use running::{Order, PendingOrder, Running, alone, closed, open, sets};
 pub(crate) use state::FIGURES;
 pub use state::{
-    Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus, SetState,
+    Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus,
+    SetState,
 };
 
 /// The default strip length.
@@ -77,7 +80,11 @@ kinds! {
 
 /// Rejects a disk that can silently lose cached writes, unless the set has no redundancy. The set would read
 /// stale data from it and write that to the other members.
-fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDevice) -> Result<(), Failure> {
+fn check_losses_are_seen(
+    level: Level,
+    name: &impl Display,
+    device: &dyn BlockDevice,
+) -> Result<(), Failure> {
     if level == Level::Raid0 || !device.profile().loses_unseen {
         return Ok(());
     }
@@ -112,7 +119,11 @@ impl fmt::Display for Raid {
 
 /// Returns the specification of a set up to its closing bracket.
 pub(super) fn written(backend: &dyn Backend) -> String {
-    let members = backend.members().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let members = backend
+        .members()
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>();
     written_with(backend.kind().name, &backend.argument(), &members)
 }
 
@@ -121,17 +132,23 @@ pub(super) fn written_with(kind: &str, argument: &str, members: &[String]) -> St
     format!("{kind}:{argument}{colon}[{}]", members.join(", "))
 }
 
-fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+fn read(
+    kind: &'static Kind,
+    level: Level,
+    written: &Written<'_>,
+) -> Result<Arc<dyn Backend>, Problem> {
     let strip: Option<Bytes> = match written.argument().text.is_empty() {
         true => None,
-        false => {
-            Some(written.before_brackets("a RAID set needs a strip length, or nothing", "raid0:64KiB:[…]")?)
-        }
+        false => Some(written.before_brackets(
+            "a RAID set needs a strip length, or nothing",
+            "raid0:64KiB:[…]",
+        )?),
     };
     if let Some(strip) =
         strip.filter(|strip| !strip.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&strip.0))
     {
-        let sentence = format!("the strip length {strip} is not valid; use a power of two from 4KiB to 1MiB");
+        let sentence =
+            format!("the strip length {strip} is not valid; use a power of two from 4KiB to 1MiB");
         return Err(Problem::new(written.argument().at.clone(), sentence));
     }
     Ok(Arc::new(Raid {
@@ -152,11 +169,16 @@ impl Backend for Raid {
     }
 
     fn argument(&self) -> String {
-        self.strip.map(|strip| strip.to_string()).unwrap_or_default()
+        self.strip
+            .map(|strip| strip.to_string())
+            .unwrap_or_default()
     }
 
     fn options(&self) -> Vec<String> {
-        let flags = [(self.missing_are_lost, LOST), (self.data_may_be_wrong, WRONG)];
+        let flags = [
+            (self.missing_are_lost, LOST),
+            (self.data_may_be_wrong, WRONG),
+        ];
         let said = flags.into_iter().filter(|(is_said, _)| *is_said);
         said.map(|(_, flag)| flag.to_owned())
             .chain(self.rebuild.map(|rate| format!("{REBUILD}={rate}")))
@@ -186,16 +208,20 @@ impl Backend for Raid {
 /// Removes the options that override a refusal to start. They are needed for one start only. If they
 /// remained, they would also override the next refusal.
 pub fn without_overruling(specification: &str) -> String {
-    [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
-        text.replace(&format!("?{option}&"), "?")
-            .replace(&format!("&{option}"), "")
-            .replace(&format!("?{option}"), "")
-    })
+    [LOST, WRONG]
+        .iter()
+        .fold(specification.to_owned(), |text, option| {
+            text.replace(&format!("?{option}&"), "?")
+                .replace(&format!("&{option}"), "")
+                .replace(&format!("?{option}"), "")
+        })
 }
 
 /// Returns whether a volume is the specification of a set.
 pub fn is_set(spec: &Spec) -> bool {
-    KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
+    KINDS
+        .iter()
+        .any(|(kind, _)| kind.name == spec.backend().kind().name)
 }
 
 /// Returns whether a volume contains a set below its layers.
@@ -206,7 +232,9 @@ fn has_set(spec: &Spec) -> bool {
 /// Parses the specification of a set.
 fn named(spec: &Spec) -> Result<Raid, Failure> {
     let backend = spec.backend();
-    let known = KINDS.iter().find(|(kind, _)| kind.name == backend.kind().name);
+    let known = KINDS
+        .iter()
+        .find(|(kind, _)| kind.name == backend.kind().name);
     let (kind, level) = known.copied().ok_or_else(|| {
         Failure::refused(format_args!(
             "{spec} is not a RAID set; specify one, such as raid5:64KiB:[file:/a, file:/b, file:/c]"

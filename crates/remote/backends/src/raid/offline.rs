@@ -8,10 +8,12 @@ use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Exte
 use disk_contents::Consent;
 use raid::choose::{Found, FoundSet, Refusal, Trust, find};
 use raid::disks::{self, Disk};
-use raid::superblock::{Areas, MemberRecord, SLOT_BYTES, ScrubRecord, SetRecord, Uuid, area_copies};
+use raid::superblock::{
+    Areas, MemberRecord, SLOT_BYTES, ScrubRecord, SetRecord, Uuid, area_copies,
+};
 use raid::{
-    AssemblyError, Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore, ProtectionAreas,
-    Scrubbed, Summed, has_journal, journal_blocks_min, newer_journal,
+    AssemblyError, Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore,
+    ProtectionAreas, Scrubbed, Summed, has_journal, journal_blocks_min, newer_journal,
 };
 use serde::Serialize;
 use volume::backend::{Opening, Undo};
@@ -22,7 +24,8 @@ use crate::opening;
 use crate::peers::random;
 use crate::raid::open::{Assembled, LostJournal, Manner, Members, not_assembled, said};
 use crate::raid::state::{
-    Condition, JournalStatus, MemberCondition, MemberStatus, Scrub, ScrubStatus, write_meaning, write_members,
+    Condition, JournalStatus, MemberCondition, MemberStatus, Scrub, ScrubStatus, write_meaning,
+    write_members,
 };
 use crate::raid::{KINDS, LOST, Raid, STRIP, check_losses_are_seen, is_set, named};
 use crate::reservation::Overwritten;
@@ -61,7 +64,11 @@ const REGION_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// Such a set is not possible; or a volume fails, or has content and there is no consent to lose it.
-pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> Result<SetRecord, Failure> {
+pub async fn create(
+    spec: &Spec,
+    creation: &Creation,
+    consent: Consent<'_>,
+) -> Result<SetRecord, Failure> {
     let opening = opening();
     let created = created(spec, creation, consent, &opening).await;
     created.inspect_err(|_| opening.undo.take_back())
@@ -73,7 +80,12 @@ async fn created(
     consent: Consent<'_>,
     opening: &Opening,
 ) -> Result<SetRecord, Failure> {
-    let Raid { level, strip, members, .. } = named(spec)?;
+    let Raid {
+        level,
+        strip,
+        members,
+        ..
+    } = named(spec)?;
     let strip = strip.unwrap_or(STRIP);
     if level.parity_strips() == 0 && creation.journal.is_some_and(|journal| journal.0 > 0) {
         return Err(Failure::refused(format_args!(
@@ -88,7 +100,11 @@ async fn created(
         )));
     }
     let mut disks = Vec::new();
-    for spec in members.iter().chain(&creation.spares).chain(&creation.journal_on) {
+    for spec in members
+        .iter()
+        .chain(&creation.spares)
+        .chain(&creation.journal_on)
+    {
         if !spec.keeps_data() {
             return Err(Failure::refused(format_args!(
                 "{spec} does not keep its data after a restart; use volumes that do"
@@ -99,11 +115,21 @@ async fn created(
         }
         let device = spec.open(opening).await.map_err(Failure::from)?;
         check_losses_are_seen(level, spec, device.as_ref())?;
-        disks.push(Disk { name: spec.to_string(), device });
+        disks.push(Disk {
+            name: spec.to_string(),
+            device,
+        });
     }
     let record = record(level, strip, members.len(), &disks, creation).await?;
     for Disk { name, device } in &disks {
-        Overwritten { device: device.as_ref(), name, part: None, lun: None }.consent(consent).await?;
+        Overwritten {
+            device: device.as_ref(),
+            name,
+            part: None,
+            lun: None,
+        }
+        .consent(consent)
+        .await?;
     }
     all_are_different(&disks).await?;
     disks::create(&record, &disks)
@@ -116,7 +142,10 @@ async fn created(
 async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> Result<(), Failure> {
     let files = files_to_make(spec);
     // The undo record of a file's creation keeps the file open, but the set must open the file again.
-    let inner = Opening { undo: Undo::default(), ..opening.clone() };
+    let inner = Opening {
+        undo: Undo::default(),
+        ..opening.clone()
+    };
     let created = Box::pin(created(spec, &Creation::default(), consent, &inner)).await;
     created.inspect_err(|_| inner.undo.take_back())?;
     opening.undo.add(move || {
@@ -130,7 +159,12 @@ async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> R
 /// Files to create for a new set.
 fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     match spec.backend().members() {
-        [] => spec.backend().makes_file().map(Path::to_owned).into_iter().collect(),
+        [] => spec
+            .backend()
+            .makes_file()
+            .map(Path::to_owned)
+            .into_iter()
+            .collect(),
         members => members.iter().flat_map(files_to_make).collect(),
     }
 }
@@ -142,11 +176,18 @@ async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
     let first = Extent::new(0, 1);
     for (index, Disk { name, device }) in disks.iter().enumerate() {
         let failed = |error| Failure::device(name, error);
-        let before = device.read(first, Buffer::zeroed(block_bytes)).await.map_err(failed)?.share();
+        let before = device
+            .read(first, Buffer::zeroed(block_bytes))
+            .await
+            .map_err(failed)?
+            .share();
         let mut mark = Buffer::zeroed(block_bytes);
         random(&mut mark[..64]);
         let mark = mark.share();
-        device.write(first, mark.clone(), Durability::Cached).await.map_err(failed)?;
+        device
+            .write(first, mark.clone(), Durability::Cached)
+            .await
+            .map_err(failed)?;
         let mut twin = None;
         for other in &disks[index + 1..] {
             let found = other.device.read(first, Buffer::zeroed(block_bytes)).await;
@@ -154,9 +195,14 @@ async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
                 twin = Some(&other.name);
             }
         }
-        device.write(first, before, Durability::Cached).await.map_err(failed)?;
+        device
+            .write(first, before, Durability::Cached)
+            .await
+            .map_err(failed)?;
         if let Some(twin) = twin {
-            return Err(Failure::refused(format_args!("{name} and {twin} are the same disk")));
+            return Err(Failure::refused(format_args!(
+                "{name} and {twin} are the same disk"
+            )));
         }
     }
     Ok(())
@@ -170,8 +216,14 @@ async fn record(
     creation: &Creation,
 ) -> Result<SetRecord, Failure> {
     let block_size = disks[0].device.geometry().block_size;
-    if let Some(other) = disks.iter().find(|disk| disk.device.geometry().block_size != block_size) {
-        let (has, others) = (other.device.geometry().block_size.bytes(), block_size.bytes());
+    if let Some(other) = disks
+        .iter()
+        .find(|disk| disk.device.geometry().block_size != block_size)
+    {
+        let (has, others) = (
+            other.device.geometry().block_size.bytes(),
+            block_size.bytes(),
+        );
         return Err(Failure::refused(format_args!(
             "{} has {has}-byte blocks, and other volumes have {others}-byte blocks",
             other.name
@@ -183,7 +235,11 @@ async fn record(
         data_disks + usize::from(creation.journal_on.is_some()),
         "each volume of the set is open"
     );
-    let bytes = disks[..data_disks].iter().map(|disk| disk.device.geometry().bytes()).min().unwrap_or(0);
+    let bytes = disks[..data_disks]
+        .iter()
+        .map(|disk| disk.device.geometry().bytes())
+        .min()
+        .unwrap_or(0);
     let layout = |data_bytes: u64| {
         let blocks = Blocks(data_bytes >> block_size.shift());
         Layout::new(level, members, strip.0, block_size, blocks).map_err(Failure::refused)
@@ -192,15 +248,27 @@ async fn record(
     let journal = creation.journal.unwrap_or(JOURNAL);
     let has_journal = level.parity_strips() > 0 && journal.0 > 0;
     let journal_bytes = if has_journal { journal.0.max(least) } else { 0 };
-    let bitmap_bytes =
-        if has_journal || level == Level::Raid0 { 0 } else { BITMAP_BYTES.max(bitmap_min(block_size)) };
-    if creation.checksums && (level == Level::Raid0 || (level.parity_strips() > 0 && !has_journal)) {
+    let bitmap_bytes = if has_journal || level == Level::Raid0 {
+        0
+    } else {
+        BITMAP_BYTES.max(bitmap_min(block_size))
+    };
+    if creation.checksums && (level == Level::Raid0 || (level.parity_strips() > 0 && !has_journal))
+    {
         return Err(Failure::refused(format_args!(
             "{level} {} cannot have checksums; use RAID 1 or 10, or RAID 5 or 6 with a journal",
-            if level == Level::Raid0 { "has no redundancy, so it" } else { "without a journal" }
+            if level == Level::Raid0 {
+                "has no redundancy, so it"
+            } else {
+                "without a journal"
+            }
         )));
     }
-    let sums_bytes = if creation.checksums { Summed::area_bytes(bytes >> block_size.shift()) } else { 0 };
+    let sums_bytes = if creation.checksums {
+        Summed::area_bytes(bytes >> block_size.shift())
+    } else {
+        0
+    };
     let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, sums_bytes).ok_or_else(|| {
         let areas = Areas::plan(u64::MAX >> 1, journal_bytes, bitmap_bytes, sums_bytes);
         let metadata = areas.map_or(0, |areas| areas.data.offset);
@@ -226,7 +294,9 @@ async fn record(
     }
     let layout = layout(areas.data.bytes)?;
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
-    let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
+    let region_stripes = (REGION_BYTES / stripe_bytes)
+        .max(layout.stripes().div_ceil(REGIONS_MAX))
+        .max(1);
     debug_assert!(
         layout.stripes().div_ceil(region_stripes) <= REGIONS_MAX,
         "each region has a bit in the bitmap"
@@ -269,7 +339,12 @@ async fn record(
 /// # Errors
 /// The set does not start, or still has that member. Or the volume is too small, fails, or has content and
 /// there is no consent to lose it.
-pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
+pub async fn replace(
+    spec: &Spec,
+    member: usize,
+    with: &Spec,
+    consent: Consent<'_>,
+) -> Result<(), Failure> {
     let set = named(spec)?;
     if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
         return Err(Failure::refused(format_args!(
@@ -279,21 +354,28 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     }
     let parts = set.parts(&opening()).await?;
     match parts.states.members.get(member) {
-        None => {
-            Err(Failure::refused(format_args!("the set has members 0 to {}", parts.states.members.len() - 1)))
-        }
-        Some(MemberState::InSync) => {
-            Err(Failure::refused(format_args!("member {member} is in sync; to replace it, omit its volume")))
-        }
+        None => Err(Failure::refused(format_args!(
+            "the set has members 0 to {}",
+            parts.states.members.len() - 1
+        ))),
+        Some(MemberState::InSync) => Err(Failure::refused(format_args!(
+            "member {member} is in sync; to replace it, omit its volume"
+        ))),
         Some(_) => Ok(()),
     }?;
     if parts.is_new() {
-        return Err(Failure::refused("the set was never used: create it again with the other volume"));
+        return Err(Failure::refused(
+            "the set was never used: create it again with the other volume",
+        ));
     }
     let device = new_member(with, &parts.records.set(), consent, &opening()).await?;
     let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
     parts.records.start(&parts.states).await.map_err(failed)?;
-    parts.records.replace(member, uuid(), device).await.map_err(failed)
+    parts
+        .records
+        .replace(member, uuid(), device)
+        .await
+        .map_err(failed)
 }
 
 /// Returns whether two specifications refer to the same file or disk, or are identical.
@@ -306,7 +388,10 @@ pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
 
 /// Returns whether two paths refer to the same file or disk.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| other == one))
+    one == other
+        || one
+            .canonicalize()
+            .is_ok_and(|one| other.canonicalize().is_ok_and(|other| other == one))
 }
 
 /// Opens a volume that becomes a disk of this set.
@@ -317,7 +402,9 @@ pub(crate) async fn new_member(
     opening: &Opening,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     if !with.keeps_data() {
-        return Err(Failure::refused(format_args!("{with} does not keep its data, but the set does")));
+        return Err(Failure::refused(format_args!(
+            "{with} does not keep its data, but the set does"
+        )));
     }
     let device = with.open(opening).await.map_err(Failure::from)?;
     check_losses_are_seen(record.level, with, device.as_ref())?;
@@ -330,7 +417,14 @@ pub(crate) async fn new_member(
             record.block_size.bytes()
         )));
     }
-    Overwritten { device: device.as_ref(), name: with, part: None, lun: None }.consent(consent).await?;
+    Overwritten {
+        device: device.as_ref(),
+        name: with,
+        part: None,
+        lun: None,
+    }
+    .consent(consent)
+    .await?;
     Ok(device)
 }
 
@@ -440,8 +534,15 @@ pub(crate) struct Overruled {
 
 impl Raid {
     fn overruled(&self) -> Overruled {
-        let Raid { missing_are_lost, data_may_be_wrong, .. } = *self;
-        Overruled { missing_are_lost, data_may_be_wrong }
+        let Raid {
+            missing_are_lost,
+            data_may_be_wrong,
+            ..
+        } = *self;
+        Overruled {
+            missing_are_lost,
+            data_may_be_wrong,
+        }
     }
 }
 
@@ -449,9 +550,20 @@ async fn look_with(
     volumes: &[Spec],
     overruled: &Overruled,
 ) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
-    let members = Members::open(volumes, &Opening { read_only: true, ..opening() }).await?;
+    let members = Members::open(
+        volumes,
+        &Opening {
+            read_only: true,
+            ..opening()
+        },
+    )
+    .await?;
     let candidates = disks::look_at(&members.disks).await;
-    let trust = if overruled.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
+    let trust = if overruled.missing_are_lost {
+        Trust::MembersFound
+    } else {
+        Trust::CertainOnly
+    };
     let Found { sets, others } = find(&candidates, trust);
     let certain = find(&candidates, Trust::CertainOnly);
     let name = |index: usize| members.disks[index].name.clone();
@@ -475,8 +587,15 @@ async fn look_with(
         }
         statuses.push(status);
     }
-    let others = others.iter().map(|(index, reason)| format!("{}: {reason}", name(*index)));
-    Ok((statuses, others.chain(members.absent.iter().map(ToString::to_string)).collect()))
+    let others = others
+        .iter()
+        .map(|(index, reason)| format!("{}: {reason}", name(*index)));
+    Ok((
+        statuses,
+        others
+            .chain(members.absent.iter().map(ToString::to_string))
+            .collect(),
+    ))
 }
 
 /// Returns the reason why the journal or the bitmap of a set prevents the set from starting.
@@ -522,21 +641,34 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
     });
     let members: Vec<MemberStatus> = members.collect();
     let spares: Vec<String> = set.spares.iter().map(|(_, disk)| name(*disk)).collect();
-    let kind =
-        KINDS.iter().find(|(_, level)| *level == set.record.level).map_or("raid", |(kind, _)| kind.name);
+    let kind = KINDS
+        .iter()
+        .find(|(_, level)| *level == set.record.level)
+        .map_or("raid", |(kind, _)| kind.name);
     let strip = match set.record.level {
         Level::Raid1 => String::new(),
         _ => format!("{}:", Bytes(set.record.strip_bytes)),
     };
     let journal = set.record.journal_device.map(|_| {
         let volume = set.journal.map(name);
-        JournalStatus { has_failed: volume.is_none(), volume }
+        JournalStatus {
+            has_failed: volume.is_none(),
+            volume,
+        }
     });
-    let volumes = members.iter().filter_map(|member| member.volume.clone()).chain(spares.clone());
-    let volumes: Vec<_> =
-        volumes.chain(journal.iter().filter_map(|journal| journal.volume.clone())).collect();
+    let volumes = members
+        .iter()
+        .filter_map(|member| member.volume.clone())
+        .chain(spares.clone());
+    let volumes: Vec<_> = volumes
+        .chain(journal.iter().filter_map(|journal| journal.volume.clone()))
+        .collect();
     let may_differ = is_new(&set.record) && set.record.level != Level::Raid0 && !fits(&set.record);
-    let has = |state| members.iter().any(|member: &MemberStatus| member.state == state);
+    let has = |state| {
+        members
+            .iter()
+            .any(|member: &MemberStatus| member.state == state)
+    };
     let state = match () {
         () if refusal.is_some() => Condition::Refused,
         () if has(MemberCondition::Failed) || has(MemberCondition::Missing) => Condition::Degraded,
@@ -559,8 +691,16 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
         members,
         journal,
         spares,
-        left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
-        scrub: set.record.scrub.as_ref().map(|scrub| ScrubStatus::recorded(scrub, stripes)),
+        left_out: set
+            .left_out
+            .iter()
+            .map(|(disk, why)| format!("{}: {why}", name(*disk)))
+            .collect(),
+        scrub: set
+            .record
+            .scrub
+            .as_ref()
+            .map(|scrub| ScrubStatus::recorded(scrub, stripes)),
         refusal,
     }
 }
@@ -572,21 +712,41 @@ fn is_new(record: &SetRecord) -> bool {
 
 /// Returns whether the set's strips are consistent, as in a set that was created on zeroed members.
 fn fits(record: &SetRecord) -> bool {
-    record.clean && record.members.iter().all(|member| member.state == MemberState::InSync)
+    record.clean
+        && record
+            .members
+            .iter()
+            .all(|member| member.state == MemberState::InSync)
 }
 
 impl fmt::Display for SetStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.name.is_empty() { String::new() } else { format!(" {:?}", self.name) };
-        write!(f, "{} {}{name}: {}, {}", self.level, self.uuid, self.state, Bytes(self.bytes))?;
+        let name = if self.name.is_empty() {
+            String::new()
+        } else {
+            format!(" {:?}", self.name)
+        };
+        write!(
+            f,
+            "{} {}{name}: {}, {}",
+            self.level,
+            self.uuid,
+            self.state,
+            Bytes(self.bytes)
+        )?;
         if self.level != Level::Raid1.to_string() {
             write!(f, ", strips of {}", Bytes(self.strip_bytes))?;
         }
         write_members(f, &self.members, self.journal.as_ref(), &self.spares)?;
         if self.unsynchronised {
             write!(f, "\n  new, of disks that had content: ")?;
-            let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
-            let has_parity = [Level::Raid5, Level::Raid6].iter().any(|level| self.level == level.to_string());
+            let is_whole = self
+                .members
+                .iter()
+                .all(|member| member.state == MemberCondition::InSync);
+            let has_parity = [Level::Raid5, Level::Raid6]
+                .iter()
+                .any(|level| self.level == level.to_string());
             f.write_str(match is_whole {
                 true if has_parity => {
                     "when the set is used, parity is computed region by region; if a \
@@ -602,10 +762,20 @@ impl fmt::Display for SetStatus {
                 }
             })?;
         }
-        self.left_out.iter().try_for_each(|left_out| write!(f, "\n  excluded: {left_out}"))?;
+        self.left_out
+            .iter()
+            .try_for_each(|left_out| write!(f, "\n  excluded: {left_out}"))?;
         match &self.scrub {
-            Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
-                write!(f, "\n  scrub: {progress}, resumes when the set is opened; {found}")?;
+            Some(ScrubStatus {
+                has_ended: false,
+                progress,
+                found,
+                ..
+            }) => {
+                write!(
+                    f,
+                    "\n  scrub: {progress}, resumes when the set is opened; {found}"
+                )?;
             }
             Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}")?,
             None => {}
@@ -625,9 +795,16 @@ impl fmt::Display for SetStatus {
 ///
 /// # Errors
 /// The set does not start, or a request fails.
-pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
+pub async fn scrub(
+    spec: &Spec,
+    repairs: bool,
+    tells: &mut dyn FnMut(u64, u64),
+) -> Result<Scrub, Failure> {
     // The set must not repair anything automatically, and must not write at all unless `repairs` is set.
-    let opening = Opening { read_only: !repairs, ..opening() };
+    let opening = Opening {
+        read_only: !repairs,
+        ..opening()
+    };
     let assembled = named(spec)?.assembled(&opening).await?;
     scrubbed(assembled, repairs, false, tells).await
 }
@@ -650,7 +827,9 @@ pub async fn discard_journal(
     tells: &mut dyn FnMut(u64, u64),
 ) -> Result<Scrub, Failure> {
     if !has_consent {
-        return Err(Failure::refused(format_args!("use --yes to accept this: {LOST_WITH_JOURNAL}")));
+        return Err(Failure::refused(format_args!(
+            "use --yes to accept this: {LOST_WITH_JOURNAL}"
+        )));
     }
     let lost_journal: &LostJournal = &|parts| {
         Box::pin(async {
@@ -663,7 +842,8 @@ pub async fn discard_journal(
             if has_area && let Some(version) = newer_journal(&copies).await {
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));
             }
-            let unsure = |error| Failure::device("searching for the journal, which may exist", error);
+            let unsure =
+                |error| Failure::device("searching for the journal, which may exist", error);
             if parts.is_new() {
                 return Err(Failure::refused("the set was never used: create it again"));
             }
@@ -673,16 +853,30 @@ pub async fn discard_journal(
                 ));
             }
             let failed = |error| Failure::device("recording that the set is scrubbed", error);
-            let all_of_it = ScrubRecord { repairs: true, ..ScrubRecord::default() };
-            parts.records.scrubbed(Some(all_of_it)).await.map_err(failed)
+            let all_of_it = ScrubRecord {
+                repairs: true,
+                ..ScrubRecord::default()
+            };
+            parts
+                .records
+                .scrubbed(Some(all_of_it))
+                .await
+                .map_err(failed)
         })
     };
-    let manner = Manner { lost_journal: Some(lost_journal), ..Manner::default() };
+    let manner = Manner {
+        lost_journal: Some(lost_journal),
+        ..Manner::default()
+    };
     let assembled = named(spec)?.assembled_so(&opening(), manner).await?;
     let records = assembled.records.clone();
     let scrub = scrubbed(assembled, true, true, tells).await?;
     if let Some(records) = records {
-        let record = ScrubRecord { repairs: true, has_ended: true, ..scrub.record() };
+        let record = ScrubRecord {
+            repairs: true,
+            has_ended: true,
+            ..scrub.record()
+        };
         let failed = |error| Failure::device("recording that the set was scrubbed", error);
         records.scrubbed(Some(record)).await.map_err(failed)?;
         records.close().await.map_err(failed)?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run,
-    Slice, forward,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Lock,
+    Pending, Run, Slice, forward,
 };
 use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
@@ -93,12 +93,23 @@ impl Members {
         Ok(members)
     }
 
-    async fn add(&mut self, specs: &[Spec], opening: &Opening, kept: &mut Kept) -> Result<(), Failure> {
+    async fn add(
+        &mut self,
+        specs: &[Spec],
+        opening: &Opening,
+        kept: &mut Kept,
+    ) -> Result<(), Failure> {
         for spec in specs {
-            let absent = |failure| Absent { spec: spec.clone(), failure };
+            let absent = |failure| Absent {
+                spec: spec.clone(),
+                failure,
+            };
             match kept.device(spec).await {
                 Some(Ok(device)) => {
-                    self.disks.push(Disk { name: spec.to_string(), device });
+                    self.disks.push(Disk {
+                        name: spec.to_string(),
+                        device,
+                    });
                     continue;
                 }
                 Some(Err(absent)) => {
@@ -119,7 +130,10 @@ impl Members {
                         "{spec} is a member of the set, but is not writable"
                     )));
                 }
-                Ok(device) => self.disks.push(Disk { name: spec.to_string(), device }),
+                Ok(device) => self.disks.push(Disk {
+                    name: spec.to_string(),
+                    device,
+                }),
                 Err(error) => match Failure::from(error) {
                     failure if failure.is_in_use() && !opening.read_only => {
                         return Err(failure.and(WITHOUT_IT));
@@ -133,21 +147,26 @@ impl Members {
 
     /// Returns whether there are members that may become available later.
     fn are_awaited(&self, candidates: &[Candidate]) -> bool {
-        let is_unreadable =
-            |candidate: &Candidate| matches!(candidate.superblock, Err(NoSuperblock::Unreadable(_)));
+        let is_unreadable = |candidate: &Candidate| {
+            matches!(candidate.superblock, Err(NoSuperblock::Unreadable(_)))
+        };
         !self.absent.is_empty() || candidates.iter().any(is_unreadable)
     }
 
     /// Appends the reasons why members could not be opened to a sentence.
     pub(crate) fn and_absent(&self, sentence: String) -> String {
-        self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
+        self.absent
+            .iter()
+            .fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
 
     /// Returns the failure of a set that cannot start because members are absent. It has the kind of the
     /// members' failures, so that a caller that retries while a server is unreachable also retries for a set.
     fn too_few(&self, sentence: String) -> Failure {
         let kinds = self.absent.iter().map(|absent| absent.failure.kind());
-        let kind = kinds.min_by_key(|kind| *kind != FailureKind::Unreachable).unwrap_or(FailureKind::Refused);
+        let kind = kinds
+            .min_by_key(|kind| *kind != FailureKind::Unreachable)
+            .unwrap_or(FailureKind::Refused);
         Failure::new(kind, self.and_absent(sentence))
     }
 }
@@ -161,8 +180,9 @@ const WITHOUT_IT: &str = "it is a member of the set, which cannot start while th
 fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {
     debug_assert_eq!(disks.len(), candidates.len(), "each disk is a candidate");
     for (disk, candidate) in disks.iter().zip(candidates) {
-        if let Err(NoSuperblock::Unreadable(error @ (DeviceError::Reserved | DeviceError::Fenced))) =
-            candidate.superblock
+        if let Err(NoSuperblock::Unreadable(
+            error @ (DeviceError::Reserved | DeviceError::Fenced),
+        )) = candidate.superblock
         {
             return Err(Failure::device(&disk.name, error).and(WITHOUT_IT));
         }
@@ -171,7 +191,8 @@ fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failu
 }
 
 /// Receives the parts of a set whose journal is lost, before the set starts with a new journal.
-pub(crate) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
+pub(crate) type LostJournal =
+    dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
 
 /// A set, and the state needed for its upkeep.
 pub(crate) struct Assembled {
@@ -220,12 +241,19 @@ impl Raid {
         mut manner: Manner<'_>,
     ) -> Result<Assembled, Failure> {
         let lost_journal = manner.lost_journal;
-        let mut names =
-            Names { written: self.members.iter().map(ToString::to_string).collect(), ..Names::default() };
+        let mut names = Names {
+            written: self.members.iter().map(ToString::to_string).collect(),
+            ..Names::default()
+        };
         if !self.members.iter().any(|member| member.keeps_data()) {
             names.members = names.written.iter().cloned().map(Some).collect();
             let set = self.made_anew(opening).await?;
-            return Ok(Assembled { set, records: None, spares: Vec::new(), names });
+            return Ok(Assembled {
+                set,
+                records: None,
+                spares: Vec::new(),
+                names,
+            });
         }
         let (parts, found, disks) = self.found(opening, &mut manner).await?;
         if !opening.read_only {
@@ -235,17 +263,27 @@ impl Raid {
         let name = |disk: &usize| disks[*disk].name.clone();
         let was = |member: usize| {
             let of = |(disk, why): &(usize, LeftOut)| {
-                matches!(why, LeftOut::Stale { member: was, .. } if *was == member).then(|| name(disk))
+                matches!(why, LeftOut::Stale { member: was, .. } if *was == member)
+                    .then(|| name(disk))
             };
             found.left_out.iter().find_map(of)
         };
         let members = found.members.iter().enumerate();
-        names.members =
-            members.map(|(member, disk)| disk.as_ref().map(name).or_else(|| was(member))).collect();
+        names.members = members
+            .map(|(member, disk)| disk.as_ref().map(name).or_else(|| was(member)))
+            .collect();
         names.journal = found.journal.as_ref().map(name);
         names.spares = found.spares.iter().map(|(_, disk)| name(disk)).collect();
-        debug_assert_eq!(names.spares.len(), parts.spares.len(), "each spare has a name");
-        debug_assert_eq!(names.members.len(), parts.layout.members(), "each member has a place for its name");
+        debug_assert_eq!(
+            names.spares.len(),
+            parts.spares.len(),
+            "each spare has a name"
+        );
+        debug_assert_eq!(
+            names.members.len(),
+            parts.layout.members(),
+            "each member has a place for its name"
+        );
         let is_new = parts.is_new();
         let fits = parts.records.set().clean && !parts.states.lacking().contains(&true);
         let origin = match (is_new, fits) {
@@ -272,16 +310,30 @@ impl Raid {
         );
         assembly.accepts_wrong_data = self.data_may_be_wrong;
         assembly.missed = parts.missed();
-        let set =
-            RaidDevice::assemble(assembly).await.map_err(|error| Failure::refused(not_assembled(&error)))?;
+        let set = RaidDevice::assemble(assembly)
+            .await
+            .map_err(|error| Failure::refused(not_assembled(&error)))?;
         let spares = parts.spares.into_iter().zip(&names.spares);
-        let spares = spares.map(|((uuid, disk), name)| Spare { uuid, name: name.clone(), disk }).collect();
-        Ok(Assembled { set: Arc::new(set), records: Some(parts.records), spares, names })
+        let spares = spares
+            .map(|((uuid, disk), name)| Spare {
+                uuid,
+                name: name.clone(),
+                disk,
+            })
+            .collect();
+        Ok(Assembled {
+            set: Arc::new(set),
+            records: Some(parts.records),
+            spares,
+            names,
+        })
     }
 
     /// Finds and opens the parts of the set. Nothing is written.
     pub(crate) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
-        self.found(opening, &mut Manner::default()).await.map(|(parts, ..)| parts)
+        self.found(opening, &mut Manner::default())
+            .await
+            .map(|(parts, ..)| parts)
     }
 
     async fn found(
@@ -289,8 +341,16 @@ impl Raid {
         opening: &Opening,
         manner: &mut Manner<'_>,
     ) -> Result<(OpenSet, FoundSet, Vec<Disk>), Failure> {
-        let journal = if manner.lost_journal.is_some() { Journal::Lost } else { Journal::Needed };
-        let trust = if self.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
+        let journal = if manner.lost_journal.is_some() {
+            Journal::Lost
+        } else {
+            Journal::Needed
+        };
+        let trust = if self.missing_are_lost {
+            Trust::MembersFound
+        } else {
+            Trust::CertainOnly
+        };
         let (mut nothing, mut by_itself) = (Kept::default(), false);
         let kept = match &mut manner.again {
             Some(again) => {
@@ -301,14 +361,17 @@ impl Raid {
         };
         let mut members = Members::default();
         members.add(&self.members, opening, kept).await?;
-        let until = opening.start.map(|start| start + self.assemble_wait.unwrap_or(ASSEMBLE_WAIT).0);
+        let until = opening
+            .start
+            .map(|start| start + self.assemble_wait.unwrap_or(ASSEMBLE_WAIT).0);
         let mut is_told = false;
         let (candidates, found) = loop {
             let candidates = disks::look_at(&members.disks).await;
             let found = only_set(&candidates, trust, journal);
             let left = until.and_then(|until| until.checked_duration_since(opening.sleeper.now()));
             let is_whole = !members.are_awaited(&candidates) || !wants_more(&found);
-            let Some(left) = left.filter(|left| !left.is_zero() && !is_whole && !self.missing_are_lost)
+            let Some(left) =
+                left.filter(|left| !left.is_zero() && !is_whole && !self.missing_are_lost)
             else {
                 break (candidates, found);
             };
@@ -317,7 +380,9 @@ impl Raid {
                 tracing::warn!(
                     set,
                     "{}",
-                    members.and_absent(format!("waiting up to {seconds} s for members of a RAID set"))
+                    members.and_absent(format!(
+                        "waiting up to {seconds} s for members of a RAID set"
+                    ))
                 );
                 is_told = true;
             }
@@ -341,9 +406,13 @@ impl Raid {
             return Err(members.too_few("a former member of the set is missing".to_owned()));
         }
         let set = found.record.uuid;
-        members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
+        members
+            .absent
+            .iter()
+            .for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
         if opening.read_only {
-            let overlay = |disk: &mut Disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device)));
+            let overlay =
+                |disk: &mut Disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device)));
             members.disks.iter_mut().for_each(overlay);
         }
         let parts = disks::open(&found, &members.disks).map_err(Failure::failed)?;
@@ -374,17 +443,42 @@ impl Raid {
         for spec in &self.members {
             members.push(Some(spec.open(opening).await.map_err(Failure::from)?));
         }
-        let geometries: Vec<_> = members.iter().flatten().map(|member| member.geometry()).collect();
-        let blocks = geometries.iter().map(|geometry| geometry.blocks.0).min().unwrap_or(0);
-        let block_size = geometries.first().map_or(BlockSize::B512, |geometry| geometry.block_size);
+        let geometries: Vec<_> = members
+            .iter()
+            .flatten()
+            .map(|member| member.geometry())
+            .collect();
+        let blocks = geometries
+            .iter()
+            .map(|geometry| geometry.blocks.0)
+            .min()
+            .unwrap_or(0);
+        let block_size = geometries
+            .first()
+            .map_or(BlockSize::B512, |geometry| geometry.block_size);
         let strip = self.strip.unwrap_or(STRIP).0;
         let layout = Layout::new(self.level, members.len(), strip, block_size, Blocks(blocks))
             .map_err(Failure::refused)?;
         let states = MemberStates::in_sync(members.len());
-        let members = members.into_iter().map(|member| member.map(MemberDevice::from)).collect();
+        let members = members
+            .into_iter()
+            .map(|member| member.map(MemberDevice::from))
+            .collect();
         let (metadata, nothing) = (Arc::new(Forgetful), ProtectionAreas::Nothing);
-        let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
-        Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
+        let assembly = assembly(
+            layout,
+            members,
+            states,
+            metadata,
+            nothing,
+            Origin::NewOfZeros,
+            opening,
+        );
+        Ok(Arc::new(
+            RaidDevice::assemble(assembly)
+                .await
+                .map_err(Failure::refused)?,
+        ))
     }
 }
 
@@ -411,7 +505,9 @@ pub(crate) fn not_assembled(error: &AssemblyError) -> String {
              with its volumes"
         ),
         AssemblyError::DataMayBeWrong { .. } => {
-            format!("{error}; attach the member, or, if it is lost, add `?{WRONG}` after the last bracket")
+            format!(
+                "{error}; attach the member, or, if it is lost, add `?{WRONG}` after the last bracket"
+            )
         }
         error => error.to_string(),
     }
@@ -489,12 +585,19 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     pub(crate) fn new(below: Arc<dyn BlockDevice>) -> Overlay {
-        Overlay { below, written: Lock::default() }
+        Overlay {
+            below,
+            written: Lock::default(),
+        }
     }
 
     fn keep(&self, extent: Extent, data: &[u8]) -> Result<(), DeviceError> {
         let block_bytes = self.below.geometry().block_size.bytes() as usize;
-        debug_assert_eq!(data.len() as u64, self.below.geometry().length(extent), "whole blocks are kept");
+        debug_assert_eq!(
+            data.len() as u64,
+            self.below.geometry().length(extent),
+            "whole blocks are kept"
+        );
         let mut written = self.written.lock();
         for (lba, block) in (extent.lba.0..).zip(data.chunks(block_bytes)) {
             if (written.len() + 1) * block_bytes > BYTES_MAX {
@@ -542,6 +645,11 @@ impl BlockDevice for Overlay {
     }
 
     fn allocation(&self, extent: Extent, _runs_max: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+        Box::pin(async move {
+            Ok(vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }])
+        })
     }
 }

@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, SingleUser, Slice,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run,
+    SingleUser, Slice,
 };
 use raid::disks::Records;
 use raid::{Level, MemberState, MemberStates, RaidDevice};
@@ -29,7 +30,11 @@ static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 /// Returns the sets of a volume, starting with the outermost. `layers` are the layers that registered when
 /// the volume was opened.
 pub fn sets(layers: &Layers) -> Vec<Arc<Running>> {
-    layers.of::<Running>().into_iter().filter(|set| set.is_used() || !set.state().has_ended).collect()
+    layers
+        .of::<Running>()
+        .into_iter()
+        .filter(|set| set.is_used() || !set.state().has_ended)
+        .collect()
 }
 
 /// Opens a set for one user. Also returns the open sets within it, so that the user can give them orders.
@@ -50,7 +55,12 @@ pub async fn closed() {
             sets.retain(|set| set.strong_count() > 0);
             sets.iter().filter_map(Weak::upgrade).collect()
         };
-        let Some(set) = all.into_iter().find(|set| !set.is_used() && !set.state().has_ended) else { return };
+        let Some(set) = all
+            .into_iter()
+            .find(|set| !set.is_used() && !set.state().has_ended)
+        else {
+            return;
+        };
         set.ended().await;
     }
 }
@@ -64,10 +74,13 @@ pub(super) async fn unused(uuid: &str, stopped: Option<&Running>) -> Result<(), 
     loop {
         let found = {
             let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_stopped =
-                |set: &Arc<Running>| stopped.is_some_and(|stopped| ptr::eq(stopped, Arc::as_ptr(set)));
+            let is_stopped = |set: &Arc<Running>| {
+                stopped.is_some_and(|stopped| ptr::eq(stopped, Arc::as_ptr(set)))
+            };
             let is_it = |set: &Arc<Running>| {
-                set.facts.uuid.as_deref() == Some(uuid) && !is_stopped(set) && !set.state().has_ended
+                set.facts.uuid.as_deref() == Some(uuid)
+                    && !is_stopped(set)
+                    && !set.state().has_ended
             };
             sets.iter().filter_map(Weak::upgrade).find(is_it)
         };
@@ -99,7 +112,9 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
         reactor::sleep(LOOK_EVERY).await;
     }
     match (grows, device.geometry().bytes()) {
-        (true, now) if now == bytes => Err(Failure::failed("the set did not grow: a member failed")),
+        (true, now) if now == bytes => {
+            Err(Failure::failed("the set did not grow: a member failed"))
+        }
         (true, now) => Ok(format!("the set now has {}", Bytes(now))),
         (false, _) => Ok(said),
     }
@@ -214,9 +229,16 @@ impl Names {
                 place = at;
             }
         }
-        let is_there = self.members.iter().flatten().chain(&self.spares).filter(|name| *name == new).count();
+        let is_there = self
+            .members
+            .iter()
+            .flatten()
+            .chain(&self.spares)
+            .filter(|name| *name == new)
+            .count();
         if self.written.iter().filter(|name| *name == new).count() < is_there {
-            self.written.insert(place.min(self.written.len()), new.to_owned());
+            self.written
+                .insert(place.min(self.written.len()), new.to_owned());
         }
     }
 }
@@ -254,7 +276,11 @@ impl Current {
     }
 
     fn set(&self) -> Result<Arc<RaidDevice>, DeviceError> {
-        self.now().parts.as_ref().map(|parts| Arc::clone(&parts.set)).ok_or(DeviceError::NotReady)
+        self.now()
+            .parts
+            .as_ref()
+            .map(|parts| Arc::clone(&parts.set))
+            .ok_or(DeviceError::NotReady)
     }
 
     /// Detaches a stopped assembly from the set's users: no new request starts on it.
@@ -263,14 +289,20 @@ impl Current {
         if let Some(Parts { set, .. }) = now.parts.take() {
             (now.geometry, now.profile) = (set.geometry(), set.profile());
             now.losses += set.losses().count() + u64::from(set.profile().volatile_cache);
-            debug_assert!(now.ending.is_none(), "a set stops after the one before has ended");
+            debug_assert!(
+                now.ending.is_none(),
+                "a set stops after the one before has ended"
+            );
             now.ending = Some(set);
         }
     }
 
     /// Records that no request of the stopped assembly is outstanding, so that its members may be used again.
     pub(super) fn stopped(&self) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).ending = None;
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ending = None;
     }
 
     /// Attaches the next assembly to the set's users.
@@ -340,7 +372,9 @@ impl PendingOrder {
     pub fn withdraw(&self) -> bool {
         let mut state = self.set.state();
         let queued = state.orders.len();
-        state.orders.retain(|ordered| !Arc::ptr_eq(&ordered.outcome, &self.outcome));
+        state
+            .orders
+            .retain(|ordered| !Arc::ptr_eq(&ordered.outcome, &self.outcome));
         state.orders.len() < queued
     }
 }
@@ -404,7 +438,13 @@ impl Running {
             (None, true) => facts.kind.to_owned(),
         };
         let (geometry, profile) = (parts.set.geometry(), parts.set.profile());
-        let now = Now { parts: Some(parts), ending: None, geometry, profile, losses: 0 };
+        let now = Now {
+            parts: Some(parts),
+            ending: None,
+            geometry,
+            profile,
+            losses: 0,
+        };
         let current = Arc::new(Current(RwLock::new(now)));
         let running = Arc::new(Running {
             facts,
@@ -432,7 +472,10 @@ impl Running {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);
         sets.push(Arc::downgrade(&running));
-        let in_use = InUse { current: Arc::clone(&current), running: Arc::clone(&running) };
+        let in_use = InUse {
+            current: Arc::clone(&current),
+            running: Arc::clone(&running),
+        };
         (running, current, Arc::new(in_use))
     }
 
@@ -458,7 +501,11 @@ impl Running {
     /// Returns the specification of the set up to its closing bracket, with its current volumes. The next
     /// start needs it.
     pub(super) fn written(&self) -> String {
-        written_with(self.facts.kind, &self.facts.argument, &self.state().names.written)
+        written_with(
+            self.facts.kind,
+            &self.facts.argument,
+            &self.state().names.written,
+        )
     }
 
     /// If orders have changed the specification since the last call (or since the set was opened), returns
@@ -474,9 +521,14 @@ impl Running {
 
     /// Returns the set's status.
     pub fn status(&self) -> SetState {
-        let device = self.current.upgrade().and_then(|current| current.set().ok());
+        let device = self
+            .current
+            .upgrade()
+            .and_then(|current| current.set().ok());
         let status = device.as_ref().map(|device| device.status());
-        let stripes = device.as_ref().map_or(1, |device| device.layout().stripes().max(1));
+        let stripes = device
+            .as_ref()
+            .map_or(1, |device| device.layout().stripes().max(1));
         let state = self.state();
         let states = status.as_ref().map(|status| &status.states);
         let states = states.or(state.stopped.as_ref().map(|stopped| &stopped.states));
@@ -484,18 +536,35 @@ impl Running {
             let found = states.and_then(|states| states.members.get(member).copied());
             let (state, percent) = match found.unwrap_or(MemberState::Failed) {
                 MemberState::InSync => (MemberCondition::InSync, None),
-                MemberState::Rebuilding { done } => (MemberCondition::Rebuilding, Some(100 * done / stripes)),
+                MemberState::Rebuilding { done } => {
+                    (MemberCondition::Rebuilding, Some(100 * done / stripes))
+                }
                 MemberState::Failed if volume.is_none() => (MemberCondition::Missing, None),
                 MemberState::Failed => (MemberCondition::Failed, None),
             };
-            let lost_blocks =
-                status.as_ref().map_or(0, |status| status.lost_blocks.get(member).copied().unwrap_or(0));
-            let is_noted = status.as_ref().is_some_and(|status| status.missed_regions.is_some());
+            let lost_blocks = status.as_ref().map_or(0, |status| {
+                status.lost_blocks.get(member).copied().unwrap_or(0)
+            });
+            let is_noted = status
+                .as_ref()
+                .is_some_and(|status| status.missed_regions.is_some());
             let missed_regions_recorded =
                 is_noted && matches!(state, MemberCondition::Failed | MemberCondition::Missing);
-            MemberStatus { volume: volume.clone(), state, percent, lost_blocks, missed_regions_recorded }
+            MemberStatus {
+                volume: volume.clone(),
+                state,
+                percent,
+                lost_blocks,
+                missed_regions_recorded,
+            }
         };
-        let members: Vec<MemberStatus> = state.names.members.iter().enumerate().map(of_member).collect();
+        let members: Vec<MemberStatus> = state
+            .names
+            .members
+            .iter()
+            .enumerate()
+            .map(of_member)
+            .collect();
         let has = |condition| members.iter().any(|member| member.state == condition);
         let is_serving = status.as_ref().is_some_and(|status| {
             !status.is_out_of_service && status.journal_copies.is_none_or(|copies| copies > 0)
@@ -503,8 +572,13 @@ impl Running {
         let condition = match () {
             () if !is_serving => Condition::Failed,
             () if has(MemberCondition::Rebuilding) => Condition::Rebuilding,
-            () if has(MemberCondition::Failed) || has(MemberCondition::Missing) => Condition::Degraded,
-            () if status.as_ref().is_some_and(|status| status.unsynced_regions > 0) => {
+            () if has(MemberCondition::Failed) || has(MemberCondition::Missing) => {
+                Condition::Degraded
+            }
+            () if status
+                .as_ref()
+                .is_some_and(|status| status.unsynced_regions > 0) =>
+            {
                 Condition::Synchronising
             }
             () if state.is_growing => Condition::Growing,
@@ -546,7 +620,10 @@ impl Running {
             return Err(Failure::refused("the set is only read"));
         }
         let outcome: Arc<Mutex<Outcome>> = Arc::default();
-        let ordered = Ordered { order, outcome: Arc::clone(&outcome) };
+        let ordered = Ordered {
+            order,
+            outcome: Arc::clone(&outcome),
+        };
         {
             let mut state = self.state();
             if state.has_ended {
@@ -555,7 +632,10 @@ impl Running {
             state.orders.push_back(ordered);
         }
         self.wake();
-        Ok(PendingOrder { set: Arc::clone(self), outcome })
+        Ok(PendingOrder {
+            set: Arc::clone(self),
+            outcome,
+        })
     }
 
     /// Closes the set ([`Order::Close`]), unless it is already closed.
@@ -612,9 +692,13 @@ impl Running {
             let mut state = self.state();
             let at = state.orders.iter().enumerate().position(|(at, ordered)| {
                 let is_of = |before: &Ordered| {
-                    before.order.member().is_some_and(|of| ordered.order.member() == Some(of))
+                    before
+                        .order
+                        .member()
+                        .is_some_and(|of| ordered.order.member() == Some(of))
                 };
-                matches!(ordered.order, Order::Fail { .. }) && !state.orders.iter().take(at).any(is_of)
+                matches!(ordered.order, Order::Fail { .. })
+                    && !state.orders.iter().take(at).any(is_of)
             });
             match at.and_then(|at| state.orders.remove(at)) {
                 Some(ordered) => Poll::Ready(ordered),
@@ -661,7 +745,10 @@ impl Running {
             let mut state = self.state();
             debug_assert!(!state.has_ended, "a set ends once");
             (state.has_ended, state.is_growing) = (true, false);
-            (std::mem::take(&mut state.orders), std::mem::take(&mut state.waiting_for_end))
+            (
+                std::mem::take(&mut state.orders),
+                std::mem::take(&mut state.waiting_for_end),
+            )
         };
         drop(orders);
         waiting.into_iter().for_each(Waker::wake);
@@ -704,18 +791,24 @@ impl InUse {
 impl BlockDevice for InUse {
     fn geometry(&self) -> Geometry {
         let now = self.current.now();
-        now.parts.as_ref().map_or(now.geometry, |parts| parts.set.geometry())
+        now.parts
+            .as_ref()
+            .map_or(now.geometry, |parts| parts.set.geometry())
     }
 
     fn profile(&self) -> Profile {
         let now = self.current.now();
-        now.parts.as_ref().map_or(now.profile, |parts| parts.set.profile())
+        now.parts
+            .as_ref()
+            .map_or(now.profile, |parts| parts.set.profile())
     }
 
     fn losses(&self) -> block::Losses {
         let now = self.current.now();
         let own = block::Losses::counted(now.losses);
-        now.parts.as_ref().map_or(own, |parts| own.and(parts.set.losses()))
+        now.parts
+            .as_ref()
+            .map_or(own, |parts| own.and(parts.set.losses()))
     }
 
     fn resolve_losses(&self) -> Pending<'_, ()> {
@@ -727,7 +820,8 @@ impl BlockDevice for InUse {
     }
 
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.counted().is_ok_and(|set| set.read_nowait(extent, buffer))
+        self.counted()
+            .is_ok_and(|set| set.read_nowait(extent, buffer))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
@@ -753,11 +847,15 @@ impl BlockDevice for InUse {
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        InUse::asked(self.counted(), move |set| set.write_zeroes(extent, may_unmap))
+        InUse::asked(self.counted(), move |set| {
+            set.write_zeroes(extent, may_unmap)
+        })
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        InUse::asked(self.current.set(), move |set| set.allocation(extent, runs_max))
+        InUse::asked(self.current.set(), move |set| {
+            set.allocation(extent, runs_max)
+        })
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

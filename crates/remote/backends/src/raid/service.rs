@@ -25,7 +25,12 @@ impl Raid {
     /// Opens the set for use, and starts its upkeep. The upkeep ends after the device has been dropped.
     pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
         let place = opening.layers.place();
-        let Assembled { set, records, spares, names } = self.assembled(opening).await?;
+        let Assembled {
+            set,
+            records,
+            spares,
+            names,
+        } = self.assembled(opening).await?;
         let record = records.as_ref().map(|records| records.set());
         let facts = Facts {
             kind: self.kind.name,
@@ -35,15 +40,27 @@ impl Raid {
             name: record.map(|record| record.name).unwrap_or_default(),
         };
         let parts = Parts { set, records };
-        let (running, current, device) = Running::new(facts, names, parts.clone(), !opening.read_only);
+        let (running, current, device) =
+            Running::new(facts, names, parts.clone(), !opening.read_only);
         opening.layers.put(place, &running);
         // A set opened read-only has no upkeep.
         if !opening.read_only {
             // Devices that the upkeep opens later are not waited for, and their creation is not undone
             // together with the creation of the set.
-            let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
+            let opening = Opening {
+                start: None,
+                undo: Undo::default(),
+                ..opening.clone()
+            };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
-            let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
+            let upkeep = Upkeep::new(
+                parts,
+                running,
+                Arc::downgrade(&current),
+                spares,
+                throttle,
+                opening,
+            );
             upkeep.opening.spawner.clone().spawn(Box::pin(run(upkeep)));
         }
         Ok(device)
@@ -82,7 +99,13 @@ async fn keep(mut upkeep: Upkeep) {
         if upkeep.keep_up().await == UpkeepEnd::Ended {
             return;
         }
-        if upkeep.opening.sleeper.now().saturating_duration_since(begun) > WELL_AGAIN {
+        if upkeep
+            .opening
+            .sleeper
+            .now()
+            .saturating_duration_since(begun)
+            > WELL_AGAIN
+        {
             pauses = Pauses::default();
         }
         match assembled_again(upkeep, &mut pauses).await {
@@ -136,7 +159,14 @@ const END_TIME: Duration = Duration::from_secs(10);
 /// other orders fail.
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
-    let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
+    let Upkeep {
+        set,
+        running,
+        throttle,
+        opening,
+        current,
+        ..
+    } = upkeep;
     // Without this call, a flush or read that completes later would overwrite the next assembly's record with
     // this assembly's member states.
     set.retire();
@@ -147,34 +177,60 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
         let outcome = async {
             if let Some(set) = &ending {
                 let ended = first(set.quiesced(), opening.sleeper.as_ref(), END_TIME).await;
-                let ended =
-                    ended.ok_or_else(|| Failure::failed("requests to its members are still outstanding"))?;
+                let ended = ended.ok_or_else(|| {
+                    Failure::failed("requests to its members are still outstanding")
+                })?;
                 ended.map_err(Failure::failed)?;
             }
             ending = None;
-            current.upgrade().into_iter().for_each(|current| current.stopped());
+            current
+                .upgrade()
+                .into_iter()
+                .for_each(|current| current.stopped());
             let raid = named(&crate::parse(&running.written()).map_err(Failure::refused)?)?;
-            let again = Again { running: &running, kept: &mut kept, is_by_itself: asked.is_none() };
-            raid.assembled_so(&opening, Manner { again: Some(again), ..Manner::default() }).await
+            let again = Again {
+                running: &running,
+                kept: &mut kept,
+                is_by_itself: asked.is_none(),
+            };
+            raid.assembled_so(
+                &opening,
+                Manner {
+                    again: Some(again),
+                    ..Manner::default()
+                },
+            )
+            .await
         };
         let outcome = outcome.await;
-        let started = outcome.and_then(|Assembled { set, records, spares, names }| {
-            let parts = Parts { set, records };
-            let current_now = current.upgrade().ok_or_else(|| Failure::failed("the set has ended"))?;
-            current_now.start(parts.clone())?;
-            {
-                let mut state = running.state();
-                (state.names, state.stopped) = (names, None);
-            }
-            Ok((parts, spares))
-        });
+        let started = outcome.and_then(
+            |Assembled {
+                 set,
+                 records,
+                 spares,
+                 names,
+             }| {
+                let parts = Parts { set, records };
+                let current_now = current
+                    .upgrade()
+                    .ok_or_else(|| Failure::failed("the set has ended"))?;
+                current_now.start(parts.clone())?;
+                {
+                    let mut state = running.state();
+                    (state.names, state.stopped) = (names, None);
+                }
+                Ok((parts, spares))
+            },
+        );
         match started {
             Ok((parts, spares)) => {
                 tracing::info!(set = running.label(), "a RAID set has restarted");
                 if let Some(ordered) = asked.take() {
                     ordered.end(Ok("the set has restarted".to_owned()));
                 }
-                return Some(Upkeep::new(parts, running, current, spares, throttle, opening));
+                return Some(Upkeep::new(
+                    parts, running, current, spares, throttle, opening,
+                ));
             }
             Err(failure) => {
                 if let Some(stopped) = &mut running.state().stopped {
@@ -230,18 +286,40 @@ async fn ended(set: Option<&RaidDevice>) {
 /// Returns the open devices of the set (members, journal, spares), with the names of their volumes. The list
 /// is empty for a set without records.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
-    let Some(records) = &upkeep.records else { return Vec::new() };
+    let Some(records) = &upkeep.records else {
+        return Vec::new();
+    };
     let (record, state) = (records.set(), upkeep.running.state());
-    let members = record.members.iter().map(|member| member.uuid).zip(&state.names.members);
+    let members = record
+        .members
+        .iter()
+        .map(|member| member.uuid)
+        .zip(&state.names.members);
     let members = members.filter_map(|(uuid, name)| Some((uuid, name.clone()?)));
     let journal = record.journal_device.zip(state.names.journal.clone());
-    let beside = upkeep.spares.iter().map(|spare| (spare.uuid, spare.name.clone()));
-    let disk = |(uuid, name)| Some(Disk { name, device: records.disk(uuid)? });
-    members.chain(journal).chain(beside).filter_map(disk).collect()
+    let beside = upkeep
+        .spares
+        .iter()
+        .map(|spare| (spare.uuid, spare.name.clone()));
+    let disk = |(uuid, name)| {
+        Some(Disk {
+            name,
+            device: records.disk(uuid)?,
+        })
+    };
+    members
+        .chain(journal)
+        .chain(beside)
+        .filter_map(disk)
+        .collect()
 }
 
 /// Returns the result of a future; `None` if it takes longer than this time.
-async fn first<T>(future: impl Future<Output = T>, sleeper: &dyn Sleeper, time: Duration) -> Option<T> {
+async fn first<T>(
+    future: impl Future<Output = T>,
+    sleeper: &dyn Sleeper,
+    time: Duration,
+) -> Option<T> {
     let (mut future, mut sleep) = (pin!(future), sleeper.sleep(time));
     poll_fn(|cx| match future.as_mut().poll(cx) {
         std::task::Poll::Ready(ended) => std::task::Poll::Ready(Some(ended)),

@@ -48,7 +48,13 @@ impl Pace {
     /// Creates the rate measurement of an operation. `stripe_bytes` is the length of a stripe on one member.
     pub(crate) fn new(now: Instant, done: u64, total: u64, stripe_bytes: u64) -> Pace {
         let start = (now, done);
-        Pace { earlier: start, later: start, now: start, total, stripe_bytes }
+        Pace {
+            earlier: start,
+            later: start,
+            now: start,
+            total,
+            stripe_bytes,
+        }
     }
 
     pub(crate) fn done(&mut self, now: Instant, done: u64) {
@@ -61,11 +67,24 @@ impl Pace {
 
     pub(crate) fn progress(&self) -> Progress {
         let (done, total) = (self.now.1, self.total);
-        let seconds = self.now.0.saturating_duration_since(self.earlier.0).as_secs_f64();
+        let seconds = self
+            .now
+            .0
+            .saturating_duration_since(self.earlier.0)
+            .as_secs_f64();
         let moved = done.saturating_sub(self.earlier.1);
-        let rate = if seconds > 0.0 { moved as f64 / seconds } else { 0.0 };
+        let rate = if seconds > 0.0 {
+            moved as f64 / seconds
+        } else {
+            0.0
+        };
         let left = (rate > 0.0).then(|| (total.saturating_sub(done) as f64 / rate).ceil() as u64);
-        Progress { done, total, bytes_per_s: (rate * self.stripe_bytes as f64) as u64, seconds_left: left }
+        Progress {
+            done,
+            total,
+            bytes_per_s: (rate * self.stripe_bytes as f64) as u64,
+            seconds_left: left,
+        }
     }
 }
 
@@ -88,7 +107,10 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     pub(crate) fn new(configured: Option<u64>) -> Throttle {
-        Throttle { configured, known: Cell::new((0, None)) }
+        Throttle {
+            configured,
+            known: Cell::new((0, None)),
+        }
     }
 
     /// Returns the minimum duration of a step that moved `moved_bytes` of each member. `requests` is the
@@ -104,10 +126,13 @@ impl Throttle {
         debug_assert!(requests >= known, "requests are counted upwards");
         let asked = if requests == known { asked } else { Some(now) };
         self.known.set((requests, asked));
-        let has_users = asked.is_some_and(|asked| now.saturating_duration_since(asked) < USERS_STAY);
+        let has_users =
+            asked.is_some_and(|asked| now.saturating_duration_since(asked) < USERS_STAY);
         let beside_users = has_users.then_some(BESIDE_USERS_BYTES * members as u64);
         match self.configured.or(beside_users) {
-            Some(bytes_per_s) => Duration::from_secs_f64(moved_bytes as f64 / bytes_per_s.max(1) as f64),
+            Some(bytes_per_s) => {
+                Duration::from_secs_f64(moved_bytes as f64 / bytes_per_s.max(1) as f64)
+            }
             None => Duration::ZERO,
         }
     }
@@ -161,7 +186,12 @@ impl ScrubStatus {
         ScrubStatus {
             repairs: record.repairs,
             has_ended: record.has_ended,
-            progress: Progress { done, total, bytes_per_s: 0, seconds_left: None },
+            progress: Progress {
+                done,
+                total,
+                bytes_per_s: 0,
+                seconds_left: None,
+            },
             found: Scrub::from(record),
         }
     }
@@ -176,7 +206,12 @@ const RECORD_FOUND_EVERY: Duration = Duration::from_secs(1);
 
 impl Scrubbing {
     /// Starts a scrub, or resumes one after the recorded stripe.
-    pub(crate) fn new(record: ScrubRecord, now: Instant, stripes: u64, stripe_bytes: u64) -> Scrubbing {
+    pub(crate) fn new(
+        record: ScrubRecord,
+        now: Instant,
+        stripes: u64,
+        stripe_bytes: u64,
+    ) -> Scrubbing {
         Scrubbing {
             repairs: record.repairs,
             found: Scrub::from(&record),
@@ -191,7 +226,8 @@ impl Scrubbing {
     /// joined the set.
     pub(crate) fn add_wrong(&mut self, counts: Vec<u64>) {
         self.found.wrong_blocks.resize(counts.len(), 0);
-        for (member, (total, count)) in self.found.wrong_blocks.iter_mut().zip(&counts).enumerate() {
+        for (member, (total, count)) in self.found.wrong_blocks.iter_mut().zip(&counts).enumerate()
+        {
             // A replaced member starts counting at 0.
             *total += count.saturating_sub(self.known_wrong.get(member).copied().unwrap_or(0));
         }
@@ -199,14 +235,21 @@ impl Scrubbing {
     }
 
     pub(crate) fn record(&self) -> ScrubRecord {
-        ScrubRecord { repairs: self.repairs, has_ended: self.has_ended, ..self.found.record() }
+        ScrubRecord {
+            repairs: self.repairs,
+            has_ended: self.has_ended,
+            ..self.found.record()
+        }
     }
 
     /// Returns the record to write now, if one is due.
     pub(crate) fn to_record(&self, now: Instant) -> Option<ScrubRecord> {
         let (at, known) = &self.recorded;
         let record = self.record();
-        let found_more = ScrubRecord { stripes: known.stripes, ..record.clone() } != *known;
+        let found_more = ScrubRecord {
+            stripes: known.stripes,
+            ..record.clone()
+        } != *known;
         let every = match (record.has_ended, found_more) {
             (true, _) => Duration::ZERO,
             (false, true) => RECORD_FOUND_EVERY,
@@ -216,7 +259,13 @@ impl Scrubbing {
     }
 
     pub(crate) fn status(&self) -> ScrubStatus {
-        let Scrubbing { repairs, found, pace, has_ended, .. } = self;
+        let Scrubbing {
+            repairs,
+            found,
+            pace,
+            has_ended,
+            ..
+        } = self;
         ScrubStatus {
             repairs: *repairs,
             has_ended: *has_ended,
@@ -256,7 +305,11 @@ impl From<&ScrubRecord> for Scrub {
             mismatches: record.mismatches,
             repaired: record.repaired,
             unsynchronised: 0,
-            wrong_blocks: record.wrong_blocks.iter().map(|blocks| u64::from(*blocks)).collect(),
+            wrong_blocks: record
+                .wrong_blocks
+                .iter()
+                .map(|blocks| u64::from(*blocks))
+                .collect(),
         }
     }
 }
@@ -264,7 +317,15 @@ impl From<&ScrubRecord> for Scrub {
 impl Scrub {
     /// Creates the record of a running scrub that does not repair.
     pub(crate) fn record(&self) -> ScrubRecord {
-        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks, .. } = *self;
+        let Scrub {
+            stripes,
+            degraded,
+            unreadable,
+            mismatches,
+            repaired,
+            ref wrong_blocks,
+            ..
+        } = *self;
         let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
         ScrubRecord {
             repairs: false,
@@ -307,14 +368,27 @@ impl Scrub {
 
 impl fmt::Display for Scrub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scrub { stripes, mismatches, unreadable, repaired, .. } = self;
+        let Scrub {
+            stripes,
+            mismatches,
+            unreadable,
+            repaired,
+            ..
+        } = self;
         write!(
             f,
             "{stripes} stripes: {mismatches} inconsistent, {unreadable} unreadable, {repaired} of these repaired"
         )?;
-        let wrong = self.wrong_blocks.iter().enumerate().filter(|(_, blocks)| **blocks > 0);
+        let wrong = self
+            .wrong_blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, blocks)| **blocks > 0);
         for (member, blocks) in wrong {
-            write!(f, "; member {member} had blocks with wrong checksums ({blocks} times)")?;
+            write!(
+                f,
+                "; member {member} had blocks with wrong checksums ({blocks} times)"
+            )?;
         }
         if self.unsynchronised > 0 {
             write!(
@@ -351,7 +425,10 @@ impl fmt::Display for JournalStatus {
         match (&self.volume, self.has_failed) {
             (Some(volume), false) => write!(f, "journal: on  {volume}"),
             (Some(volume), true) => {
-                write!(f, "journal: on the members, because its volume has failed  {volume}")
+                write!(
+                    f,
+                    "journal: on the members, because its volume has failed  {volume}"
+                )
             }
             (None, _) => write!(f, "journal: missing  -"),
         }
@@ -448,7 +525,10 @@ pub struct SetState {
 impl SetState {
     /// Returns the number of members that are not in sync.
     pub fn lacking(&self) -> usize {
-        self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
+        self.members
+            .iter()
+            .filter(|member| member.state != MemberCondition::InSync)
+            .count()
     }
 
     /// Returns the number of lost blocks on all members.
@@ -478,39 +558,72 @@ pub(crate) fn write_members(
     spares: &[String],
 ) -> fmt::Result {
     for (index, member) in members.iter().enumerate() {
-        let MemberStatus { volume, state, percent, lost_blocks, missed_regions_recorded } = member;
-        let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
-        write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
+        let MemberStatus {
+            volume,
+            state,
+            percent,
+            lost_blocks,
+            missed_regions_recorded,
+        } = member;
+        let percent = percent
+            .map(|percent| format!(", {percent} %"))
+            .unwrap_or_default();
+        write!(
+            f,
+            "\n  member {index}: {state}{percent}  {}",
+            volume.as_deref().unwrap_or("-")
+        )?;
         if *missed_regions_recorded {
-            write!(f, "\n    missed regions are recorded: if it returns, only these are rebuilt")?;
+            write!(
+                f,
+                "\n    missed regions are recorded: if it returns, only these are rebuilt"
+            )?;
         }
         match lost_blocks {
             0 => {}
-            1 => write!(f, "\n    1 of its blocks is lost: reads of it fail until it is rewritten")?,
+            1 => write!(
+                f,
+                "\n    1 of its blocks is lost: reads of it fail until it is rewritten"
+            )?,
             lost => write!(
                 f,
                 "\n    {lost} of its blocks are lost: reads of these fail until they are rewritten"
             )?,
         }
     }
-    journal.iter().try_for_each(|journal| write!(f, "\n  {journal}"))?;
-    spares.iter().try_for_each(|spare| write!(f, "\n  spare: {spare}"))
+    journal
+        .iter()
+        .try_for_each(|journal| write!(f, "\n  {journal}"))?;
+    spares
+        .iter()
+        .try_for_each(|spare| write!(f, "\n  spare: {spare}"))
 }
 
 impl fmt::Display for SetState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.name.is_empty() { String::new() } else { format!(" {:?}", self.name) };
+        let name = if self.name.is_empty() {
+            String::new()
+        } else {
+            format!(" {:?}", self.name)
+        };
         write!(f, "{}{name}: {}", self.level, self.state)?;
         self.work.iter().try_for_each(|work| write!(f, " {work}"))?;
         write_members(f, &self.members, self.journal.as_ref(), &self.spares)?;
         match &self.scrub {
-            Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
+            Some(ScrubStatus {
+                has_ended: false,
+                progress,
+                found,
+                ..
+            }) => {
                 write!(f, "\n  scrub: {progress}; {found}")?;
             }
             Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}")?,
             None => {}
         }
-        self.trouble.iter().try_for_each(|trouble| write!(f, "\n  stopped: {trouble}"))?;
+        self.trouble
+            .iter()
+            .try_for_each(|trouble| write!(f, "\n  stopped: {trouble}"))?;
         match &self.why {
             Some(why) => write!(f, "\n  stopped: {why}"),
             None => write_meaning(f, self.state),
@@ -522,7 +635,11 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} %", self.percent())?;
         if self.bytes_per_s > 0 {
-            write!(f, ", {:.1} MiB/s", self.bytes_per_s as f64 / f64::from(1 << 20))?;
+            write!(
+                f,
+                ", {:.1} MiB/s",
+                self.bytes_per_s as f64 / f64::from(1 << 20)
+            )?;
         }
         match self.seconds_left {
             Some(seconds @ 120..) => write!(f, ", {} min left", seconds.div_ceil(60)),
@@ -584,7 +701,10 @@ impl Condition {
     pub fn meaning(self) -> Meaning {
         let (users, remedy) = match self {
             Condition::Healthy => ("all requests succeed", "nothing"),
-            Condition::Growing => ("all requests succeed; the new size applies at the end", "nothing"),
+            Condition::Growing => (
+                "all requests succeed; the new size applies at the end",
+                "nothing",
+            ),
             Condition::Unsynchronised => (
                 "the set can start; if a member fails before synchronisation completes, data can be lost",
                 "serve the set, which synchronises it, or run `raid scrub --repair`",
@@ -667,14 +787,23 @@ volume::figures! { pub(crate) FIGURES of SetState:
 }
 
 fn scrubbing(set: &SetState) -> Option<Progress> {
-    set.scrub.as_ref().filter(|scrub| !scrub.has_ended).map(|scrub| scrub.progress)
+    set.scrub
+        .as_ref()
+        .filter(|scrub| !scrub.has_ended)
+        .map(|scrub| scrub.progress)
 }
 
 fn members(set: &SetState, add: &mut Add<'_>) {
     for (number, member) in set.members.iter().enumerate() {
-        let (number, disk) = (number.to_string(), member.volume.as_deref().map(masked).unwrap_or_default());
+        let (number, disk) = (
+            number.to_string(),
+            member.volume.as_deref().map(masked).unwrap_or_default(),
+        );
         for state in MemberCondition::ALL {
-            add(&[&number, &disk, &state.to_string()], &u8::from(state == member.state));
+            add(
+                &[&number, &disk, &state.to_string()],
+                &u8::from(state == member.state),
+            );
         }
     }
 }
@@ -688,9 +817,21 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = Pace::new(start, 100, 1000, 1 << 20);
-        assert_eq!(pace.progress(), Progress { done: 100, total: 1000, bytes_per_s: 0, seconds_left: None });
+        assert_eq!(
+            pace.progress(),
+            Progress {
+                done: 100,
+                total: 1000,
+                bytes_per_s: 0,
+                seconds_left: None
+            }
+        );
         (1..=10).for_each(|second| pace.done(at(second), 100 + 10 * second));
-        let Progress { bytes_per_s, seconds_left, .. } = pace.progress();
+        let Progress {
+            bytes_per_s,
+            seconds_left,
+            ..
+        } = pace.progress();
         assert_eq!((bytes_per_s, seconds_left), (10 << 20, Some(80)));
         // The rate drops; the earlier fast samples no longer count.
         (11..=30).for_each(|second| pace.done(at(second), 200 + (second - 10)));
@@ -703,36 +844,73 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let (members, moved) = (3, 3 * BESIDE_USERS_BYTES / 10);
         let throttle = Throttle::new(None);
-        assert_eq!(throttle.step_time(at(0), 0, members, moved), Duration::ZERO, "nobody has asked");
+        assert_eq!(
+            throttle.step_time(at(0), 0, members, moved),
+            Duration::ZERO,
+            "nobody has asked"
+        );
         let slow = Duration::from_millis(100);
         assert_eq!(throttle.step_time(at(10), 1, members, moved), slow);
-        assert_eq!(throttle.step_time(at(1009), 1, members, moved), slow, "users pause");
-        assert_eq!(throttle.step_time(at(1010), 1, members, moved), Duration::ZERO, "they have gone");
-        assert_eq!(throttle.step_time(at(9000), 2, members, moved), slow, "they come back");
+        assert_eq!(
+            throttle.step_time(at(1009), 1, members, moved),
+            slow,
+            "users pause"
+        );
+        assert_eq!(
+            throttle.step_time(at(1010), 1, members, moved),
+            Duration::ZERO,
+            "they have gone"
+        );
+        assert_eq!(
+            throttle.step_time(at(9000), 2, members, moved),
+            slow,
+            "they come back"
+        );
         // The configured rate applies with and without users.
         let throttle = Throttle::new(Some(moved));
-        assert_eq!(throttle.step_time(at(0), 0, members, moved), Duration::from_secs(1));
-        assert_eq!(throttle.step_time(at(10), 1, members, moved), Duration::from_secs(1));
+        assert_eq!(
+            throttle.step_time(at(0), 0, members, moved),
+            Duration::from_secs(1)
+        );
+        assert_eq!(
+            throttle.step_time(at(10), 1, members, moved),
+            Duration::from_secs(1)
+        );
     }
 
     #[test]
     fn a_scrub_is_recorded_from_time_to_time_and_sooner_if_it_finds_something() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let record =
-            ScrubRecord { repairs: true, stripes: 40, wrong_blocks: vec![0, 2], ..ScrubRecord::default() };
+        let record = ScrubRecord {
+            repairs: true,
+            stripes: 40,
+            wrong_blocks: vec![0, 2],
+            ..ScrubRecord::default()
+        };
         let mut scrubbing = Scrubbing::new(record.clone(), start, 100, 1 << 20);
-        assert_eq!((scrubbing.record(), scrubbing.status().progress.done), (record, 40));
+        assert_eq!(
+            (scrubbing.record(), scrubbing.status().progress.done),
+            (record, 40)
+        );
         scrubbing.add_wrong(vec![0, 0]);
         scrubbing.found.add(raid::Scrubbed::Right);
         assert_eq!(
-            (scrubbing.to_record(at(9)), scrubbing.to_record(at(10)).map(|record| record.stripes)),
+            (
+                scrubbing.to_record(at(9)),
+                scrubbing.to_record(at(10)).map(|record| record.stripes)
+            ),
             (None, Some(41))
         );
-        scrubbing.found.add(raid::Scrubbed::Mismatch { is_repaired: true });
+        scrubbing
+            .found
+            .add(raid::Scrubbed::Mismatch { is_repaired: true });
         scrubbing.add_wrong(vec![3, 1]);
         let found = scrubbing.to_record(at(1)).expect("it has found something");
-        assert_eq!((found.mismatches, found.repaired, &found.wrong_blocks[..]), (1, 1, &[3, 3][..]));
+        assert_eq!(
+            (found.mismatches, found.repaired, &found.wrong_blocks[..]),
+            (1, 1, &[3, 3][..])
+        );
         scrubbing.recorded = (at(1), found);
         assert_eq!(scrubbing.to_record(at(60)), None, "nothing is new");
         // A member is replaced; its counter restarts at 0.
@@ -740,6 +918,10 @@ mod tests {
         scrubbing.add_wrong(vec![3, 1]);
         assert_eq!(scrubbing.record().wrong_blocks, [3, 4]);
         scrubbing.has_ended = true;
-        assert!(scrubbing.to_record(at(1)).is_some_and(|record| record.has_ended));
+        assert!(
+            scrubbing
+                .to_record(at(1))
+                .is_some_and(|record| record.has_ended)
+        );
     }
 }

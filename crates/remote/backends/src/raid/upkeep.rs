@@ -85,14 +85,17 @@ pub(super) struct Exit {
 
 impl Exit {
     pub(super) async fn fail(&self, member: usize) -> Result<String, Failure> {
-        let parts = self.current.upgrade().and_then(|current| current.parts().ok());
+        let parts = self
+            .current
+            .upgrade()
+            .and_then(|current| current.parts().ok());
         let Parts { set, records } = parts.ok_or_else(has_stopped)?;
         check_member(&set, member)?;
         let disk = self.running.disk(member);
         set.fail(member).await.map_err(|error| match error {
-            DeviceError::Unsupported => {
-                Failure::refused(format_args!("data would be lost without member {member} ({disk})"))
-            }
+            DeviceError::Unsupported => Failure::refused(format_args!(
+                "data would be lost without member {member} ({disk})"
+            )),
             error => Failure::device(format_args!("cannot remove member {member}"), error),
         })?;
         if let Some(records) = &records {
@@ -105,7 +108,10 @@ impl Exit {
 fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure> {
     let states = set.status().states.members;
     states.get(member).copied().ok_or_else(|| {
-        Failure::refused(format_args!("the set has members 0 to {}", states.len().saturating_sub(1)))
+        Failure::refused(format_args!(
+            "the set has members 0 to {}",
+            states.len().saturating_sub(1)
+        ))
     })
 }
 
@@ -172,11 +178,16 @@ impl Upkeep {
                 // The next iteration reports the stop.
                 Err(_) if self.set.status().is_out_of_service && !is_told => continue,
                 Err(error) => {
-                    tracing::warn!(set = self.running.label(), "a RAID set cannot be repaired: {error}");
+                    tracing::warn!(
+                        set = self.running.label(),
+                        "a RAID set cannot be repaired: {error}"
+                    );
                     PAUSE
                 }
             };
-            self.running.woken(self.opening.sleeper.as_ref(), pause).await;
+            self.running
+                .woken(self.opening.sleeper.as_ref(), pause)
+                .await;
         }
     }
 
@@ -185,8 +196,12 @@ impl Upkeep {
         let (set, status) = (self.running.label(), self.running.status());
         let members = status.members.iter().enumerate().map(|(number, member)| {
             let failing = self.set.status().stopped_by.filter(|(by, _)| *by == number);
-            let state = failing.map_or_else(|| member.state.to_string(), |(_, error)| error.to_string());
-            format!("member {number} ({}): {state}", member.volume.as_deref().unwrap_or("missing"))
+            let state =
+                failing.map_or_else(|| member.state.to_string(), |(_, error)| error.to_string());
+            format!(
+                "member {number} ({}): {state}",
+                member.volume.as_deref().unwrap_or("missing")
+            )
         });
         let members = members.collect::<Vec<_>>().join(", ");
         let remedy = match (is_taken_over, self.records.is_some()) {
@@ -202,7 +217,10 @@ impl Upkeep {
         };
         let why = format!("its requests fail; {members}; {remedy}");
         tracing::error!(set, "a RAID set has stopped: {why}");
-        self.running.state().stopped = Some(Stopped { states: self.set.status().states, why });
+        self.running.state().stopped = Some(Stopped {
+            states: self.set.status().states,
+            why,
+        });
     }
 }
 
@@ -240,7 +258,12 @@ impl Upkeep {
                     "blocks of a member of a RAID set are lost: reads of these fail until they are rewritten"
                 ),
                 (1.., 0) => {
-                    tracing::info!(set, member, disk, "a member of a RAID set no longer has lost blocks")
+                    tracing::info!(
+                        set,
+                        member,
+                        disk,
+                        "a member of a RAID set no longer has lost blocks"
+                    )
                 }
                 _ => {}
             }
@@ -261,8 +284,15 @@ impl Upkeep {
 
     /// Logs that the journal's volume has failed.
     fn tell_of_journal(&self) {
-        let (set, disk) =
-            (self.running.label(), self.running.state().names.journal.clone().unwrap_or_default());
+        let (set, disk) = (
+            self.running.label(),
+            self.running
+                .state()
+                .names
+                .journal
+                .clone()
+                .unwrap_or_default(),
+        );
         tracing::error!(
             set,
             disk,
@@ -305,7 +335,13 @@ impl Upkeep {
     }
 
     fn failed(&self) -> usize {
-        self.set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
+        self.set
+            .status()
+            .states
+            .members
+            .iter()
+            .filter(|state| **state == MemberState::Failed)
+            .count()
     }
 
     async fn one_round(&mut self) -> Result<(), DeviceError> {
@@ -328,11 +364,22 @@ impl Upkeep {
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
         while let Some(member) = self.set.status().states.members.iter().position(rebuilding) {
             while let Some(progress) = self.paced(self.set.rebuild_step(member)).await? {
-                self.works(Some(member), progress.done, progress.total, self.stripe_bytes());
+                self.works(
+                    Some(member),
+                    progress.done,
+                    progress.total,
+                    self.stripe_bytes(),
+                );
                 if progress.done.is_multiple_of((progress.total / 10).max(1)) {
                     let percent = 100 * progress.done / progress.total.max(1);
                     let (set, disk) = (self.running.label(), self.running.disk(member));
-                    tracing::info!(set, member, disk, percent, "rebuilding a member of a RAID set");
+                    tracing::info!(
+                        set,
+                        member,
+                        disk,
+                        percent,
+                        "rebuilding a member of a RAID set"
+                    );
                 }
                 if is_to_stop(self) {
                     return Ok(());
@@ -346,17 +393,24 @@ impl Upkeep {
         }
         let (mut done, regions) = (0, self.set.status().unsynced_regions);
         while let left @ 1.. = self.set.status().unsynced_regions {
-            let Some(progress) = self.paced(self.set.synchronise_step(done)).await? else { break };
+            let Some(progress) = self.paced(self.set.synchronise_step(done)).await? else {
+                break;
+            };
             let stripes = regions.saturating_sub(left) * progress.total + progress.done;
             self.works(None, stripes, regions * progress.total, self.stripe_bytes());
-            done = if progress.done < progress.total { progress.done } else { 0 };
+            done = if progress.done < progress.total {
+                progress.done
+            } else {
+                0
+            };
             if is_to_stop(self) {
                 return Ok(());
             }
         }
         self.running.state().working = None;
         if self.growing.is_some() && self.failed() > 0 {
-            self.stop_growing("a member has failed or was removed").await;
+            self.stop_growing("a member has failed or was removed")
+                .await;
         }
         let grown = loop {
             match self.grow_step().await {
@@ -385,10 +439,17 @@ impl Upkeep {
     fn works(&self, member: Option<usize>, done: u64, total: u64, stripe_bytes: u64) {
         let now = self.opening.sleeper.now();
         let mut state = self.running.state();
-        match state.working.as_mut().filter(|working| working.member == member) {
+        match state
+            .working
+            .as_mut()
+            .filter(|working| working.member == member)
+        {
             Some(working) => working.pace.done(now, done),
             None => {
-                state.working = Some(Working { member, pace: Pace::new(now, done, total, stripe_bytes) });
+                state.working = Some(Working {
+                    member,
+                    pace: Pace::new(now, done, total, stripe_bytes),
+                });
             }
         }
     }
@@ -408,10 +469,14 @@ impl Upkeep {
         let progress = step.await?;
         if let Some(Progress { moved_bytes, .. }) = progress {
             let (now, members) = (self.opening.sleeper.now(), self.set.layout().members());
-            let time = self.throttle.step_time(now, self.running.requests(), members, moved_bytes);
+            let time = self
+                .throttle
+                .step_time(now, self.running.requests(), members, moved_bytes);
             match time.checked_sub(now.saturating_duration_since(begun)) {
                 Some(left) if !left.is_zero() => {
-                    self.running.woken(self.opening.sleeper.as_ref(), left).await;
+                    self.running
+                        .woken(self.opening.sleeper.as_ref(), left)
+                        .await;
                 }
                 // Steps on RAM volumes never wait, and the thread has other tasks.
                 _ => reactor::yield_now().await,
@@ -425,25 +490,47 @@ impl Upkeep {
         let now = self.opening.sleeper.now();
         self.refused_spares.retain(|(_, until)| *until > now);
         while let Some(member) = self.set.status().states.members.iter().position(failed) {
-            let needed = self.records.as_ref().map_or(0, |records| records.set().areas.end());
+            let needed = self
+                .records
+                .as_ref()
+                .map_or(0, |records| records.set().areas.end());
             let fits = |spare: &Spare| {
-                let is_refused = self.refused_spares.iter().any(|(uuid, _)| *uuid == spare.uuid);
+                let is_refused = self
+                    .refused_spares
+                    .iter()
+                    .any(|(uuid, _)| *uuid == spare.uuid);
                 spare.disk.geometry().bytes() >= needed && !is_refused
             };
-            let Some(at) = self.spares.iter().rposition(fits) else { return Ok(()) };
+            let Some(at) = self.spares.iter().rposition(fits) else {
+                return Ok(());
+            };
             let Spare { uuid, name, disk } = self.spares[at].clone();
             let set = self.running.label().to_owned();
-            tracing::info!(set, member, spare = name, "a spare replaces a member of a RAID set");
+            tracing::info!(
+                set,
+                member,
+                spare = name,
+                "a spare replaces a member of a RAID set"
+            );
             if let Err(error) = self.put_in_place(member, uuid, disk, name.clone()).await {
                 if self.is_taken_over() || self.set.status().is_out_of_service {
                     return Err(error);
                 }
-                tracing::error!(set, spare = name, "a spare of a RAID set cannot be used: {error}");
-                self.refused_spares.push((uuid, self.opening.sleeper.now() + AGAIN_PAUSE));
+                tracing::error!(
+                    set,
+                    spare = name,
+                    "a spare of a RAID set cannot be used: {error}"
+                );
+                self.refused_spares
+                    .push((uuid, self.opening.sleeper.now() + AGAIN_PAUSE));
                 continue;
             }
             self.spares.remove(at);
-            self.running.state().names.spares.retain(|spare| *spare != name);
+            self.running
+                .state()
+                .names
+                .spares
+                .retain(|spare| *spare != name);
         }
         Ok(())
     }
@@ -459,10 +546,14 @@ impl Upkeep {
         // Growing would skip the new member's space, which has not been zeroed.
         self.stop_growing("a member is replaced").await;
         let put = async {
-            let Some(records) = &self.records else { return self.set.replace(vacancy, disk, None).await };
+            let Some(records) = &self.records else {
+                return self.set.replace(vacancy, disk, None).await;
+            };
             records.replace(member, uuid, Arc::clone(&disk)).await?;
             let parts = MemberParts::new(&records.set(), member, &disk)?;
-            self.set.replace(vacancy, parts.data, parts.journal.or(parts.bitmap)).await
+            self.set
+                .replace(vacancy, parts.data, parts.journal.or(parts.bitmap))
+                .await
         }
         .await;
         self.unless_released(member, put).await?;
@@ -472,7 +563,11 @@ impl Upkeep {
 
     /// If a member could not be replaced, releases it: the member is no longer in the set, its disk is
     /// closed, and no superblock records a rebuild.
-    async fn unless_released(&self, member: usize, put: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    async fn unless_released(
+        &self,
+        member: usize,
+        put: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         if put.is_err() {
             // Ignore an error: if the release cannot be recorded, the set is out of service, which is logged
             // elsewhere.
@@ -492,11 +587,16 @@ impl Upkeep {
 
     /// Cancels growing, because it uses the devices that were members when it started.
     async fn stop_growing(&mut self, why: &str) {
-        let (Some(growing), Some(records)) = (self.growing.take(), &self.records) else { return };
+        let (Some(growing), Some(records)) = (self.growing.take(), &self.records) else {
+            return;
+        };
         growing.cancel(records, &self.set).await;
         self.running.state().is_growing = false;
         let set = self.running.label();
-        tracing::error!(set, "cannot grow the RAID set: {why}; its size is unchanged");
+        tracing::error!(
+            set,
+            "cannot grow the RAID set: {why}; its size is unchanged"
+        );
     }
 
     /// Scrubs one stripe, if a scrub was requested. Returns false if there is nothing to scrub.
@@ -508,15 +608,24 @@ impl Upkeep {
         let layout = self.set.layout();
         let stripe = scrubbing.found.stripes;
         if stripe < layout.stripes() {
-            let bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
+            let bytes =
+                (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
             let mut found = None;
             let step = async {
                 found = Some(self.set.scrub_step(stripe, scrubbing.repairs).await?);
-                Ok(Some(Progress { done: stripe + 1, total: layout.stripes(), moved_bytes: bytes }))
+                Ok(Some(Progress {
+                    done: stripe + 1,
+                    total: layout.stripes(),
+                    moved_bytes: bytes,
+                }))
             };
             self.paced(step).await?;
-            found.into_iter().for_each(|found| scrubbing.found.add(found));
-            scrubbing.pace.done(self.opening.sleeper.now(), scrubbing.found.stripes);
+            found
+                .into_iter()
+                .for_each(|found| scrubbing.found.add(found));
+            scrubbing
+                .pace
+                .done(self.opening.sleeper.now(), scrubbing.found.stripes);
         }
         scrubbing.has_ended = scrubbing.found.stripes >= layout.stripes();
         scrubbing.add_wrong(self.set.status().wrong_blocks);
@@ -527,7 +636,9 @@ impl Upkeep {
         if scrubbing.has_ended {
             let (set, found) = (self.running.label(), &scrubbing.found);
             match found.is_right() {
-                true if found.degraded > 0 => tracing::warn!(set, "a RAID set was scrubbed in part: {found}"),
+                true if found.degraded > 0 => {
+                    tracing::warn!(set, "a RAID set was scrubbed in part: {found}")
+                }
                 true => tracing::info!(set, "a RAID set was scrubbed: {found}"),
                 false => tracing::error!(set, "a RAID set was scrubbed: {found}"),
             }
@@ -537,8 +648,14 @@ impl Upkeep {
 
     /// Records the progress of a scrub. The repairs reach stable storage first, so a recorded repair is not
     /// lost in a crash.
-    async fn record_scrub(&self, scrubbing: &mut Scrubbing, record: ScrubRecord) -> Result<(), DeviceError> {
-        let Some(records) = &self.records else { return Ok(()) };
+    async fn record_scrub(
+        &self,
+        scrubbing: &mut Scrubbing,
+        record: ScrubRecord,
+    ) -> Result<(), DeviceError> {
+        let Some(records) = &self.records else {
+            return Ok(());
+        };
         if record.repaired > scrubbing.recorded.1.repaired {
             self.set.flush().await?;
         }
@@ -549,7 +666,13 @@ impl Upkeep {
 
     /// Resumes a scrub that was interrupted when the set was last in use, at the recorded stripe.
     fn resume_scrub(&self) {
-        let Some(record) = self.records.as_ref().and_then(|records| records.set().scrub) else { return };
+        let Some(record) = self
+            .records
+            .as_ref()
+            .and_then(|records| records.set().scrub)
+        else {
+            return;
+        };
         let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
         let mut scrubbing = Scrubbing::new(record, now, stripes, self.stripe_bytes());
         scrubbing.known_wrong = self.set.status().wrong_blocks;
@@ -563,7 +686,10 @@ impl Upkeep {
     /// Returns whether another host has taken over a member. That host may be running the set. If so, this
     /// call also makes this host stop writing superblocks.
     fn is_taken_over(&self) -> bool {
-        let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
+        let is_known = self
+            .records
+            .as_ref()
+            .is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;
         if let Some(records) = self.records.as_ref().filter(|_| is) {
             records.taken_over();
@@ -572,7 +698,10 @@ impl Upkeep {
     }
 
     pub(super) fn exit(&self) -> Exit {
-        Exit { current: Weak::clone(&self.current), running: Arc::clone(&self.running) }
+        Exit {
+            current: Weak::clone(&self.current),
+            running: Arc::clone(&self.running),
+        }
     }
 
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
@@ -584,7 +713,11 @@ impl Upkeep {
         }
         match order {
             Order::Fail { member } => self.exit().fail(*member).await,
-            Order::Replace { member, with, overwrites } => self.replace(*member, with, *overwrites).await,
+            Order::Replace {
+                member,
+                with,
+                overwrites,
+            } => self.replace(*member, with, *overwrites).await,
             Order::Add { spare, overwrites } => self.add(spare, *overwrites).await,
             Order::Scrub { repairs } => self.scrub(*repairs).await,
             Order::CancelScrub => self.cancel_scrub().await,
@@ -599,19 +732,35 @@ impl Upkeep {
         let states = self.set.status().states.members;
         let names = self.running.state().names.clone();
         let (mut added, mut others) = (Vec::new(), Vec::new());
-        for (member, _) in states.iter().enumerate().filter(|(_, state)| **state == MemberState::Failed) {
+        for (member, _) in states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| **state == MemberState::Failed)
+        {
             // A member that was missing at the start is one of the volumes in the specification that no
             // member uses.
             let is_used = |name: &&String| {
-                names.members.iter().flatten().chain(&names.spares).any(|used| used == *name)
+                names
+                    .members
+                    .iter()
+                    .flatten()
+                    .chain(&names.spares)
+                    .any(|used| used == *name)
             };
             let own = names.members.get(member).cloned().flatten();
             let unused = names.written.iter().filter(|name| !is_used(name)).cloned();
             for name in own.into_iter().chain(unused) {
-                let Ok(spec) = crate::parse(&name) else { continue };
-                if names.members.get(member).is_some_and(|own| own.as_ref() == Some(&name)) {
+                let Ok(spec) = crate::parse(&name) else {
+                    continue;
+                };
+                if names
+                    .members
+                    .get(member)
+                    .is_some_and(|own| own.as_ref() == Some(&name))
+                {
                     // The old device is still open.
-                    let failed = |error| Failure::device(format_args!("cannot close {name}"), error);
+                    let failed =
+                        |error| Failure::device(format_args!("cannot close {name}"), error);
                     self.release(member).await.map_err(failed)?;
                 }
                 match self.readd(member, &spec).await {
@@ -626,14 +775,20 @@ impl Upkeep {
         }
         match (added.is_empty(), others.is_empty()) {
             (false, _) => Ok(added.join("; ")),
-            (true, false) => {
-                Err(Failure::refused(format_args!("the set has not stopped, and {}", others.join("; "))))
-            }
+            (true, false) => Err(Failure::refused(format_args!(
+                "the set has not stopped, and {}",
+                others.join("; ")
+            ))),
             (true, true) => Ok("the set has not stopped: there is nothing to do".to_owned()),
         }
     }
 
-    async fn replace(&mut self, member: usize, with: &Spec, overwrites: bool) -> Result<String, Failure> {
+    async fn replace(
+        &mut self,
+        member: usize,
+        with: &Spec,
+        overwrites: bool,
+    ) -> Result<String, Failure> {
         match check_member(&self.set, member)? {
             MemberState::Failed => {}
             MemberState::InSync => {
@@ -650,25 +805,43 @@ impl Upkeep {
             }
         }
         // The failed member's disk is still open.
-        let is_own = self.running.state().names.members.get(member).cloned().flatten();
-        if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with))) {
+        let is_own = self
+            .running
+            .state()
+            .names
+            .members
+            .get(member)
+            .cloned()
+            .flatten();
+        if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with)))
+        {
             let failed = |error| Failure::device(format_args!("cannot close {with}"), error);
             self.release(member).await.map_err(failed)?;
         }
         if self.readd(member, with).await? {
-            return Ok(format!("{with} is member {member} again, and its missed regions are being rebuilt"));
+            return Ok(format!(
+                "{with} is member {member} again, and its missed regions are being rebuilt"
+            ));
         }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
-        self.put_in_place(member, uuid(), disk, with.to_string()).await.map_err(failed)?;
+        self.put_in_place(member, uuid(), disk, with.to_string())
+            .await
+            .map_err(failed)?;
         self.running.state().names.write(&with.to_string());
-        Ok(format!("{with} is now member {member}, and is being rebuilt"))
+        Ok(format!(
+            "{with} is now member {member}, and is being rebuilt"
+        ))
     }
 
     /// Adds a former member again, if the regions that it missed are recorded. Returns false, and writes
     /// nothing to `with`, if `with` is not that member.
     async fn readd(&mut self, member: usize, with: &Spec) -> Result<bool, Failure> {
-        let Some(records) = self.records.clone().filter(|records| records.set().missed_from > 0) else {
+        let Some(records) = self
+            .records
+            .clone()
+            .filter(|records| records.set().missed_from > 0)
+        else {
             return Ok(false);
         };
         self.check_not_used(with)?;
@@ -677,7 +850,8 @@ impl Upkeep {
         }
         let disk = with.open(&self.opening).await.map_err(Failure::from)?;
         check_losses_are_seen(self.set.layout().level(), with, disk.as_ref())?;
-        let failed = |error| Failure::device(format_args!("cannot make {with} a member again"), error);
+        let failed =
+            |error| Failure::device(format_args!("cannot make {with} a member again"), error);
         let vacancy = self.set.vacancy(member).map_err(failed)?;
         if disk.geometry().bytes() < records.set().areas.end() {
             return Ok(false);
@@ -702,12 +876,17 @@ impl Upkeep {
 
     async fn add(&mut self, spare: &Spec, overwrites: bool) -> Result<String, Failure> {
         let Some(records) = self.records.clone() else {
-            return Err(Failure::refused("a set of volatile volumes cannot have spares"));
+            return Err(Failure::refused(
+                "a set of volatile volumes cannot have spares",
+            ));
         };
         let disk = self.opened(spare, overwrites).await?;
         let (uuid, name) = (uuid(), spare.to_string());
         let failed = |error| Failure::device(format_args!("cannot make {spare} a spare"), error);
-        records.add_spare(uuid, Arc::clone(&disk)).await.map_err(failed)?;
+        records
+            .add_spare(uuid, Arc::clone(&disk))
+            .await
+            .map_err(failed)?;
         {
             let mut state = self.running.state();
             state.names.spares.push(name.clone());
@@ -721,8 +900,16 @@ impl Upkeep {
     async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
         self.check_not_used(spec)?;
         // An administrator has requested this volume, so a missing file is created.
-        let opening = Opening { creation: Creation::Free, undo: Undo::default(), ..self.opening.clone() };
-        let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
+        let opening = Opening {
+            creation: Creation::Free,
+            undo: Undo::default(),
+            ..self.opening.clone()
+        };
+        let consent = if overwrites {
+            Consent::Given
+        } else {
+            Consent::Ask(&|_| false)
+        };
         let opened = match &self.records {
             Some(records) => new_member(spec, &records.set(), consent, &opening).await,
             None => spec.open(&opening).await.map_err(Failure::from),
@@ -733,11 +920,15 @@ impl Upkeep {
             && let Ok((found, _)) = superblock::read(device.as_ref()).await
         {
             let set = records.set();
-            let is_used =
-                |member: &MemberRecord| member.uuid == found.member && member.state != MemberState::Failed;
-            let is_beside = set.spares.contains(&found.member) || set.journal_device == Some(found.member);
+            let is_used = |member: &MemberRecord| {
+                member.uuid == found.member && member.state != MemberState::Failed
+            };
+            let is_beside =
+                set.spares.contains(&found.member) || set.journal_device == Some(found.member);
             if found.set.uuid == set.uuid && (set.members.iter().any(is_used) || is_beside) {
-                return Err(Failure::refused(format_args!("{spec} is already a disk of the set")));
+                return Err(Failure::refused(format_args!(
+                    "{spec} is already a disk of the set"
+                )));
             }
         }
         Ok(device)
@@ -754,13 +945,17 @@ impl Upkeep {
         let members = names.members.iter().enumerate().zip(&states);
         for ((number, name), state) in members {
             if *state != MemberState::Failed && name.as_ref().is_some_and(is_it) {
-                return Err(Failure::refused(format_args!("{spec} is already member {number} of the set")));
+                return Err(Failure::refused(format_args!(
+                    "{spec} is already member {number} of the set"
+                )));
             }
         }
         let beside = names.spares.iter().map(|name| (name, "a spare"));
         let journal = names.journal.iter().map(|name| (name, "the journal"));
         match beside.chain(journal).find(|(name, _)| is_it(name)) {
-            Some((_, role)) => Err(Failure::refused(format_args!("{spec} is already {role} of the set"))),
+            Some((_, role)) => Err(Failure::refused(format_args!(
+                "{spec} is already {role} of the set"
+            ))),
             None => Ok(()),
         }
     }
@@ -769,10 +964,16 @@ impl Upkeep {
         if self.is_scrubbing() {
             return Err(Failure::refused("the set is already being scrubbed"));
         }
-        let record = ScrubRecord { repairs, ..ScrubRecord::default() };
+        let record = ScrubRecord {
+            repairs,
+            ..ScrubRecord::default()
+        };
         if let Some(records) = &self.records {
             let failed = |error| Failure::device("recording that the set is scrubbed", error);
-            records.scrubbed(Some(record.clone())).await.map_err(failed)?;
+            records
+                .scrubbed(Some(record.clone()))
+                .await
+                .map_err(failed)?;
         }
         let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
         let mut scrubbing = Scrubbing::new(record, now, stripes, self.stripe_bytes());
@@ -782,7 +983,11 @@ impl Upkeep {
     }
 
     fn is_scrubbing(&self) -> bool {
-        self.running.state().scrubbing.as_ref().is_some_and(|scrubbing| !scrubbing.has_ended)
+        self.running
+            .state()
+            .scrubbing
+            .as_ref()
+            .is_some_and(|scrubbing| !scrubbing.has_ended)
     }
 
     async fn cancel_scrub(&self) -> Result<String, Failure> {
@@ -794,7 +999,9 @@ impl Upkeep {
             records.scrubbed(None).await.map_err(failed)?;
         }
         let cancelled = self.running.state().scrubbing.take();
-        let found = cancelled.map(|scrubbing| scrubbing.found).unwrap_or_default();
+        let found = cancelled
+            .map(|scrubbing| scrubbing.found)
+            .unwrap_or_default();
         Ok(format!("the scrub ended early: {found}"))
     }
 
@@ -808,26 +1015,34 @@ impl Upkeep {
         }
         let status = self.set.status();
         if status.states.lacking().contains(&true) || status.is_out_of_service {
-            return Err(Failure::refused("the set is degraded: it can grow once all members are in sync"));
+            return Err(Failure::refused(
+                "the set is degraded: it can grow once all members are in sync",
+            ));
         }
         let failed = |error| Failure::device("cannot grow the set", error);
-        let disks = records.set().members.into_iter().map(|member| records.disk(member.uuid));
+        let disks = records
+            .set()
+            .members
+            .into_iter()
+            .map(|member| records.disk(member.uuid));
         let disks: Option<Vec<_>> = disks.collect();
         let disks = disks.ok_or_else(|| failed(DeviceError::NotReady))?;
         for disk in &disks {
             disk.refresh().await.map_err(failed)?;
         }
         let Some(grown) = records.grown() else {
-            return Err(Failure::refused(match records.set().areas.checksums.bytes {
-                0 => {
-                    "there is no new space that the set could use: the smallest member determines how much of each \
+            return Err(Failure::refused(
+                match records.set().areas.checksums.bytes {
+                    0 => {
+                        "there is no new space that the set could use: the smallest member determines how much of each \
                      is used"
-                }
-                _ => {
-                    "there is too little new space: the smallest member determines how much of each is used, and \
+                    }
+                    _ => {
+                        "there is too little new space: the smallest member determines how much of each is used, and \
                      new checksums, 4 bytes for each block, must fit after its current content"
-                }
-            }));
+                    }
+                },
+            ));
         };
         for spare in &self.spares {
             spare.disk.refresh().await.map_err(failed)?;
@@ -875,10 +1090,15 @@ impl Upkeep {
         if let (Some(records), Some(scrubbing)) = (&self.records, scrubbing)
             && scrubbing.record() != scrubbing.recorded.1
         {
-            records.scrubbed(Some(scrubbing.record())).await.map_err(failed)?;
+            records
+                .scrubbed(Some(scrubbing.record()))
+                .await
+                .map_err(failed)?;
         }
         match &self.records {
-            Some(records) if self.set.status().unsynced_regions == 0 => records.close().await.map_err(failed),
+            Some(records) if self.set.status().unsynced_regions == 0 => {
+                records.close().await.map_err(failed)
+            }
             // The close is clean even if regions may still differ: the bitmap records them.
             Some(_) | None => Ok(()),
         }

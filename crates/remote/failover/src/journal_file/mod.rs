@@ -147,7 +147,9 @@ pub enum Doubt {
     #[display("flushed blocks have also changed, so another client has written to the device")]
     Anchors,
     /// Other hosts may write, so the cause cannot be determined.
-    #[display("with writers=several, other hosts also write here, and may have replaced these changes")]
+    #[display(
+        "with writers=several, other hosts also write here, and may have replaced these changes"
+    )]
     Several,
     /// There are no anchors to check.
     #[display("the file has no flushed blocks that show whether another client has written")]
@@ -189,7 +191,12 @@ impl JournalFile {
     fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         let file = file.open(path).map_err(system)?;
         let metadata = file.metadata().map_err(system)?;
         if !metadata.is_file() {
@@ -214,10 +221,13 @@ impl JournalFile {
             0 => (fresh, false),
             length => {
                 let mut page = [0; HEADER_BYTES];
-                file.read_exact_at(&mut page, 0).map_err(|_| JournalFileError::Foreign(path.to_owned()))?;
+                file.read_exact_at(&mut page, 0)
+                    .map_err(|_| JournalFileError::Foreign(path.to_owned()))?;
                 let there = match Header::parse(&page) {
                     Some(header) => header,
-                    None if is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
+                    None if is_ours(&page) => {
+                        return Err(JournalFileError::Damaged(path.to_owned()));
+                    }
                     None => return Err(JournalFileError::Foreign(path.to_owned())),
                 };
                 let is_allocated = length >= HEADER_BYTES as u64 + there.capacity;
@@ -271,7 +281,11 @@ impl JournalFile {
     /// the file has an earlier change to these bytes (`is_over_another`), also appends a record that the new
     /// change was sent: until it is acknowledged or flushed, the content of the bytes is undetermined.
     /// Returns false if there is no space for the record.
-    pub(crate) fn will_change(&mut self, range: &Range<u64>, is_over_another: bool) -> io::Result<bool> {
+    pub(crate) fn will_change(
+        &mut self,
+        range: &Range<u64>,
+        is_over_another: bool,
+    ) -> io::Result<bool> {
         self.working()?;
         let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
         self.candidates.retain(|(_, anchor)| is_apart(anchor));
@@ -280,7 +294,11 @@ impl JournalFile {
         if self.header.anchors.len() < before {
             self.write_header()?;
         }
-        if is_over_another { self.append_record(range, Kind::Sent, &[]) } else { Ok(true) }
+        if is_over_another {
+            self.append_record(range, Kind::Sent, &[])
+        } else {
+            Ok(true)
+        }
     }
 
     /// Records an acknowledged change. A change without content is durable, and makes earlier records of its
@@ -303,8 +321,12 @@ impl JournalFile {
         let is_appended = self.append_record(range, kind(content), data)?;
         if is_appended && !data.is_empty() && self.candidates.len() < CANDIDATES_MAX {
             let place = &data[..data.len().min(ANCHOR_BYTES)];
-            self.candidates.push((self.head, Anchor::new(range.start, place)));
-            debug_assert!(self.candidates.is_sorted_by_key(|(end, _)| *end), "records are appended in order");
+            self.candidates
+                .push((self.head, Anchor::new(range.start, place)));
+            debug_assert!(
+                self.candidates.is_sorted_by_key(|(end, _)| *end),
+                "records are appended in order"
+            );
         }
         Ok(is_appended)
     }
@@ -314,7 +336,11 @@ impl JournalFile {
         if range.is_empty() {
             return Ok(true); // the change is empty
         }
-        let length = if kind == Kind::Write { range.end - range.start } else { 0 };
+        let length = if kind == Kind::Write {
+            range.end - range.start
+        } else {
+            0
+        };
         debug_assert_eq!(
             data.len() as u64,
             length,
@@ -330,7 +356,12 @@ impl JournalFile {
             position % self.header.capacity + bytes <= self.header.capacity,
             "a record is contiguous in the ring"
         );
-        let record = Record { position, range: range.clone(), kind, data_bytes: data.len() };
+        let record = Record {
+            position,
+            range: range.clone(),
+            kind,
+            data_bytes: data.len(),
+        };
         self.buffer.clear();
         self.buffer.extend(record.header(self.header.salt, data));
         let mut offset = self.header.offset(position);
@@ -356,7 +387,11 @@ impl JournalFile {
     /// it reads as written and no later flush stores it.
     pub(crate) fn note_loss(&mut self) -> io::Result<()> {
         self.candidates.clear();
-        let loss = if self.is_empty() { UnreportedLoss::Dropped } else { UnreportedLoss::InFile };
+        let loss = if self.is_empty() {
+            UnreportedLoss::Dropped
+        } else {
+            UnreportedLoss::InFile
+        };
         self.set_loss(self.header.loss.max(loss))
     }
 
@@ -403,8 +438,9 @@ impl JournalFile {
             "a candidate is the block of an appended record"
         );
         self.header.tail = mark;
-        let (covered, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.candidates).into_iter().partition(|(end, _)| *end <= mark);
+        let (covered, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.candidates)
+            .into_iter()
+            .partition(|(end, _)| *end <= mark);
         self.candidates = rest;
         for (_, anchor) in covered {
             self.turn = self.header.replace_anchor(self.turn, anchor);
@@ -427,7 +463,12 @@ impl JournalFile {
     /// Empties the file after its records have been processed. Also records the boot, the size of the device,
     /// the server's run and the current anchors. The lost changes in the file are stored, replaced or discarded
     /// now; the loss of others still has to be reported.
-    fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        owner: &Owner,
+        start: Option<u128>,
+        anchors: Vec<Anchor>,
+    ) -> io::Result<()> {
         self.header.tail = self.head;
         if self.header.loss == UnreportedLoss::InFile {
             self.header.loss = UnreportedLoss::None;
@@ -458,18 +499,25 @@ impl JournalFile {
     fn record_at(&self, at: u64) -> io::Result<Option<(Record, Vec<u8>)>> {
         let limit = self.header.tail.saturating_add(self.header.capacity);
         for position in [at, self.header.next_lap(at)] {
-            let room = (self.header.next_lap(position) - position).min(limit.saturating_sub(position));
+            let room =
+                (self.header.next_lap(position) - position).min(limit.saturating_sub(position));
             if room < RECORD_BYTES as u64 {
                 continue;
             }
             let mut header = [0; RECORD_BYTES];
-            self.file.read_exact_at(&mut header, self.header.offset(position))?;
-            let Some(record) = Record::parse(&header, self.header.salt, position) else { continue };
+            self.file
+                .read_exact_at(&mut header, self.header.offset(position))?;
+            let Some(record) = Record::parse(&header, self.header.salt, position) else {
+                continue;
+            };
             if (record.data_bytes as u64) > room - RECORD_BYTES as u64 {
                 continue;
             }
             let mut data = vec![0; record.data_bytes];
-            self.file.read_exact_at(&mut data, self.header.offset(position) + RECORD_BYTES as u64)?;
+            self.file.read_exact_at(
+                &mut data,
+                self.header.offset(position) + RECORD_BYTES as u64,
+            )?;
             if record.header(self.header.salt, &data) == header {
                 return Ok(Some((record, data)));
             }
@@ -481,7 +529,10 @@ impl JournalFile {
     /// After a failure, the file is empty again.
     fn allocate(&mut self) -> io::Result<()> {
         let zeros = vec![0; 1 << 20];
-        let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
+        let (mut at, end) = (
+            HEADER_BYTES as u64,
+            HEADER_BYTES as u64 + self.header.capacity,
+        );
         // Write the header first, so that the file is recognised even if the process is killed during the
         // allocation.
         let mut allocated = self.write_header();
@@ -520,7 +571,9 @@ impl JournalFile {
     /// Fails if an earlier write has failed.
     fn working(&self) -> io::Result<()> {
         match self.has_failed {
-            true => Err(io::Error::other("an earlier write to the journal file has failed")),
+            true => Err(io::Error::other(
+                "an earlier write to the journal file has failed",
+            )),
             false => Ok(()),
         }
     }
@@ -563,7 +616,11 @@ const ANCHORS_MAX: usize = 64;
 /// In the header's flags: whether the server's run is known. The bits from [`LOSS_SHIFT`] on are the loss.
 const HAS_START: u32 = 1;
 const LOSS_SHIFT: u32 = 1;
-const LOSSES: [UnreportedLoss; 3] = [UnreportedLoss::None, UnreportedLoss::InFile, UnreportedLoss::Dropped];
+const LOSSES: [UnreportedLoss; 3] = [
+    UnreportedLoss::None,
+    UnreportedLoss::InFile,
+    UnreportedLoss::Dropped,
+];
 /// Maximum length of an identity in bytes.
 const IDENTITY_BYTES_MAX: usize = 1024;
 
@@ -612,7 +669,11 @@ pub(crate) struct Anchor {
 
 impl Anchor {
     pub(crate) fn new(start: u64, data: &[u8]) -> Anchor {
-        Anchor { start, length: data.len() as u32, checksum: checksum(&[data]) }
+        Anchor {
+            start,
+            length: data.len() as u32,
+            checksum: checksum(&[data]),
+        }
     }
 
     pub(crate) fn range(&self) -> Range<u64> {
@@ -637,7 +698,11 @@ impl Header {
     /// The position of the next record of this length. A record must be contiguous, so it may have to start
     /// with the next lap.
     pub(crate) fn place(&self, head: u64, bytes: u64) -> u64 {
-        if head % self.capacity + bytes > self.capacity { self.next_lap(head) } else { head }
+        if head % self.capacity + bytes > self.capacity {
+            self.next_lap(head)
+        } else {
+            head
+        }
     }
 
     /// Adds an anchor, replacing one if there is no space. Returns the next index to replace.
@@ -653,14 +718,18 @@ impl Header {
 
     pub(crate) fn page(&self) -> [u8; HEADER_BYTES] {
         debug_assert!(self.anchors.len() <= ANCHORS_MAX);
-        debug_assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "a long identity was shortened");
+        debug_assert!(
+            self.identity.len() <= IDENTITY_BYTES_MAX,
+            "a long identity was shortened"
+        );
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend(MAGIC);
         for number in [self.capacity, self.tail, self.salt, self.bytes] {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.boot.to_le_bytes());
-        let flags = (self.loss as u32) << LOSS_SHIFT | if self.start.is_some() { HAS_START } else { 0 };
+        let flags =
+            (self.loss as u32) << LOSS_SHIFT | if self.start.is_some() { HAS_START } else { 0 };
         out.extend(flags.to_le_bytes());
         out.extend(self.start.unwrap_or_default().to_le_bytes());
         out.extend((self.identity.len() as u32).to_le_bytes());
@@ -692,11 +761,18 @@ impl Header {
             return None;
         }
         let mut rest = &body[MAGIC.len()..];
-        let [capacity, tail, salt, bytes] =
-            [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?, take(&mut rest)?].map(u64::from_le_bytes);
+        let [capacity, tail, salt, bytes] = [
+            take(&mut rest)?,
+            take(&mut rest)?,
+            take(&mut rest)?,
+            take(&mut rest)?,
+        ]
+        .map(u64::from_le_bytes);
         let boot = u128::from_le_bytes(take(&mut rest)?);
         let flags = u32::from_le_bytes(take(&mut rest)?);
-        let loss = LOSSES.into_iter().find(|loss| *loss as u32 == flags >> LOSS_SHIFT)?;
+        let loss = LOSSES
+            .into_iter()
+            .find(|loss| *loss as u32 == flags >> LOSS_SHIFT)?;
         let start = Some(u128::from_le_bytes(take(&mut rest)?)).filter(|_| flags & HAS_START != 0);
         let length = u32::from_le_bytes(take(&mut rest)?) as usize;
         let (identity, after) = rest.split_at_checked(length)?;
@@ -707,9 +783,23 @@ impl Header {
         for _ in 0..Some(count).filter(|count| *count <= ANCHORS_MAX)? {
             let start = u64::from_le_bytes(take(&mut rest)?);
             let [length, checksum] = [take(&mut rest)?, take(&mut rest)?].map(u32::from_le_bytes);
-            anchors.push(Anchor { start, length, checksum });
+            anchors.push(Anchor {
+                start,
+                length,
+                checksum,
+            });
         }
-        (capacity > 0).then_some(Header { capacity, tail, salt, boot, start, loss, bytes, identity, anchors })
+        (capacity > 0).then_some(Header {
+            capacity,
+            tail,
+            salt,
+            boot,
+            start,
+            loss,
+            bytes,
+            identity,
+            anchors,
+        })
     }
 }
 
@@ -730,7 +820,11 @@ pub(crate) fn shortened(identity: &str) -> String {
         return identity.to_owned();
     }
     let cut = identity.floor_char_boundary(IDENTITY_BYTES_MAX - 16);
-    format!("{}… {:08x}", &identity[..cut], checksum(&[identity.as_bytes()]))
+    format!(
+        "{}… {:08x}",
+        &identity[..cut],
+        checksum(&[identity.as_bytes()])
+    )
 }
 
 // A change in the ring: a header, followed by the data of a write.
@@ -763,8 +857,14 @@ pub(crate) enum Kind {
     Sent = 6,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Write, Kind::Zeroes, Kind::ZeroesOrHoles, Kind::Unmap, Kind::Durable, Kind::Sent];
+const KINDS: [Kind; 6] = [
+    Kind::Write,
+    Kind::Zeroes,
+    Kind::ZeroesOrHoles,
+    Kind::Unmap,
+    Kind::Durable,
+    Kind::Sent,
+];
 
 pub(crate) fn kind(content: Option<&Content<&[u8]>>) -> Kind {
     match content {
@@ -804,7 +904,8 @@ impl Record {
         let kind = u32_at(32)?;
         let kind = KINDS.into_iter().find(|one| *one as u32 == kind)?;
         let data_bytes = u32_at(36)? as usize;
-        let is_whole = kind != Kind::Write || range.end.checked_sub(range.start) == Some(data_bytes as u64);
+        let is_whole =
+            kind != Kind::Write || range.end.checked_sub(range.start) == Some(data_bytes as u64);
         let is_here = u64_at(0)? == salt && u64_at(8)? == position;
         (is_here && is_whole && range.start < range.end).then_some(Record {
             position,

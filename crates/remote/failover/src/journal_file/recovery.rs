@@ -11,8 +11,8 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 use crate::channels::Evidence;
 use crate::journal::{Journal, Part, Writers};
 use crate::journal_file::{
-    ANCHOR_BYTES, Anchor, Content, Doubt, JournalFile, JournalFileError, Kind, Owner, Record, ReplayRule,
-    UnreportedLoss, boot,
+    ANCHOR_BYTES, Anchor, Content, Doubt, JournalFile, JournalFileError, Kind, Owner, Record,
+    ReplayRule, UnreportedLoss, boot,
 };
 
 /// Maximum number of outstanding requests.
@@ -43,7 +43,10 @@ impl Part for Kept {
             }
             other => other.clone(),
         };
-        Kept { start: range.start, content }
+        Kept {
+            start: range.start,
+            content,
+        }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -100,8 +103,13 @@ impl JournalFile {
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let failed = |(error, at)| JournalFileError::Device(path.to_owned(), error, at);
         let mut found = Found::default();
-        file.read(|record, data| found.note(record, data)).map_err(system)?;
-        if found.journal.changes().any(|(range, _)| !fits(device, &range)) {
+        file.read(|record, data| found.note(record, data))
+            .map_err(system)?;
+        if found
+            .journal
+            .changes()
+            .any(|(range, _)| !fits(device, &range))
+        {
             return Err(JournalFileError::Damaged(path.to_owned()));
         }
         let changes = found.journal.changes().count();
@@ -124,7 +132,17 @@ impl JournalFile {
             }
             let before = server();
             let is_same_cache = || server().has_cache_of(before);
-            if file.replay(rule, owner.writers, &found, device, before.start, &is_same_cache).await?.is_none()
+            if file
+                .replay(
+                    rule,
+                    owner.writers,
+                    &found,
+                    device,
+                    before.start,
+                    &is_same_cache,
+                )
+                .await?
+                .is_none()
             {
                 continue;
             }
@@ -144,10 +162,13 @@ impl JournalFile {
         let bytes = device.geometry().bytes();
         let length = (ANCHOR_BYTES as u64).min(bytes);
         // The first and the last location are among them, because they contain disk labels.
-        let places = (0..ANCHORS).map(|number| (bytes - length) / (ANCHORS - 1) * number / 512 * 512);
+        let places =
+            (0..ANCHORS).map(|number| (bytes - length) / (ANCHORS - 1) * number / 512 * 512);
         let mut places: Vec<u64> = places.collect();
         places.dedup();
-        let anchors = places.iter().map(|start| anchor(device, *start..*start + length));
+        let anchors = places
+            .iter()
+            .map(|start| anchor(device, *start..*start + length));
         let anchors = all(anchors).await.map_err(failed)?;
         file.begin(owner, start, anchors).map_err(system)?;
         Ok(file)
@@ -181,7 +202,12 @@ impl JournalFile {
             let is_settled = !has_kept || !sent.overlaps(range);
             compare(device, range, kept, has_kept, is_settled)
         });
-        let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
+        let differing = all(compared)
+            .await
+            .map_err(failed)?
+            .into_iter()
+            .filter(|same| !same)
+            .count();
         let doubt = match rule {
             ReplayRule::Auto => self.doubt(device, evidence, writers).await?,
             ReplayRule::Force | ReplayRule::Discard => None,
@@ -200,7 +226,9 @@ impl JournalFile {
             Decision::ReplayPromised => held.iter().filter(promises).collect(),
             Decision::ReplayAll => held.iter().collect(),
         };
-        all(again.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
+        all(again.iter().map(|(range, kept)| write(device, range, kept)))
+            .await
+            .map_err(failed)?;
         let (changes, bytes, replayed) = (held.len(), journal.bytes(), again.len());
         tracing::info!(
             path = %self.path.display(),
@@ -226,7 +254,9 @@ impl JournalFile {
         if writers == Writers::Several {
             return Ok(Some(Doubt::Several));
         }
-        if boot().map_err(|error| JournalFileError::System(self.path.clone(), error))? != self.header.boot {
+        if boot().map_err(|error| JournalFileError::System(self.path.clone(), error))?
+            != self.header.boot
+        {
             return Ok(Some(Doubt::Boot));
         }
         let anchors = &self.header.anchors;
@@ -234,7 +264,8 @@ impl JournalFile {
             return Ok(Some(Doubt::NoAnchors));
         }
         let now = all(anchors.iter().map(|before| anchor(device, before.range()))).await;
-        let now = now.map_err(|(error, at)| JournalFileError::Device(self.path.clone(), error, at))?;
+        let now =
+            now.map_err(|(error, at)| JournalFileError::Device(self.path.clone(), error, at))?;
         Ok((now != *anchors).then_some(Doubt::Anchors))
     }
 }
@@ -291,7 +322,10 @@ impl Found {
             Kind::ZeroesOrHoles => Content::Zeroes { may_unmap: true },
             Kind::Unmap | Kind::Durable | Kind::Sent => Content::Unmap,
         };
-        let kept = Kept { start: range.start, content };
+        let kept = Kept {
+            start: range.start,
+            content,
+        };
         self.sent.forget(range.clone());
         match kind {
             Kind::Sent => self.sent.insert(range, kept),
@@ -328,7 +362,10 @@ fn anchor<'a>(device: &'a dyn BlockDevice, range: Range<u64>) -> Work<'a, Anchor
     Box::pin(async move {
         let read = read(device, &range).await?;
         let from = (range.start - device.geometry().offset(blocks(device, &range))) as usize;
-        Ok(Anchor::new(range.start, &read[from..from + (range.end - range.start) as usize]))
+        Ok(Anchor::new(
+            range.start,
+            &read[from..from + (range.end - range.start) as usize],
+        ))
     })
 }
 
@@ -346,7 +383,9 @@ fn compare<'a>(
             Content::Unmap if !device.profile().thin => Ok(true),
             Content::Write(data) => Ok(read(device, range).await?[..] == data[..]),
             // On a thin device, unmapped blocks read as zeros.
-            Content::Zeroes { .. } | Content::Unmap if range.end - range.start > COMPARED_BYTES_MAX => {
+            Content::Zeroes { .. } | Content::Unmap
+                if range.end - range.start > COMPARED_BYTES_MAX =>
+            {
                 Ok(is_same_start)
             }
             Content::Zeroes { .. } | Content::Unmap => {

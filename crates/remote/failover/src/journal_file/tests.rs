@@ -32,18 +32,29 @@ enum At {
 impl Medium {
     fn new() -> Medium {
         let disk = TestDisk::new(BlockSize::B512, BLOCKS as u64);
-        Medium { disk, loses_cache_at: Mutex::default(), restarts: AtomicU64::new(0) }
+        Medium {
+            disk,
+            loses_cache_at: Mutex::default(),
+            restarts: AtomicU64::new(0),
+        }
     }
 
     fn begin(&self, request: At) {
-        if self.loses_cache_at.lock().expect("whole").take_if(|at| *at == request).is_some() {
+        if self
+            .loses_cache_at
+            .lock()
+            .expect("whole")
+            .take_if(|at| *at == request)
+            .is_some()
+        {
             self.restarts.fetch_add(1, Relaxed);
             self.disk.lose_cache();
         }
     }
 
     fn fill(&self, blocks: Range<usize>, byte: u8) {
-        self.disk.with_bytes(|bytes| bytes[blocks.start * BLOCK..blocks.end * BLOCK].fill(byte));
+        self.disk
+            .with_bytes(|bytes| bytes[blocks.start * BLOCK..blocks.end * BLOCK].fill(byte));
     }
 
     /// The byte that each block contains.
@@ -53,12 +64,20 @@ impl Medium {
 
     /// The byte that each block contains without the cache.
     fn durable(&self) -> Vec<u8> {
-        self.disk.stable_contents().into_iter().step_by(BLOCK).collect()
+        self.disk
+            .stable_contents()
+            .into_iter()
+            .step_by(BLOCK)
+            .collect()
     }
 
     fn owner(&self) -> Owner {
         let (identity, bytes) = ("nbd://san1/vm1".to_owned(), (BLOCKS * BLOCK) as u64);
-        Owner { identity, bytes, writers: Writers::Unknown }
+        Owner {
+            identity,
+            bytes,
+            writers: Writers::Unknown,
+        }
     }
 }
 
@@ -89,7 +108,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene { medium: Medium::new(), folder: TempDir::new().expect("a temporary folder") }
+        Scene {
+            medium: Medium::new(),
+            folder: TempDir::new().expect("a temporary folder"),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -109,9 +131,19 @@ impl Scene {
         let before = self.medium.restarts.load(Relaxed);
         let server = || {
             let restarts = self.medium.restarts.load(Relaxed) - before;
-            Server { start: start.map(|start| start + u128::from(restarts)), connections: 1 + restarts }
+            Server {
+                start: start.map(|start| start + u128::from(restarts)),
+                connections: 1 + restarts,
+            }
         };
-        ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium, &server))
+        ready(JournalFile::recovered(
+            &self.path(),
+            rule,
+            CAPACITY,
+            owner,
+            &self.medium,
+            &server,
+        ))
     }
 
     /// Executes a write, and records its acknowledgement.
@@ -120,7 +152,10 @@ impl Scene {
         self.announce(file, &range);
         self.medium.fill(blocks.clone(), byte);
         let data = vec![byte; blocks.len() * BLOCK];
-        if !file.append(&range, Some(&Content::Write(&data))).expect("a file") {
+        if !file
+            .append(&range, Some(&Content::Write(&data)))
+            .expect("a file")
+        {
             self.flush(file);
         }
     }
@@ -287,7 +322,9 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
     scene.write(&mut file, 30..34, 7);
     assert!(!file.is_empty());
     drop(file);
-    let file = scene.open(ReplayRule::Auto, Some(1)).expect("nothing is lost");
+    let file = scene
+        .open(ReplayRule::Auto, Some(1))
+        .expect("nothing is lost");
     assert!(file.is_empty());
     drop(file);
 
@@ -296,7 +333,12 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
     drop(file);
     scene.medium.disk.lose_cache();
     assert_eq!(scene.medium.now()[30..34], [7, 7, 7, 7]);
-    assert!(scene.open(ReplayRule::Auto, Some(2)).expect("it was restarted").is_empty());
+    assert!(
+        scene
+            .open(ReplayRule::Auto, Some(2))
+            .expect("it was restarted")
+            .is_empty()
+    );
     assert_eq!(scene.medium.now()[30..34], [7, 8, 8, 7]);
     assert_eq!(scene.medium.durable()[30..34], [7, 8, 8, 7]);
 }
@@ -305,16 +347,30 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
 /// file is processed.
 #[test]
 fn a_cache_that_is_lost_while_the_file_is_compared_or_flushed_costs_nothing() {
-    for (start, at) in [(Some(1), At::Flush), (Some(1), At::Read), (None, At::Flush), (None, At::Read)] {
+    for (start, at) in [
+        (Some(1), At::Flush),
+        (Some(1), At::Read),
+        (None, At::Flush),
+        (None, At::Read),
+    ] {
         let scene = Scene::new();
         let mut file = scene.open(ReplayRule::Auto, start).expect("a new file");
         scene.write(&mut file, 30..34, 7);
         scene.write(&mut file, 50..52, 8);
         drop(file);
         *scene.medium.loses_cache_at.lock().expect("whole") = Some(at);
-        assert!(scene.open(ReplayRule::Auto, start).expect("no other writes").is_empty());
+        assert!(
+            scene
+                .open(ReplayRule::Auto, start)
+                .expect("no other writes")
+                .is_empty()
+        );
         let durable = scene.medium.durable();
-        assert_eq!((&durable[30..34], &durable[50..52]), (&[7; 4][..], &[8; 2][..]), "{start:?}, {at:?}");
+        assert_eq!(
+            (&durable[30..34], &durable[50..52]),
+            (&[7; 4][..], &[8; 2][..]),
+            "{start:?}, {at:?}"
+        );
     }
 }
 
@@ -341,13 +397,25 @@ fn doubt(scene: &Scene, start: Option<u128>) -> Doubt {
 #[test]
 fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted() {
     let scene = with_a_lost_write(|_, _| {});
-    assert_eq!(doubt(&scene, Some(1)), Doubt::SameStart, "it cannot have lost anything");
+    assert_eq!(
+        doubt(&scene, Some(1)),
+        Doubt::SameStart,
+        "it cannot have lost anything"
+    );
 
     scene.medium.fill(62..63, 9);
     assert_eq!(doubt(&scene, Some(2)), Doubt::Anchors);
-    assert_eq!(doubt(&scene, None), Doubt::Anchors, "a server that tells nothing");
+    assert_eq!(
+        doubt(&scene, None),
+        Doubt::Anchors,
+        "a server that tells nothing"
+    );
     assert_eq!(scene.medium.now()[40], 0, "untouched");
-    drop(scene.open(ReplayRule::Force, Some(2)).expect("that is wanted"));
+    drop(
+        scene
+            .open(ReplayRule::Force, Some(2))
+            .expect("that is wanted"),
+    );
     assert_eq!(scene.medium.now()[40], 4);
 
     let scene = with_a_lost_write(|_, _| {});
@@ -356,10 +424,18 @@ fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted
         Header::parse(page.first_chunk().expect("a header")).expect("a header")
     };
     header.boot ^= 1;
-    let file = OpenOptions::new().write(true).open(scene.path()).expect("a file");
+    let file = OpenOptions::new()
+        .write(true)
+        .open(scene.path())
+        .expect("a file");
     file.write_all_at(&header.page(), 0).expect("a file");
     assert_eq!(doubt(&scene, Some(2)), Doubt::Boot);
-    assert!(scene.open(ReplayRule::Discard, Some(2)).expect("that is wanted").is_empty());
+    assert!(
+        scene
+            .open(ReplayRule::Discard, Some(2))
+            .expect("that is wanted")
+            .is_empty()
+    );
     assert_eq!(scene.medium.now()[40], 0);
 }
 
@@ -377,17 +453,33 @@ fn what_a_failed_flush_has_left_in_the_cache_is_written_again() {
         drop(file);
         scene.medium.disk.fail_next_flush(DeviceError::WritesLost);
         ready(scene.medium.flush()).expect_err("another client's");
-        let owner = Owner { writers, ..scene.medium.owner() };
-        drop(scene.open_as(ReplayRule::Auto, start, &owner).expect("no other writes"));
+        let owner = Owner {
+            writers,
+            ..scene.medium.owner()
+        };
+        drop(
+            scene
+                .open_as(ReplayRule::Auto, start, &owner)
+                .expect("no other writes"),
+        );
         assert_eq!(scene.medium.now()[40], 4);
-        assert_eq!(scene.medium.durable()[40], durable, "{start:?}, {writers:?}");
+        assert_eq!(
+            scene.medium.durable()[40],
+            durable,
+            "{start:?}, {writers:?}"
+        );
         if writers == Writers::Several {
             continue;
         }
-        let mut file = scene.open(ReplayRule::Auto, Some(3)).expect("an empty file");
+        let mut file = scene
+            .open(ReplayRule::Auto, Some(3))
+            .expect("an empty file");
         scene.write(&mut file, 50..51, 5);
         drop(file);
-        let several = Owner { writers: Writers::Several, ..scene.medium.owner() };
+        let several = Owner {
+            writers: Writers::Several,
+            ..scene.medium.owner()
+        };
         match scene.open_as(ReplayRule::Auto, Some(4), &several) {
             Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
             other => panic!("{other:?}"),
@@ -398,7 +490,10 @@ fn what_a_failed_flush_has_left_in_the_cache_is_written_again() {
 /// With several writers, nothing else distinguishes the lost write from a stored one.
 #[test]
 fn a_loss_that_no_flush_has_reported_is_evidence_for_the_next_process() {
-    let several = |scene: &Scene| Owner { writers: Writers::Several, ..scene.medium.owner() };
+    let several = |scene: &Scene| Owner {
+        writers: Writers::Several,
+        ..scene.medium.owner()
+    };
     for is_found_by_the_recovery in [false, true] {
         let scene = Scene::new();
         let mut file = scene.open(ReplayRule::Auto, None).expect("a new file");
@@ -420,8 +515,13 @@ fn a_loss_that_no_flush_has_reported_is_evidence_for_the_next_process() {
                 other => panic!("found by the recovery: {is_found_by_the_recovery}: {other:?}"),
             }
         }
-        let file = scene.open_as(ReplayRule::Force, None, &several(&scene)).expect("that is wanted");
-        assert!(!file.has_dropped_unreported(), "a replay has repaired the loss");
+        let file = scene
+            .open_as(ReplayRule::Force, None, &several(&scene))
+            .expect("that is wanted");
+        assert!(
+            !file.has_dropped_unreported(),
+            "a replay has repaired the loss"
+        );
         assert_eq!(scene.medium.durable()[40], 4);
     }
 }
@@ -438,12 +538,19 @@ fn a_loss_of_changes_that_the_file_no_longer_has_is_kept_until_it_is_reported() 
         scene.write(&mut file, 50..51, 5);
         for _ in 0..2 {
             drop(file);
-            file = scene.open(ReplayRule::Auto, Some(1)).expect("no other writes");
+            file = scene
+                .open(ReplayRule::Auto, Some(1))
+                .expect("no other writes");
             assert!(file.has_dropped_unreported());
         }
         file.loss_reported().expect("a file");
         drop(file);
-        assert!(!scene.open(ReplayRule::Auto, Some(1)).expect("its own file").has_dropped_unreported());
+        assert!(
+            !scene
+                .open(ReplayRule::Auto, Some(1))
+                .expect("its own file")
+                .has_dropped_unreported()
+        );
     }
 }
 
@@ -458,7 +565,11 @@ fn what_a_failed_flush_has_abandoned_is_no_anchor() {
         scene.flush(file);
     });
     assert_eq!(scene.medium.now()[20], 0, "abandoned");
-    drop(scene.open(ReplayRule::Auto, Some(2)).expect("no other client has written"));
+    drop(
+        scene
+            .open(ReplayRule::Auto, Some(2))
+            .expect("no other client has written"),
+    );
     assert_eq!(scene.medium.durable()[40], 4);
 }
 
@@ -467,7 +578,10 @@ fn what_a_failed_flush_has_abandoned_is_no_anchor() {
 #[test]
 fn what_several_hosts_write_is_not_written_again_by_the_next_process() {
     let scene = with_a_lost_write(|_, _| {});
-    let several = Owner { writers: Writers::Several, ..scene.medium.owner() };
+    let several = Owner {
+        writers: Writers::Several,
+        ..scene.medium.owner()
+    };
     match scene.open_as(ReplayRule::Auto, Some(2), &several) {
         Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
         other => panic!("{other:?}"),
@@ -506,7 +620,11 @@ fn a_write_that_was_outstanding_over_another_is_no_other_clients() {
     scene.write(&mut file, 31..32, 10);
     drop(file);
     scene.medium.fill(31..32, 1);
-    assert_eq!(doubt(&scene, Some(1)), Doubt::SameStart, "it was acknowledged");
+    assert_eq!(
+        doubt(&scene, Some(1)),
+        Doubt::SameStart,
+        "it was acknowledged"
+    );
 }
 
 #[test]
@@ -515,28 +633,56 @@ fn a_file_that_is_not_this_devices_is_refused_and_stays_as_it_is() {
     let before = std::fs::read(scene.path()).expect("a file");
     let owner = scene.medium.owner();
     for other in [
-        Owner { identity: "nbd://san1/vm2".to_owned(), ..owner.clone() },
-        Owner { bytes: owner.bytes - 512, ..owner.clone() },
+        Owner {
+            identity: "nbd://san1/vm2".to_owned(),
+            ..owner.clone()
+        },
+        Owner {
+            bytes: owner.bytes - 512,
+            ..owner.clone()
+        },
     ] {
         for rule in [ReplayRule::Auto, ReplayRule::Force, ReplayRule::Discard] {
-            let refused = scene.open_as(rule, Some(2), &other).expect_err("another device");
-            assert!(matches!(refused, JournalFileError::AnotherDevice(..)), "{refused}");
+            let refused = scene
+                .open_as(rule, Some(2), &other)
+                .expect_err("another device");
+            assert!(
+                matches!(refused, JournalFileError::AnotherDevice(..)),
+                "{refused}"
+            );
         }
     }
     assert!(std::fs::read(scene.path()).expect("a file") == before);
-    let grown = Owner { bytes: owner.bytes + 512, ..owner };
-    let file = scene.open_as(ReplayRule::Auto, Some(2), &grown).expect("it has grown");
-    assert!(matches!(scene.open(ReplayRule::Auto, None), Err(JournalFileError::InUse(_))));
+    let grown = Owner {
+        bytes: owner.bytes + 512,
+        ..owner
+    };
+    let file = scene
+        .open_as(ReplayRule::Auto, Some(2), &grown)
+        .expect("it has grown");
+    assert!(matches!(
+        scene.open(ReplayRule::Auto, None),
+        Err(JournalFileError::InUse(_))
+    ));
     drop(file);
 
     std::fs::write(scene.path(), [7; 100]).expect("a file");
-    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Foreign(_))));
+    assert!(matches!(
+        scene.open(ReplayRule::Force, None),
+        Err(JournalFileError::Foreign(_))
+    ));
     std::fs::write(scene.path(), [7; 10_000]).expect("a file");
-    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Foreign(_))));
+    assert!(matches!(
+        scene.open(ReplayRule::Force, None),
+        Err(JournalFileError::Foreign(_))
+    ));
     let mut damaged = before;
     damaged[40] ^= 1;
     std::fs::write(scene.path(), damaged).expect("a file");
-    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Damaged(_))));
+    assert!(matches!(
+        scene.open(ReplayRule::Force, None),
+        Err(JournalFileError::Damaged(_))
+    ));
 }
 
 #[test]
@@ -545,18 +691,30 @@ fn a_file_whose_allocation_was_killed_is_allocated_again() {
         let scene = Scene::new();
         drop(JournalFile::open(&scene.path(), &scene.medium.owner(), CAPACITY).expect("a file"));
         let cut = |scene: &Scene| {
-            let file = OpenOptions::new().write(true).open(scene.path()).expect("a file");
+            let file = OpenOptions::new()
+                .write(true)
+                .open(scene.path())
+                .expect("a file");
             file.set_len(length).expect("a shorter file");
         };
         cut(&scene);
-        let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a file that was never used");
+        let mut file = scene
+            .open(ReplayRule::Auto, Some(1))
+            .expect("a file that was never used");
         scene.write(&mut file, 3..5, 7);
         drop(file);
         scene.medium.disk.lose_cache();
-        drop(scene.open(ReplayRule::Auto, Some(2)).expect("its changes are replayed"));
+        drop(
+            scene
+                .open(ReplayRule::Auto, Some(2))
+                .expect("its changes are replayed"),
+        );
         assert_eq!(scene.medium.durable()[3..5], [7, 7]);
         cut(&scene);
-        assert!(matches!(scene.open(ReplayRule::Auto, Some(2)), Err(JournalFileError::Damaged(_))));
+        assert!(matches!(
+            scene.open(ReplayRule::Auto, Some(2)),
+            Err(JournalFileError::Damaged(_))
+        ));
     }
 }
 
@@ -572,7 +730,14 @@ fn a_header_survives_its_page_however_long_the_name_is() {
         loss: UnreportedLoss::Dropped,
         bytes: 6,
         identity: super::shortened(&name),
-        anchors: vec![Anchor { start: 1, length: 2, checksum: 3 }; 64],
+        anchors: vec![
+            Anchor {
+                start: 1,
+                length: 2,
+                checksum: 3
+            };
+            64
+        ],
     };
     assert_eq!(Header::parse(&header.page()), Some(header));
     assert_ne!(super::shortened(&name), super::shortened(&(name + "ö")));

@@ -13,11 +13,15 @@ use hyperscsi::ETHERTYPE;
 use hyperscsi_client::{OpenError, Opened, Url, discover, open, open_target};
 use iscsi_client::verbs::{Compared, LunSelection};
 use iscsi_client::{Management, RemoteLun, TaskManagementResult};
-use reactor::{DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, now, sleep, spawn, timeout};
+use reactor::{
+    DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, now, sleep, spawn, timeout,
+};
 use testkit::{Conditions, Ethernet, Random};
 
 use crate::load::{BLOCK, BLOCKS, work};
-use crate::server::{Rules, TARGET, fast_disk, on_interface, open as open_endpoint, ours, slow_disk, unit};
+use crate::server::{
+    Rules, TARGET, fast_disk, on_interface, open as open_endpoint, ours, slow_disk, unit,
+};
 
 const BAD: Conditions = Conditions {
     lost_percent: 15,
@@ -54,7 +58,9 @@ fn url(options: &str) -> Url {
 }
 
 async fn opened(options: &str) -> RemoteLun {
-    open(&url(options), random).await.unwrap_or_else(|error| panic!("{error}"))
+    open(&url(options), random)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 async fn refused(url: &Url) -> String {
@@ -65,12 +71,16 @@ async fn refused(url: &Url) -> String {
 async fn write(lun: &RemoteLun, lba: u64, version: u8) -> Result<(), DeviceError> {
     let mut data = Buffer::zeroed(BLOCK);
     data.fill(version);
-    lun.write(Extent::new(lba, 1), data.share(), Durability::Cached).await
+    lun.write(Extent::new(lba, 1), data.share(), Durability::Cached)
+        .await
 }
 
 async fn read(lun: &RemoteLun, lba: u64) -> Result<u8, DeviceError> {
     let block = lun.read(Extent::new(lba, 1), Buffer::zeroed(BLOCK)).await?;
-    assert!(block.iter().all(|byte| *byte == block[0]), "one write filled it");
+    assert!(
+        block.iter().all(|byte| *byte == block[0]),
+        "one write filled it"
+    );
     Ok(block[0])
 }
 
@@ -83,7 +93,11 @@ fn what_was_acknowledged_is_read_whatever_befalls_frames() {
             let _server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = Rc::new(opened("").await);
             work(&lun, seed, 6, 40).await;
-            assert_eq!(lun.target().reinstatements(), 0, "no frame's fate ends a session");
+            assert_eq!(
+                lun.target().reinstatements(),
+                0,
+                "no frame's fate ends a session"
+            );
         });
     }
 }
@@ -111,17 +125,30 @@ fn a_lun_is_the_disk_that_it_says_it_is() {
     block_on(ethernet.world(), async {
         let _server = on_interface("server", unit(&fast_disk(8192), 1), Rules::default());
         let lun = opened("").await;
-        assert_eq!((lun.geometry().blocks.0, lun.geometry().block_size.bytes()), (8192, 512));
+        assert_eq!(
+            (lun.geometry().blocks.0, lun.geometry().block_size.bytes()),
+            (8192, 512)
+        );
         assert!(lun.profile().thin && lun.profile().volatile_cache && lun.profile().solid_state);
         // The write is longer than the limit of a command.
         let mut data = Buffer::zeroed(3 << 20);
-        data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 777) as u8);
+        data.iter_mut()
+            .enumerate()
+            .for_each(|(at, byte)| *byte = (at / 777) as u8);
         let (whole, expected) = (Extent::new(8, (3 << 20) / 512), data.to_vec());
-        lun.write(whole, data.share(), Durability::Stable).await.expect("written");
-        let read = lun.read(whole, Buffer::zeroed(3 << 20)).await.expect("read");
+        lun.write(whole, data.share(), Durability::Stable)
+            .await
+            .expect("written");
+        let read = lun
+            .read(whole, Buffer::zeroed(3 << 20))
+            .await
+            .expect("read");
         assert!(read[..] == expected[..]);
         lun.unmap(Extent::new(8, 1)).await.expect("unmapped");
-        let zeros = lun.read(Extent::new(8, 1), Buffer::zeroed(512)).await.expect("read");
+        let zeros = lun
+            .read(Extent::new(8, 1), Buffer::zeroed(512))
+            .await
+            .expect("read");
         assert!(zeros.iter().all(|byte| *byte == 0));
 
         let of = |byte: u8| {
@@ -133,11 +160,22 @@ fn a_lun_is_the_disk_that_it_says_it_is() {
         let swap = unit.compare_and_write(8, 1, &of(0), &of(7)).await;
         assert_eq!(swap, Ok(Compared::Written));
         let swap = unit.compare_and_write(8, 1, &of(0), &of(8)).await;
-        assert_eq!(swap, Ok(Compared::Differs { offset_bytes: Some(0) }));
+        assert_eq!(
+            swap,
+            Ok(Compared::Differs {
+                offset_bytes: Some(0)
+            })
+        );
         assert_eq!(self::read(&lun, 8).await, Ok(7));
-        let luns = unit.report_luns(LunSelection::Ordinary).await.expect("a list");
+        let luns = unit
+            .report_luns(LunSelection::Ordinary)
+            .await
+            .expect("a list");
         assert_eq!(luns, [unit.lun()]);
-        let reset = unit.target().manage(Management::LogicalUnitReset(unit.lun())).await;
+        let reset = unit
+            .target()
+            .manage(Management::LogicalUnitReset(unit.lun()))
+            .await;
         assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
         lun.close().await;
     });
@@ -157,7 +195,10 @@ fn keys_must_match() {
     let wrong = secret_file(directory.path(), "wrong", "another one\n");
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let rules = Rules { secret: Some("a long secret "), ..Rules::default() };
+        let rules = Rules {
+            secret: Some("a long secret "),
+            ..Rules::default()
+        };
         let server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let lun = Rc::new(opened(&format!("?key={right}")).await);
         work(&lun, 1, 2, 20).await;
@@ -174,13 +215,23 @@ fn keys_must_match() {
         );
         assert_eq!(
             refused(&url("?name=me")).await,
-            format!("{TARGET}: the target requires a key for me; specify a file that contains it (key=FILE)")
+            format!(
+                "{TARGET}: the target requires a key for me; specify a file that contains it (key=FILE)"
+            )
         );
-        assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
+        assert!(
+            refused(&url("?key=/none"))
+                .await
+                .starts_with("the key in /none cannot be used: ")
+        );
         drop(server);
         // A client that requires authentication rejects a target without it.
         let _open = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
-        assert!(refused(&url(&format!("?key={right}"))).await.contains("the target rejected the key of"));
+        assert!(
+            refused(&url(&format!("?key={right}")))
+                .await
+                .contains("the target rejected the key of")
+        );
     });
 }
 
@@ -191,7 +242,10 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     let key = secret_file(directory.path(), "key", "a long secret");
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
+        let rules = Rules {
+            secret: Some("a long secret"),
+            ..Rules::default()
+        };
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         // The last letter of an interface's name determines its address, so this interface has the server's
         // address.
@@ -206,10 +260,17 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
             loop {
                 let received = mirror.receive(&mut batch).await.expect("an interface");
                 for index in 0..received {
-                    let Some((to, frame)) = batch.get_mut(index) else { break };
+                    let Some((to, frame)) = batch.get_mut(index) else {
+                        break;
+                    };
                     for _ in 0..2 {
                         let payload = [OutSlice::Bytes(frame)];
-                        mirror.try_send(&[OutDatagram { to, payload: &payload }]).expect("it carries them");
+                        mirror
+                            .try_send(&[OutDatagram {
+                                to,
+                                payload: &payload,
+                            }])
+                            .expect("it carries them");
                         let at = random.below(frame.len() as u64) as usize;
                         frame[at] ^= 1 << random.below(8);
                     }
@@ -229,7 +290,10 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
 fn a_target_that_answers_with_too_few_bytes_is_not_believed() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let rules = Rules { shortens_reads: true, ..Rules::default() };
+        let rules = Rules {
+            shortens_reads: true,
+            ..Rules::default()
+        };
         let _server = on_interface("server", unit(&fast_disk(BLOCKS), 1), rules);
         let lun = opened("").await;
         let read = lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK)).await;
@@ -249,13 +313,21 @@ fn who_is_not_there_is_told_from_others() {
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
         let other = Url::parse("hyperscsi://client/iqn.x:other/0").expect("a URL");
-        let expected = format!("no target iqn.x:other responded at hyperscsi://client; there is {TARGET}");
+        let expected =
+            format!("no target iqn.x:other responded at hyperscsi://client; there is {TARGET}");
         assert_eq!(refused(&other).await, expected);
         let other = Url::parse(&format!("hyperscsi://client/{TARGET}/7")).expect("a URL");
         assert_eq!(refused(&other).await, "the target has no LUN 7");
-        let found = discover(&url("").place, Duration::from_secs(1), random).await.expect("an interface");
-        let [found] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((found.asked.as_str(), &found.targets[..]), ("client", &[TARGET.to_owned()][..]));
+        let found = discover(&url("").place, Duration::from_secs(1), random)
+            .await
+            .expect("an interface");
+        let [found] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (found.asked.as_str(), &found.targets[..]),
+            ("client", &[TARGET.to_owned()][..])
+        );
     });
 }
 
@@ -265,7 +337,10 @@ fn who_is_not_there_is_told_from_others() {
 fn a_hidden_target_is_reached_by_its_station() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let rules = Rules { is_hidden: true, ..Rules::default() };
+        let rules = Rules {
+            is_hidden: true,
+            ..Rules::default()
+        };
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let error = open(&url("?timeout=2s"), random).await.err();
         assert!(matches!(error, Some(OpenError::Silent { .. })), "{error:?}");
@@ -278,14 +353,29 @@ fn a_hidden_target_is_reached_by_its_station() {
 #[test]
 fn long_frames_are_used_if_they_arrive() {
     for (carried, used) in [(usize::MAX, 9000), (8000, 1500), (1400, 1232)] {
-        let ethernet = Ethernet::new(1, Conditions { carried_bytes: carried, ..GOOD }, 9000);
+        let ethernet = Ethernet::new(
+            1,
+            Conditions {
+                carried_bytes: carried,
+                ..GOOD
+            },
+            9000,
+        );
         block_on(ethernet.world(), async {
             let begin = now();
             let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
-            let Opened { target, session } =
-                open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
-            assert!(now() - begin < Duration::from_millis(500), "no attempt is wasted: {:?}", now() - begin);
-            assert_eq!(session.status().await.expect("it is logged in").frame_bytes, used);
+            let Opened { target, session } = open_target(&url(""), random)
+                .await
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert!(
+                now() - begin < Duration::from_millis(500),
+                "no attempt is wasted: {:?}",
+                now() - begin
+            );
+            assert_eq!(
+                session.status().await.expect("it is logged in").frame_bytes,
+                used
+            );
             let lun = Rc::new(target.lun(0).await.expect("a disk"));
             work(&lun, 1, 4, 40).await;
         });
@@ -295,7 +385,14 @@ fn long_frames_are_used_if_they_arrive() {
 #[test]
 fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
     for seed in 0..2 {
-        let ethernet = Ethernet::new(seed, Conditions { lost_percent: 5, ..GOOD }, 1500);
+        let ethernet = Ethernet::new(
+            seed,
+            Conditions {
+                lost_percent: 5,
+                ..GOOD
+            },
+            1500,
+        );
         block_on(ethernet.world(), async {
             let disk = slow_disk(seed, BLOCKS);
             let mut server = on_interface("server", unit(&disk, 1), Rules::default());
@@ -339,7 +436,10 @@ fn a_restart_that_lost_the_cache_is_a_doubt_before_anything_is_read_and_then_a_l
             sleep(Duration::from_millis(1)).await;
         }
         assert!(lun.losses().is_in_doubt(), "without any request");
-        assert_eq!((lun.resolve_losses().await, lun.losses()), (Ok(()), Losses::counted(1)));
+        assert_eq!(
+            (lun.resolve_losses().await, lun.losses()),
+            (Ok(()), Losses::counted(1))
+        );
         assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
         assert_eq!((lun.flush().await, read(&lun, 0).await), (Ok(()), Ok(1)));
     });
@@ -378,10 +478,16 @@ fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
         let begin = now();
         assert_eq!(write(&lun, 0, 1).await, Err(DeviceError::NotReady));
         let took = now() - begin;
-        assert!(took >= Duration::from_secs(20) && took < Duration::from_secs(24), "{took:?}");
+        assert!(
+            took >= Duration::from_secs(20) && took < Duration::from_secs(24),
+            "{took:?}"
+        );
         let begin = now();
         assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady));
-        assert!(now() - begin < Duration::from_secs(1), "it is known to be lost");
+        assert!(
+            now() - begin < Duration::from_secs(1),
+            "it is known to be lost"
+        );
         // The client continues to log in.
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         sleep(Duration::from_secs(10)).await;
@@ -401,10 +507,22 @@ fn a_session_that_is_not_to_come_back_fails_at_once() {
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let begin = now();
         assert_eq!(write(&lun, 0, 1).await, Err(DeviceError::NotReady));
-        assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
+        assert!(
+            now() - begin < Duration::from_secs(5),
+            "{:?}",
+            now() - begin
+        );
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady), "it stays lost");
-        assert_eq!(read(&lun, 0).await, Err(DeviceError::Unsettled), "the write may still be carried out");
+        assert_eq!(
+            read(&lun, 5).await,
+            Err(DeviceError::NotReady),
+            "it stays lost"
+        );
+        assert_eq!(
+            read(&lun, 0).await,
+            Err(DeviceError::Unsettled),
+            "the write may still be carried out"
+        );
     });
 }
 
@@ -437,9 +555,15 @@ fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
             let _server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = opened("?timeout=1s").await;
             for version in (0..40).step_by(2) {
-                ethernet.set(Conditions { lost_percent: 100, ..GOOD });
+                ethernet.set(Conditions {
+                    lost_percent: 100,
+                    ..GOOD
+                });
                 assert_eq!(write(&lun, 0, version).await, Err(DeviceError::TimedOut));
-                ethernet.set(Conditions { lost_percent: 30, ..BAD });
+                ethernet.set(Conditions {
+                    lost_percent: 30,
+                    ..BAD
+                });
                 let mut newer = write(&lun, 0, version + 1).await;
                 while newer.is_err() {
                     newer = write(&lun, 0, version + 1).await;
@@ -464,7 +588,11 @@ fn a_dropped_request_is_aborted() {
         let lun = opened("").await;
         let before = disk.writes();
         disk.delay_next(Duration::from_secs(8));
-        assert!(timeout(Duration::from_millis(100), write(&lun, 0, 1)).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(100), write(&lun, 0, 1))
+                .await
+                .is_err()
+        );
         lun.quiesced().await.expect("nothing is left");
         write(&lun, 0, 2).await.expect("written");
         sleep(Duration::from_secs(10)).await;
@@ -479,13 +607,19 @@ fn one_of_two_paths(trouble: impl Fn(&Ethernet)) {
         let disk = slow_disk(1, BLOCKS);
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let url = Url::parse(&format!("hyperscsi://client+second/{TARGET}/0")).expect("a URL");
-        let lun = Rc::new(open(&url, random).await.unwrap_or_else(|error| panic!("{error}")));
+        let lun = Rc::new(
+            open(&url, random)
+                .await
+                .unwrap_or_else(|error| panic!("{error}")),
+        );
         let working = Rc::clone(&lun);
         let load = spawn(async move { work(&working, 1, 6, 200).await });
         sleep(Duration::from_millis(100)).await;
         assert!(!load.is_finished(), "it has work left");
         trouble(&ethernet);
-        timeout(Duration::from_secs(300), load).await.expect("it goes on by the other one");
+        timeout(Duration::from_secs(300), load)
+            .await
+            .expect("it goes on by the other one");
         assert_eq!(lun.target().reinstatements(), 0);
     });
 }
@@ -505,11 +639,15 @@ fn an_interface_that_is_named_twice_is_one_path() {
             let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
             let url = format!("hyperscsi://client+client+alt-client/{TARGET}/0{options}");
             let url = Url::parse(&url).expect("a URL");
-            let Opened { target, session } =
-                open_target(&url, random).await.unwrap_or_else(|error| panic!("{error}"));
+            let Opened { target, session } = open_target(&url, random)
+                .await
+                .unwrap_or_else(|error| panic!("{error}"));
             work(&Rc::new(target.lun(0).await.expect("a disk")), 1, 4, 50).await;
             let status = session.status().await.expect("it is logged in");
-            assert_eq!((status.paths.len(), status.counters.frames_repeated), (1, 0));
+            assert_eq!(
+                (status.paths.len(), status.counters.frames_repeated),
+                (1, 0)
+            );
         });
     }
 }
@@ -533,7 +671,11 @@ fn an_interface_that_is_made_anew_is_used_again() {
         ethernet.plug();
         let begin = now();
         write(&lun, 0, 1).await.expect("it is back");
-        assert!(now() - begin < Duration::from_secs(100), "{:?}", now() - begin);
+        assert!(
+            now() - begin < Duration::from_secs(100),
+            "{:?}",
+            now() - begin
+        );
         assert_eq!(read(&lun, 0).await, Ok(1));
     });
 }
@@ -556,8 +698,12 @@ fn a_flood_of_nonsense_at_our_server_leaves_others_their_turns() {
     block_on(ethernet.world(), async {
         let _server = ours("server", random);
         ethernet.flood("server");
-        let found = discover(&url("").place, Duration::from_millis(1), random).await.expect("an interface");
-        let [found] = &found[..] else { panic!("{found:?}") };
+        let found = discover(&url("").place, Duration::from_millis(1), random)
+            .await
+            .expect("an interface");
+        let [found] = &found[..] else {
+            panic!("{found:?}")
+        };
         assert_eq!(&found.targets[..], &[TARGET.to_owned()][..]);
     });
 }
@@ -570,11 +716,16 @@ fn a_session_that_is_closed_is_closed_at_the_server_too() {
         let before = Arc::strong_count(&unit);
         let _server = on_interface("server", Arc::clone(&unit), Rules::default());
         let serving = Arc::strong_count(&unit);
-        let target = open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
+        let target = open_target(&url(""), random)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
         sleep(Duration::from_millis(10)).await;
         assert_eq!(Arc::strong_count(&unit), serving + 1, "its nexus");
         let status = target.session.status().await.expect("it is logged in");
-        assert_eq!((status.queue_depth, status.is_encrypted, status.paths.len()), (128, false, 1));
+        assert_eq!(
+            (status.queue_depth, status.is_encrypted, status.paths.len()),
+            (128, false, 1)
+        );
         hyperscsi_client::closed().await;
         assert_eq!(target.session.status().await, None);
         sleep(Duration::from_millis(10)).await;

@@ -16,12 +16,12 @@ use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
 use hyperscsi::{Command, ETHERTYPE, Function, FunctionResult, Psk, Refusal, Response, Target};
 use hyperscsi_server::{Access, HYPERSCSI, HyperScsi};
 use logical_unit::{
-    CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Nexus, Plan,
-    Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
+    CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions,
+    Nexus, Plan, Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
 };
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, OutDatagram,
-    OutSlice, StreamOptions,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle,
+    OutDatagram, OutSlice, StreamOptions,
 };
 use testkit::TestDisk;
 use volume::{Volume, VolumeOptions};
@@ -44,11 +44,17 @@ impl Directory<DatagramAddress> for Rules {
         if target != TARGET {
             return Err(Refusal::UnknownTarget);
         }
-        Ok(self.secret.map_or(Admission::Open, |secret| Admission::Key(Psk::from_secret(secret.as_bytes()))))
+        Ok(self.secret.map_or(Admission::Open, |secret| {
+            Admission::Key(Psk::from_secret(secret.as_bytes()))
+        }))
     }
 
     fn targets(&self, _: &DatagramAddress) -> Vec<String> {
-        if self.is_hidden { Vec::new() } else { vec![TARGET.to_owned()] }
+        if self.is_hidden {
+            Vec::new()
+        } else {
+            vec![TARGET.to_owned()]
+        }
     }
 }
 
@@ -66,9 +72,16 @@ pub(crate) fn fast_disk(blocks: usize) -> Arc<TestDisk> {
 /// Creates a logical unit whose cache has this generation.
 pub(crate) fn unit(disk: &Arc<TestDisk>, generation: u8) -> Arc<LogicalUnit> {
     let identity = Identity::new(*b"hyperscsi client");
-    let options = LogicalUnitOptions { identity, removable: false, thin: None };
+    let options = LogicalUnitOptions {
+        identity,
+        removable: false,
+        thin: None,
+    };
     let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-    let of_volume = VolumeOptions { cache_generation: Some([generation; 16]), ..VolumeOptions::default() };
+    let of_volume = VolumeOptions {
+        cache_generation: Some([generation; 16]),
+        ..VolumeOptions::default()
+    };
     let volume = Volume::new(device, of_volume).expect("nothing was saved");
     LogicalUnit::new(volume, options).expect("nothing was saved")
 }
@@ -85,24 +98,46 @@ impl Drop for Server {
 /// Starts a server on an interface of the simulated Ethernet.
 pub(crate) fn on_interface(name: &str, unit: Arc<LogicalUnit>, rules: Rules) -> Server {
     let interface = name.to_owned();
-    let endpoint = DatagramEndpoint::Ethernet { interface, ether_type: ETHERTYPE };
+    let endpoint = DatagramEndpoint::Ethernet {
+        interface,
+        ether_type: ETHERTYPE,
+    };
     on(vec![open(endpoint)], unit, rules)
 }
 
 pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
-    reactor::world().datagrams(&options(endpoint)).expect("an endpoint")
+    reactor::world()
+        .datagrams(&options(endpoint))
+        .expect("an endpoint")
 }
 
 fn options(endpoint: DatagramEndpoint) -> DatagramOptions {
-    DatagramOptions { endpoint, receive_buffer_bytes: None, ring: None, payload_bytes_min: 0, share: None }
+    DatagramOptions {
+        endpoint,
+        receive_buffer_bytes: None,
+        ring: None,
+        payload_bytes_min: 0,
+        share: None,
+    }
 }
 
 /// Runs Linerate's server as a task. It has a target without LUNs.
 pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core::Server> {
     let (access, keys) = (Access::default(), BTreeMap::new());
-    let target = hyperscsi_server::Target { name: TARGET.to_owned(), exports: Vec::new(), access, keys };
-    let config = hyperscsi_server::Config { targets: vec![Arc::new(target)], random };
-    let endpoint = DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHERTYPE };
+    let target = hyperscsi_server::Target {
+        name: TARGET.to_owned(),
+        exports: Vec::new(),
+        access,
+        keys,
+    };
+    let config = hyperscsi_server::Config {
+        targets: vec![Arc::new(target)],
+        random,
+    };
+    let endpoint = DatagramEndpoint::Ethernet {
+        interface: interface.to_owned(),
+        ether_type: ETHERTYPE,
+    };
     let portal = Portal {
         front_end: HYPERSCSI,
         listen: ListenAddress::Datagrams(options(endpoint)),
@@ -111,8 +146,13 @@ pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core
         stream: StreamOptions::default(),
     };
     let (volumes, limits) = (Vec::new(), front_end_core::Limits::default());
-    let of_server = front_end_core::Config { volumes, portals: vec![portal], limits };
-    let (server, cores) = front_end_core::Server::new(of_server, 1, vec![HyperScsi::new(config) as _]);
+    let of_server = front_end_core::Config {
+        volumes,
+        portals: vec![portal],
+        limits,
+    };
+    let (server, cores) =
+        front_end_core::Server::new(of_server, 1, vec![HyperScsi::new(config) as _]);
     for core in cores {
         drop(reactor::spawn(async move {
             let (bound, _heard) = mpsc::channel();
@@ -124,7 +164,11 @@ pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core
 }
 
 /// Starts a server on these endpoints.
-pub(crate) fn on(endpoints: Vec<Box<dyn Datagrams>>, unit: Arc<LogicalUnit>, rules: Rules) -> Server {
+pub(crate) fn on(
+    endpoints: Vec<Box<dyn Datagrams>>,
+    unit: Arc<LogicalUnit>,
+    rules: Rules,
+) -> Server {
     // The sessions of each server have different numbers, as those of different processes do.
     let mut seed = [0; 32];
     LIVES.with_borrow_mut(|lives| {
@@ -187,7 +231,12 @@ struct Core {
 
 impl Core {
     async fn run(mut self) {
-        let longest = self.endpoints.iter().map(|endpoint| endpoint.payload_bytes_max()).max().unwrap_or(0);
+        let longest = self
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.payload_bytes_max())
+            .max()
+            .unwrap_or(0);
         let mut batch = DatagramBatch::new(64, longest.min(hyperscsi::FRAME_BYTES_MAX));
         let (mut frame, mut timer) = (Vec::new(), None);
         poll_fn(|cx| {
@@ -223,7 +272,10 @@ impl Core {
                 // Every address belongs to one endpoint. The other endpoints drop the frame.
                 for endpoint in &self.endpoints {
                     let payload = [OutSlice::Bytes(&frame)];
-                    let _ = endpoint.try_send(&[OutDatagram { to, payload: &payload }]);
+                    let _ = endpoint.try_send(&[OutDatagram {
+                        to,
+                        payload: &payload,
+                    }]);
                 }
             }
             timer = self.machine.poll_timeout().map(reactor::sleep_until);
@@ -250,10 +302,21 @@ impl Core {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::SessionBegan { session, initiator, .. } => {
-                let initiator = InitiatorPort { name: initiator, qualifier: [0; 6] };
-                let port = TargetPort { name: TARGET.to_owned(), group: 1, relative_port: 1 };
-                let nexus = self.unit.attach(Arc::new(SessionTraits::new(initiator, port)));
+            Event::SessionBegan {
+                session, initiator, ..
+            } => {
+                let initiator = InitiatorPort {
+                    name: initiator,
+                    qualifier: [0; 6],
+                };
+                let port = TargetPort {
+                    name: TARGET.to_owned(),
+                    group: 1,
+                    relative_port: 1,
+                };
+                let nexus = self
+                    .unit
+                    .attach(Arc::new(SessionTraits::new(initiator, port)));
                 self.sessions.insert(session, Rc::new(RefCell::new(nexus)));
             }
             Event::SessionEnded { session, .. } => {
@@ -265,7 +328,9 @@ impl Core {
                 self.machine.disconnect(reactor::now(), task.session);
             }
             Event::Command { task, command } => {
-                let Some(nexus) = self.sessions.get(&task.session).cloned() else { return };
+                let Some(nexus) = self.sessions.get(&task.session).cloned() else {
+                    return;
+                };
                 let (unit, done) = (Arc::clone(&self.unit), Rc::clone(&self.done));
                 let is_shortened = self.shortens_reads && command.cdb[0] == 0x88;
                 let running = reactor::spawn(async move {
@@ -277,7 +342,12 @@ impl Core {
                 });
                 self.running.insert(task, running);
             }
-            Event::Function { task, function, referenced, .. } => {
+            Event::Function {
+                task,
+                function,
+                referenced,
+                ..
+            } => {
                 let aborted = match function {
                     Function::AbortTask => self.abort(|other| Some(other) == referenced),
                     Function::LogicalUnitReset | Function::TargetReset => {
@@ -298,9 +368,17 @@ impl Core {
     }
 
     fn abort(&mut self, is_meant: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
-        let aborted: Vec<TaskId> = self.running.keys().copied().filter(|task| is_meant(*task)).collect();
+        let aborted: Vec<TaskId> = self
+            .running
+            .keys()
+            .copied()
+            .filter(|task| is_meant(*task))
+            .collect();
         for task in &aborted {
-            self.running.remove(task).into_iter().for_each(JoinHandle::abort);
+            self.running
+                .remove(task)
+                .into_iter()
+                .for_each(JoinHandle::abort);
         }
         aborted
     }
@@ -321,18 +399,35 @@ fn tell(mailbox: &RefCell<Mailbox>, done: Done) {
 }
 
 async fn carry_out(unit: &Arc<LogicalUnit>, nexus: &RefCell<Nexus>, command: Command) -> Response {
-    let Command { lun, cdb, data_in_bytes, data_out, .. } = command;
+    let Command {
+        lun,
+        cdb,
+        data_in_bytes,
+        data_out,
+        ..
+    } = command;
     if lun != [0; 8] {
         // Commands to a missing LUN end with CHECK CONDITION, ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED.
         // INQUIRY succeeds, and reports that the LUN is missing.
         return match cdb[0] {
             0x12 => {
                 let data = [&[0x7f, 0, 6, 2, 31][..], &[0; 31]].concat().into();
-                Response { data, ..Response::default() }
+                Response {
+                    data,
+                    ..Response::default()
+                }
             }
             _ => {
-                let sense = [&[0x70, 0, 5, 0, 0, 0, 0, 10][..], &[0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0]].concat();
-                Response { status: 2, sense, ..Response::default() }
+                let sense = [
+                    &[0x70, 0, 5, 0, 0, 0, 0, 10][..],
+                    &[0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0],
+                ]
+                .concat();
+                Response {
+                    status: 2,
+                    sense,
+                    ..Response::default()
+                }
             }
         };
     }
@@ -385,11 +480,18 @@ fn response(reply: Reply, room: u32, sent: usize) -> Response {
             bytes
         }
     };
-    let expected = if sent > 0 { sent as i64 } else { i64::from(room) };
+    let expected = if sent > 0 {
+        sent as i64
+    } else {
+        i64::from(room)
+    };
     Response {
         status: reply.status as u8,
         residual: reply.expected_bytes as i64 - expected,
-        sense: reply.sense.map(|sense| sense.bytes().to_vec()).unwrap_or_default(),
+        sense: reply
+            .sense
+            .map(|sense| sense.bytes().to_vec())
+            .unwrap_or_default(),
         data: data.into(),
     }
 }

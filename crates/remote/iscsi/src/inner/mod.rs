@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use derive_more::Display;
 use iscsi::initiator::{
-    Command, ConnectionId, ConnectionStart, Event, Failure, LogoutScope, PingId, Session as Machine,
-    SubmitError, TaskId, Times, TmfId,
+    Command, ConnectionId, ConnectionStart, Event, Failure, LogoutScope, PingId,
+    Session as Machine, SubmitError, TaskId, Times, TmfId,
 };
 use iscsi::pdu::{
     AsyncEvent, AsyncMessage, Cid, LogoutReason, LogoutResult, Lun, TaskAttribute,
@@ -113,7 +113,10 @@ impl SessionInner {
         self.meter.statistics(
             now,
             &self.machine,
-            self.connections.iter().filter_map(LiveConnection::statistics).collect(),
+            self.connections
+                .iter()
+                .filter_map(LiveConnection::statistics)
+                .collect(),
         )
     }
 }
@@ -213,7 +216,10 @@ impl<Id, T> Default for Callers<Id, T> {
 
 impl<Id: PartialEq, T: Send> Callers<Id, T> {
     fn add(&mut self, id: Id) -> Receiver<T> {
-        debug_assert!(self.0.iter().all(|(asked, _)| *asked != id), "each is answered once");
+        debug_assert!(
+            self.0.iter().all(|(asked, _)| *asked != id),
+            "each is answered once"
+        );
         let (sender, receiver) = mailbox();
         self.0.push((id, sender));
         receiver
@@ -221,7 +227,9 @@ impl<Id: PartialEq, T: Send> Callers<Id, T> {
 
     /// Delivers a response. If there is none, the receiver is closed.
     fn answer(&mut self, id: &Id, answer: Option<T>) {
-        let Some(place) = self.0.iter().position(|(asked, _)| asked == id) else { return };
+        let Some(place) = self.0.iter().position(|(asked, _)| asked == id) else {
+            return;
+        };
         let (_, sender) = self.0.swap_remove(place);
         if let Some(answer) = answer {
             let _ = sender.send(answer); // fails if the caller was dropped
@@ -249,20 +257,38 @@ impl SessionInner {
         &mut self,
         what: Management,
     ) -> Result<Receiver<TaskManagementResult>, CommandError> {
-        let first =
-            self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
-        let asked = self.machine.manage(self.now, first, what.function(), what.lun());
-        let answer = self.functions.add(asked.ok_or(CommandError::ConnectionLost)?);
+        let first = self
+            .connections
+            .first()
+            .map(|connection| connection.id)
+            .ok_or(CommandError::ConnectionLost)?;
+        let asked = self
+            .machine
+            .manage(self.now, first, what.function(), what.lun());
+        let answer = self
+            .functions
+            .add(asked.ok_or(CommandError::ConnectionLost)?);
         self.wake_connections();
         Ok(answer)
     }
 
     /// Pings the target over the connection `cid`, or over any connection. The receiver yields the returned
     /// data, or is closed if the connection is lost.
-    pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
-        let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
+    pub(crate) fn ping(
+        &mut self,
+        cid: Option<Cid>,
+        data: &[u8],
+    ) -> Result<Receiver<Vec<u8>>, CommandError> {
+        let by = self
+            .connections
+            .iter()
+            .find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
-        let answer = self.pings.add(self.machine.ping(by, data).ok_or(CommandError::ConnectionLost)?);
+        let answer = self.pings.add(
+            self.machine
+                .ping(by, data)
+                .ok_or(CommandError::ConnectionLost)?,
+        );
         self.wake_connections();
         Ok(answer)
     }
@@ -270,8 +296,11 @@ impl SessionInner {
     /// Sends SendTargets; [`Self::poll_text`] returns the response. `which` is `All`, a target's name, or
     /// empty for the session's own target.
     pub(crate) fn ask_for_targets(&mut self, which: &str) -> Result<(), CommandError> {
-        let first =
-            self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
+        let first = self
+            .connections
+            .first()
+            .map(|connection| connection.id)
+            .ok_or(CommandError::ConnectionLost)?;
         if !self.machine.send_targets(first, which) {
             return Err(CommandError::ConnectionLost);
         }
@@ -346,8 +375,16 @@ pub(crate) struct Outage {
 
 impl SessionInner {
     /// Adds a connection.
-    pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
-        debug_assert!(!self.has_connection(Some(cid)), "a CID is that of one connection");
+    pub(crate) fn add_connection(
+        &mut self,
+        now: Instant,
+        cid: Cid,
+        start: ConnectionStart,
+    ) -> ConnectionId {
+        debug_assert!(
+            !self.has_connection(Some(cid)),
+            "a CID is that of one connection"
+        );
         let id = self.machine.add_connection(now, cid, start);
         debug_assert!(self.connection(id).is_none(), "a connection is added once");
         self.connections.push(LiveConnection {
@@ -373,7 +410,10 @@ impl SessionInner {
     pub(crate) fn begin_round(&mut self, id: ConnectionId, now: Instant, task: &Waker) {
         self.now = now;
         let changed = |connection: &&mut LiveConnection| {
-            !connection.task.as_ref().is_some_and(|kept| kept.will_wake(task))
+            !connection
+                .task
+                .as_ref()
+                .is_some_and(|kept| kept.will_wake(task))
         };
         if let Some(connection) = self.connection(id).filter(changed) {
             connection.task = Some(task.clone());
@@ -382,12 +422,15 @@ impl SessionInner {
 
     /// Returns whether this connection (or, with `None`, any) is alive.
     pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
-        self.connections.iter().any(|connection| cid.is_none_or(|cid| connection.cid == cid))
+        self.connections
+            .iter()
+            .any(|connection| cid.is_none_or(|cid| connection.cid == cid))
     }
 
     /// Returns the number of outstanding commands on a connection.
     pub(crate) fn under_way(&mut self, id: ConnectionId) -> usize {
-        self.connection(id).map_or(0, |connection| connection.under_way)
+        self.connection(id)
+            .map_or(0, |connection| connection.under_way)
     }
 
     /// Takes the reason why a connection must be closed now; `None` if it stays open.
@@ -398,7 +441,11 @@ impl SessionInner {
     /// Returns the reason for the end of a connection that the target closed. A target that confirms a logout
     /// closes all connections of the session, most of them without a PDU.
     pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
-        let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
+        let otherwise = if self.is_leaving {
+            Ending::LoggedOut
+        } else {
+            Ending::Closed
+        };
         self.ending_of(id).unwrap_or(otherwise)
     }
 
@@ -406,7 +453,11 @@ impl SessionInner {
     /// starts an outage.
     pub(crate) fn remove_connection(&mut self, id: ConnectionId) {
         self.machine.remove_connection(self.now, id);
-        if let Some(place) = self.connections.iter().position(|connection| connection.id == id) {
+        if let Some(place) = self
+            .connections
+            .iter()
+            .position(|connection| connection.id == id)
+        {
             let connection = self.connections.swap_remove(place);
             self.deliver_events();
             self.connection_lost(connection.cid);
@@ -417,7 +468,8 @@ impl SessionInner {
     fn connection_lost(&mut self, cid: Cid) {
         self.meter.incidents.connections_lost += u64::from(!self.is_leaving && !self.is_logged_out);
         if !self.connections.is_empty() {
-            self.state.connection_lost(cid, self.now + self.timeouts.reset);
+            self.state
+                .connection_lost(cid, self.now + self.timeouts.reset);
             return self.settle_losses();
         }
         // No connection is left for a response.
@@ -447,7 +499,9 @@ impl SessionInner {
     /// Logs out lost connections over an open connection. The logout settles the commands of the lost
     /// connections.
     pub(crate) fn settle_losses(&mut self) {
-        let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
+        let Some(via) = self.connections.first().map(|connection| connection.id) else {
+            return;
+        };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
                 // The open connection is also logging out. The end of the session will settle the lost
@@ -460,11 +514,18 @@ impl SessionInner {
     /// Restarts the session with this state machine. All earlier connections must have been removed. Wakes
     /// the requests that wait for the session.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
-        debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
+        debug_assert!(
+            self.connections.is_empty(),
+            "a session restarts when all connections are lost"
+        );
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
         // If the target has confirmed a logout, it has terminated all commands.
-        let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
+        let unsettled = if std::mem::take(&mut self.is_logged_out) {
+            0
+        } else {
+            self.unsettled
+        };
         self.unsettled = 0;
         let (unsettled, orphaned) = match how {
             Restart::Reinstated => (0, Vec::new()),
@@ -476,7 +537,12 @@ impl SessionInner {
         };
         self.meter.reconnected(before.counters(), away);
         self.waiting.drain(..).for_each(Waker::wake);
-        Outage { away, commands: std::mem::take(&mut self.lost_commands), unsettled, orphaned }
+        Outage {
+            away,
+            commands: std::mem::take(&mut self.lost_commands),
+            unsettled,
+            orphaned,
+        }
     }
 
     /// Marks a connection as missing, to be logged in later.
@@ -508,7 +574,10 @@ impl SessionInner {
     pub(crate) fn log_out(&mut self) {
         self.is_leaving = true;
         match self.connections.first().map(|connection| connection.id) {
-            Some(first) => drop(self.machine.log_out(self.now, first, LogoutReason::CloseSession)),
+            Some(first) => drop(
+                self.machine
+                    .log_out(self.now, first, LogoutReason::CloseSession),
+            ),
             None => self.end(false),
         }
         self.wake_connections();
@@ -516,15 +585,20 @@ impl SessionInner {
 
     /// Logs out because the target has requested it. The session is restarted after the logout.
     pub(crate) fn log_out_for_now(&mut self, by: ConnectionId) {
-        self.machine.log_out(self.now, by, LogoutReason::CloseSession);
+        self.machine
+            .log_out(self.now, by, LogoutReason::CloseSession);
         // A repeated request does not extend the deadline.
-        self.logout_due.get_or_insert(self.now + self.timeouts.reset);
+        self.logout_due
+            .get_or_insert(self.now + self.timeouts.reset);
         self.wake_connections();
     }
 
     /// Resets all connections, without a logout: data that is still in their sockets is discarded.
     pub(crate) fn reset(&mut self) {
-        self.connections.iter().flat_map(|connection| &connection.stream).for_each(|stream| stream.reset());
+        self.connections
+            .iter()
+            .flat_map(|connection| &connection.stream)
+            .for_each(|stream| stream.reset());
         self.give_up();
     }
 
@@ -535,12 +609,16 @@ impl SessionInner {
 
     /// Requests that the tasks of all connections close them.
     pub(crate) fn end_all(&mut self, why: impl Fn() -> Ending) {
-        self.connections.iter_mut().for_each(|connection| connection.ending = Some(why()));
+        self.connections
+            .iter_mut()
+            .for_each(|connection| connection.ending = Some(why()));
         self.wake_connections();
     }
 
     pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut LiveConnection> {
-        self.connections.iter_mut().find(|connection| connection.id == id)
+        self.connections
+            .iter_mut()
+            .find(|connection| connection.id == id)
     }
 
     pub(crate) fn wake_connections(&self) {
@@ -576,7 +654,10 @@ impl SessionInner {
     /// command must wait for space or for the session, registers `waker`, and the caller must then submit the
     /// command again.
     pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
-        let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
+        let lengths = (
+            u32::try_from(spec.transfer.in_bytes()),
+            u32::try_from(spec.transfer.out_bytes()),
+        );
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
             return Submitted::Failed(CommandError::TooLong);
         };
@@ -587,12 +668,21 @@ impl SessionInner {
         if spec.epoch.is_some_and(|epoch| epoch != self.state.epoch()) {
             return Submitted::Failed(CommandError::Reinstated);
         }
-        let Some(connection) = self.connections.iter_mut().min_by_key(|connection| connection.under_way)
+        let Some(connection) = self
+            .connections
+            .iter_mut()
+            .min_by_key(|connection| connection.under_way)
         else {
             return Submitted::Failed(CommandError::ConnectionLost);
         };
         let (lun, attribute) = (spec.lun, TaskAttribute::Simple);
-        let command = Command { lun, cdb: &spec.cdb, attribute, read_bytes, write_bytes };
+        let command = Command {
+            lun,
+            cdb: &spec.cdb,
+            attribute,
+            read_bytes,
+            write_bytes,
+        };
         match self.machine.submit(self.now, connection.id, &command) {
             Ok(id) => {
                 connection.under_way += 1;
@@ -600,10 +690,21 @@ impl SessionInner {
                 let until = self.now + self.timeouts.command;
                 let effect = Effect::from_cdb(&spec.cdb, spec.transfer.sent());
                 let class = Class::from_cdb(&spec.cdb);
-                let account = Account { class, effect, waited_ns: 0 };
+                let account = Account {
+                    class,
+                    effect,
+                    waited_ns: 0,
+                };
                 let (transfer, waits_for_end) = (mem::take(&mut spec.transfer), spec.waits_for_end);
-                let beginning =
-                    NewTask { id, connection: connection.id, lun, transfer, until, waits_for_end, account };
+                let beginning = NewTask {
+                    id,
+                    connection: connection.id,
+                    lun,
+                    transfer,
+                    until,
+                    waits_for_end,
+                    account,
+                };
                 Submitted::Sent(self.tasks.insert(beginning, waker.clone()))
             }
             // The target has requested the logout of this connection, so the session will be restarted.
@@ -648,7 +749,9 @@ impl SessionInner {
             return;
         }
         for _ in 0..self.machine.room() {
-            let Some(waker) = self.waiting.pop_front() else { return };
+            let Some(waker) = self.waiting.pop_front() else {
+                return;
+            };
             waker.wake();
         }
     }
@@ -659,7 +762,8 @@ impl SessionInner {
         self.now = now;
         self.machine.handle_timeout(now);
         let machine = &self.machine;
-        self.tasks.note_progress(now, self.timeouts.command, |task| machine.moved_bytes(task));
+        self.tasks
+            .note_progress(now, self.timeouts.command, |task| machine.moved_bytes(task));
         let overdue = self.tasks.escalate(now, &self.timeouts);
         self.escalate(&overdue);
         if self.state.is_overdue(now) {
@@ -673,7 +777,9 @@ impl SessionInner {
             self.end_all(|| Ending::Unresponsive);
         }
         if self.state.fail_requests_after(self.timeouts.reconnect, now) {
-            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
+            tracing::warn!(
+                "the session was not restored within the reconnect time: requests now fail"
+            );
             self.waiting.drain(..).for_each(Waker::wake);
         }
         self.deliver_events();
@@ -724,9 +830,26 @@ impl SessionInner {
 
     fn deliver(&mut self, event: Event) {
         match event {
-            Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
+            Event::Done {
+                task,
+                status,
+                sense,
+                residual,
+                data_in_bytes,
+                times,
+                ..
+            } => {
                 let in_bytes = data_in_bytes as usize;
-                self.finish(task, Ok(Status { status, sense, in_bytes, residual }), &times);
+                self.finish(
+                    task,
+                    Ok(Status {
+                        status,
+                        sense,
+                        in_bytes,
+                        residual,
+                    }),
+                    &times,
+                );
             }
             Event::Failed { task, why } => self.finish(task, Err(meaning(why)), &Times::default()),
             Event::Text { text, .. } => {
@@ -736,22 +859,33 @@ impl SessionInner {
                     waker.into_iter().for_each(Waker::wake);
                 }
             }
-            Event::LoggedOut { leaving: LogoutScope::Session | LogoutScope::Connection, result, .. } => {
+            Event::LoggedOut {
+                leaving: LogoutScope::Session | LogoutScope::Connection,
+                result,
+                ..
+            } => {
                 self.is_logged_out = result == Some(LogoutResult::Success);
                 self.end_all(|| Ending::LoggedOut);
             }
-            Event::LoggedOut { leaving: LogoutScope::OtherConnection(cid), result, .. } => {
-                self.connection_logged_out(cid, result)
-            }
-            Event::Close { connection, reason: _ } => {
+            Event::LoggedOut {
+                leaving: LogoutScope::OtherConnection(cid),
+                result,
+                ..
+            } => self.connection_logged_out(cid, result),
+            Event::Close {
+                connection,
+                reason: _,
+            } => {
                 if let Some(connection) = self.connection(connection) {
                     connection.ending = Some(Ending::Silent);
                     connection.task.iter().for_each(Waker::wake_by_ref);
                 }
             }
-            Event::Message { connection, message, sense } => {
-                self.handle_message(connection, &message, &sense)
-            }
+            Event::Message {
+                connection,
+                message,
+                sense,
+            } => self.handle_message(connection, &message, &sense),
             Event::Managed { tmf, result } => self.functions.answer(&tmf, result),
             Event::Pong { ping, data } => self.pings.answer(&ping, data),
         }
@@ -786,10 +920,13 @@ impl SessionInner {
             AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
             AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {
                 let [_, time2wait, _] = message.parameters;
-                self.state.set_time2wait(Duration::from_secs(time2wait.into()));
+                self.state
+                    .set_time2wait(Duration::from_secs(time2wait.into()));
             }
             AsyncEvent::Scsi => self.caches.note_sense(message.lun, sense),
-            AsyncEvent::NegotiationRequested | AsyncEvent::TasksTerminated | AsyncEvent::Other(_) => {}
+            AsyncEvent::NegotiationRequested
+            | AsyncEvent::TasksTerminated
+            | AsyncEvent::Other(_) => {}
         }
     }
 
@@ -797,7 +934,9 @@ impl SessionInner {
         let is_lost = outcome == Err(CommandError::ConnectionLost);
         let how = Outcome::from_result(&outcome);
         let trace = CacheEffect::from_outcome(&outcome);
-        let Some(left) = self.tasks.end(task, outcome) else { return };
+        let Some(left) = self.tasks.end(task, outcome) else {
+            return;
+        };
         if is_lost {
             self.lost_commands += 1;
             self.unsettled += usize::from(left.account.effect.changes_something());

@@ -29,11 +29,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use block::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, LossCounter, Losses, Pending,
-    Profile, Run, Slice,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, LossCounter, Losses,
+    Pending, Profile, Run, Slice,
 };
 use failover::{
-    Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Status, Transport, Untold,
+    Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Status, Transport,
+    Untold,
 };
 use iscsi::pdu::Isid;
 use reactor::Resident;
@@ -72,12 +73,24 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let portals = Portals::new(url, random, Arc::clone(&common));
     let mut dice = [0; 24];
     random(&mut dice);
-    let [session, seed] = [0, 16]
-        .map(|from| dice[from..].iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
+    let [session, seed] = [0, 16].map(|from| {
+        dice[from..]
+            .iter()
+            .take(16)
+            .fold(0, |number, byte| number << 8 | u128::from(*byte))
+    });
     let (path, first) = portals.first(Name { session, number: 0 }).await?;
-    let Some(reference) = portals.reference().cloned() else { return Err(OpenError::Nonsense("INQUIRY")) };
+    let Some(reference) = portals.reference().cloned() else {
+        return Err(OpenError::Nonsense("INQUIRY"));
+    };
     let settings = &url.settings;
-    let Multipath { sessions, quarantine, journal_bytes, writers, .. } = settings.paths;
+    let Multipath {
+        sessions,
+        quarantine,
+        journal_bytes,
+        writers,
+        ..
+    } = settings.paths;
     let settings = failover::Settings {
         channels: sessions.map_or(portals.count(), usize::from),
         paths: portals.count(),
@@ -99,10 +112,20 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let (geometry, profile) = (reference.geometry, reference.profile);
     let losses = channels.losses();
     let channels = Resident::new(Rc::new(channels), leave);
-    let identity = (reference.identity != Identity::Unknown).then(|| format!("LUN {}", reference.identity));
-    let lun = MultipathLun { channels, common, geometry, profile, losses, identity };
+    let identity =
+        (reference.identity != Identity::Unknown).then(|| format!("LUN {}", reference.identity));
+    let lun = MultipathLun {
+        channels,
+        common,
+        geometry,
+        profile,
+        losses,
+        identity,
+    };
     if let Some(path) = &url.settings.paths.journal_file {
-        lun.recover(path, url, &reference).await.map_err(OpenError::JournalFile)?;
+        lun.recover(path, url, &reference)
+            .await
+            .map_err(OpenError::JournalFile)?;
     }
     Ok(lun)
 }
@@ -118,12 +141,25 @@ impl MultipathLun {
         if reference.identity == Identity::Unknown {
             return Err(JournalFileError::Nameless(file.to_owned()));
         }
-        let Multipath { journal_bytes, journal_replay, writers, .. } = url.settings.paths;
+        let Multipath {
+            journal_bytes,
+            journal_replay,
+            writers,
+            ..
+        } = url.settings.paths;
         let (identity, bytes) = (reference.identity.to_string(), self.geometry().bytes());
-        let owner = Owner { identity, bytes, writers };
+        let owner = Owner {
+            identity,
+            bytes,
+            writers,
+        };
         let rule = journal_replay.unwrap_or_default();
-        let Some(channels) = self.channels.here() else { return Ok(()) };
-        channels.keep_in(file, rule, journal_bytes as u64, &owner, self).await
+        let Some(channels) = self.channels.here() else {
+            return Ok(());
+        };
+        channels
+            .keep_in(file, rule, journal_bytes as u64, &owner, self)
+            .await
     }
 
     async fn ask(&self, what: What, buffer: Option<Buffer>) -> Result<Returned, DeviceError> {
@@ -134,7 +170,9 @@ impl MultipathLun {
             None => {
                 let work = async |channels: Rc<Channels<Portals>>| channels.ask(asked).await;
                 // Boxed, so that requests on the channels' own thread do not need space for this future.
-                Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
+                Box::pin(self.channels.ask(work))
+                    .await
+                    .unwrap_or(Err(Failed::Lost))
             }
         };
         answer.map_err(error)
@@ -149,7 +187,11 @@ impl MultipathLun {
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().contains(extent) {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
@@ -160,7 +202,11 @@ impl MultipathLun {
             let untold = Untold::of::<Path, _>(&flushed, &losses);
             (flushed, untold)
         };
-        let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
+        let (flushed, untold) = self
+            .channels
+            .with(work)
+            .await
+            .ok_or(DeviceError::NotReady)?;
         untold.told();
         flushed.map_err(error)
     }
@@ -177,7 +223,10 @@ fn error(failed: Failed<DeviceError>) -> DeviceError {
 
 impl Channelled for MultipathLun {
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>> {
-        Box::pin(self.channels.with(async |channels: Rc<Channels<Portals>>| channels.status()))
+        Box::pin(
+            self.channels
+                .with(async |channels: Rc<Channels<Portals>>| channels.status()),
+        )
     }
 
     fn identity(&self) -> Option<String> {
@@ -187,7 +236,10 @@ impl Channelled for MultipathLun {
 
 impl BlockDevice for MultipathLun {
     fn geometry(&self) -> Geometry {
-        Geometry { blocks: Blocks(self.common.blocks.load(Relaxed)), ..self.geometry }
+        Geometry {
+            blocks: Blocks(self.common.blocks.load(Relaxed)),
+            ..self.geometry
+        }
     }
 
     fn profile(&self) -> Profile {
@@ -212,7 +264,8 @@ impl BlockDevice for MultipathLun {
             if data.len() as u64 != self.geometry.length(extent) {
                 return Err(DeviceError::OutOfRange);
             }
-            self.change(extent, What::Write(extent, data, durability)).await
+            self.change(extent, What::Write(extent, data, durability))
+                .await
         })
     }
 
@@ -261,7 +314,10 @@ impl BlockDevice for MultipathLun {
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let quiesced = async |channels: Rc<Channels<Portals>>| channels.quiesced().await;
-            self.channels.with(quiesced).await.ok_or(DeviceError::NotReady)
+            self.channels
+                .with(quiesced)
+                .await
+                .ok_or(DeviceError::NotReady)
         })
     }
 }
@@ -325,10 +381,15 @@ impl Url {
     /// Returns URLs with a single session for the same LUN, one for each path. Each path is a portal, with
     /// its own source address if the URL names source addresses.
     pub fn paths(&self) -> Vec<Url> {
-        let Multipath { addresses, sources, .. } = &self.settings.paths;
+        let Multipath {
+            addresses, sources, ..
+        } = &self.settings.paths;
         let portals: Vec<&Portal> = std::iter::once(&self.portal).chain(addresses).collect();
         let path = |number: usize| {
-            let mut url = Url { portal: portals[number % portals.len()].clone(), ..self.clone() };
+            let mut url = Url {
+                portal: portals[number % portals.len()].clone(),
+                ..self.clone()
+            };
             url.settings.paths = Multipath::default();
             if !sources.is_empty() {
                 url.settings.stream.source = Some(sources[number % sources.len()]);
@@ -345,8 +406,17 @@ impl Portals {
         // Sessions are not reinstated: a new session replaces a lost one. A command that does not complete is
         // aborted, with as many attempts as necessary, because it must no longer be outstanding when it is
         // sent over another path.
-        let path = |Url { portal, settings, .. }: Url| {
-            (portal, Settings { reconnect_time: Duration::ZERO, command_tries: Some(u32::MAX), ..settings })
+        let path = |Url {
+                        portal, settings, ..
+                    }: Url| {
+            (
+                portal,
+                Settings {
+                    reconnect_time: Duration::ZERO,
+                    command_tries: Some(u32::MAX),
+                    ..settings
+                },
+            )
         };
         Portals {
             paths: url.paths().into_iter().map(path).collect(),
@@ -383,18 +453,29 @@ impl Portals {
 
     fn connector(&self, path: usize, isid: Isid) -> Result<Connector, OpenError> {
         let (portal, settings) = &self.paths[path];
-        let settings = Settings { isid: Some(isid), ..settings.clone() };
+        let settings = Settings {
+            isid: Some(isid),
+            ..settings.clone()
+        };
         Connector::new(portal, &settings, self.random, Some(&self.target))
     }
 
-    async fn session(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Path>, OpenError> {
+    async fn session(
+        &self,
+        path: usize,
+        name: Name,
+        ended: &[u64],
+    ) -> Result<Connected<Path>, OpenError> {
         let taken = self.take(ended);
         let heir = taken.lost.iter().find(|(_, made)| made.path == path);
         let isid = heir.map_or_else(|| isid(self.random), |(_, made)| made.isid);
         let (session, leading) = self.connector(path, isid)?.session().await?;
         let (_, settings) = &self.paths[path];
-        let target =
-            RemoteTarget::new(Rc::clone(&session), Timeouts::new(settings), settings.recorder.clone());
+        let target = RemoteTarget::new(
+            Rc::clone(&session),
+            Timeouts::new(settings),
+            settings.recorder.clone(),
+        );
         for (number, lost) in &taken.lost {
             let is_taken_over = lost.isid == isid;
             let has_ended = lost.leading.is_same_port(&leading)
@@ -406,10 +487,19 @@ impl Portals {
         drop(taken);
         let lun = target.lun(self.lun).await?;
         let reference = lun.reference();
-        if let Some(why) = self.reference.get_or_init(|| reference.clone()).difference(&reference) {
-            return Err(OpenError::AnotherDevice { address: leading.address, why });
+        if let Some(why) = self
+            .reference
+            .get_or_init(|| reference.clone())
+            .difference(&reference)
+        {
+            return Err(OpenError::AnotherDevice {
+                address: leading.address,
+                why,
+            });
         }
-        let access = access(&lun.unit()).await.map_err(|error| failed("INQUIRY", error))?;
+        let access = access(&lun.unit())
+            .await
+            .map_err(|error| failed("INQUIRY", error))?;
         let mut made = self.made.borrow_mut();
         // A session that is no longer in the map counts as not ended, because its state is unknown.
         let has_ended = |number: &&u64| made.get(*number).is_some_and(|made| made.has_ended);
@@ -417,15 +507,30 @@ impl Portals {
         for number in ended {
             made.remove(&number);
         }
-        let earlier =
-            made.insert(name.number, Made { isid, path, leading, is_taken: false, has_ended: false });
+        let earlier = made.insert(
+            name.number,
+            Made {
+                isid,
+                path,
+                leading,
+                is_taken: false,
+                has_ended: false,
+            },
+        );
         debug_assert!(earlier.is_none(), "each connection has a distinct number");
         while made.len() > MADE_MAX {
             made.pop_first();
         }
-        let start = lun.cache_generation().map(|generation| u128::from_be_bytes(generation.0));
+        let start = lun
+            .cache_generation()
+            .map(|generation| u128::from_be_bytes(generation.0));
         let link = Path::begin(session, lun, Arc::clone(&self.common), access);
-        Ok(Connected { link, fences: true, not_ended, start })
+        Ok(Connected {
+            link,
+            fences: true,
+            not_ended,
+            start,
+        })
     }
 
     /// Takes the lost sessions that no other connection is about to end.
@@ -433,12 +538,18 @@ impl Portals {
         let mut made = self.made.borrow_mut();
         let mut lost = Vec::new();
         for number in ended {
-            if let Some(one) = made.get_mut(number).filter(|made| !made.is_taken && !made.has_ended) {
+            if let Some(one) = made
+                .get_mut(number)
+                .filter(|made| !made.is_taken && !made.has_ended)
+            {
                 one.is_taken = true;
                 lost.push((*number, one.clone()));
             }
         }
-        Taken { portals: self, lost }
+        Taken {
+            portals: self,
+            lost,
+        }
     }
 
     /// Ends a session that was lost at the target port of this address, and all its tasks.
@@ -468,14 +579,22 @@ impl Unit {
             return Ok(None);
         }
         let page = self.vpd(0x83).await.map(Some).or_else(unless_refused)?;
-        let Some(VpdContent::Designators(names)) = page.map(|page| page.content) else { return Ok(None) };
-        let of_port = names.into_iter().filter(|one| one.association == Association::TargetPort);
+        let Some(VpdContent::Designators(names)) = page.map(|page| page.content) else {
+            return Ok(None);
+        };
+        let of_port = names
+            .into_iter()
+            .filter(|one| one.association == Association::TargetPort);
         let group = of_port.into_iter().find_map(|one| match one.name {
             DesignatorName::TargetPortGroup(group) => Some(group),
             _ => None,
         });
         let Some(group) = group else { return Ok(None) };
-        let groups = self.target_port_groups().await.map(Some).or_else(unless_refused)?;
+        let groups = self
+            .target_port_groups()
+            .await
+            .map(Some)
+            .or_else(unless_refused)?;
         Ok(groups.map(|groups| (group, groups)))
     }
 }
@@ -495,13 +614,25 @@ fn unless_refused<T>(error: VerbError) -> Result<Option<T>, VerbError> {
 impl Transport for Portals {
     type Link = Path;
 
-    async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Path>, String> {
-        self.session(path, name, ended).await.map_err(|error| error.to_string())
+    async fn connect(
+        &self,
+        path: usize,
+        name: Name,
+        ended: &[u64],
+    ) -> Result<Connected<Path>, String> {
+        self.session(path, name, ended)
+            .await
+            .map_err(|error| error.to_string())
     }
 
     fn path_name(&self, path: usize) -> String {
-        let Some((portal, settings)) = self.paths.get(path) else { return String::new() };
-        let source = settings.stream.source.map(|source| format!(" from {}", source.ip()));
+        let Some((portal, settings)) = self.paths.get(path) else {
+            return String::new();
+        };
+        let source = settings
+            .stream
+            .source
+            .map(|source| format!(" from {}", source.ip()));
         format!("{portal}{}", source.unwrap_or_default())
     }
 
@@ -511,9 +642,15 @@ impl Transport for Portals {
 
     fn read(&self, range: Range<u64>) -> Asked {
         let Asked { block_shift, .. } = self.asked(What::Probe);
-        debug_assert!((range.start | range.end).trailing_zeros() >= block_shift, "a change is whole blocks");
+        debug_assert!(
+            (range.start | range.end).trailing_zeros() >= block_shift,
+            "a change is whole blocks"
+        );
         let blocks = (range.end - range.start) >> block_shift;
-        Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
+        Asked::new(
+            What::Read(Extent::new(range.start >> block_shift, blocks)),
+            block_shift,
+        )
     }
 
     /// Returns the maximum. There is no limit, because the LUN splits long reads.
@@ -532,7 +669,10 @@ impl Transport for Portals {
 
 impl Portals {
     fn asked(&self, what: What) -> Asked {
-        let shift = self.reference.get().map_or(0, |reference| reference.geometry.block_size.shift());
+        let shift = self
+            .reference
+            .get()
+            .map_or(0, |reference| reference.geometry.block_size.shift());
         Asked::new(what, shift)
     }
 }

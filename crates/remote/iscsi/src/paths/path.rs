@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, LossCounter, PAGE_BYTES, Run, Slice};
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, LossCounter, PAGE_BYTES, Run, Slice,
+};
 use failover::{Claim, Content, Failed, LIMITS_MAX, Late, Link, Loss, RequestKind};
 use scsi::{AccessState, PortGroup};
 
@@ -86,7 +88,14 @@ impl Path {
         };
         session.inner().resets_lost = true;
         let told = lun.cache_events();
-        let path = Rc::new(Path { session, lun, common, told, group, inner: RefCell::new(inner) });
+        let path = Rc::new(Path {
+            session,
+            lun,
+            common,
+            told,
+            group,
+            inner: RefCell::new(inner),
+        });
         drop(reactor::spawn(attend(Rc::clone(&path))));
         if path.group.is_some() {
             drop(reactor::spawn(look_at_access(Rc::downgrade(&path))));
@@ -119,13 +128,18 @@ impl Path {
         let is_over = answer.is_err() && self.session.inner().is_over();
         self.look_for_news();
         let mut inner = self.inner.borrow_mut();
-        let settled = claim.filter(|_| has_ended).and_then(|claim| inner.claims.remove(&claim));
+        let settled = claim
+            .filter(|_| has_ended)
+            .and_then(|claim| inner.claims.remove(&claim));
         debug_assert!(inner.outstanding > 0);
         inner.outstanding -= 1;
         if inner.outstanding == 0 || inner.claims.is_empty() {
             inner.wake();
         }
-        let (is_lost, is_usable) = (inner.loss.is_some() || is_over || !has_ended, inner.rank.is_some());
+        let (is_lost, is_usable) = (
+            inner.loss.is_some() || is_over || !has_ended,
+            inner.rank.is_some(),
+        );
         drop(inner);
         drop(settled);
         let is_probe = matches!(asked.what, What::Probe);
@@ -141,16 +155,23 @@ impl Path {
     /// Processes events that the target has reported: growth, resets, losses, and changes of the access
     /// state.
     fn look_for_news(self: &Rc<Self>) {
-        self.common.blocks.fetch_max(self.lun.geometry().blocks.0, Relaxed);
+        self.common
+            .blocks
+            .fetch_max(self.lun.geometry().blocks.0, Relaxed);
         let (resets, losses) = self.lun.cache_events();
-        debug_assert!(resets >= self.told.0 && losses >= self.told.1, "reports are counted upwards");
+        debug_assert!(
+            resets >= self.told.0 && losses >= self.told.1,
+            "reports are counted upwards"
+        );
         if resets != self.told.0 {
             // The writes that the unit has lost from its cache are in the journal, which is replayed before
             // anything else is sent.
             self.lose(Loss::Ended("the logical unit was reset".to_owned()));
         } else if losses != self.told.1 {
             self.common.losses.count();
-            self.lose(Loss::Ended("the target has lost acknowledged writes".to_owned()));
+            self.lose(Loss::Ended(
+                "the target has lost acknowledged writes".to_owned(),
+            ));
         }
         if self.lun.take_access_changed() {
             self.inner.borrow_mut().rank = None; // unknown until it has been queried
@@ -160,8 +181,9 @@ impl Path {
     }
 
     async fn ask_for_access(&self) {
-        let Some(group) =
-            self.group.filter(|_| !std::mem::replace(&mut self.inner.borrow_mut().is_asking, true))
+        let Some(group) = self
+            .group
+            .filter(|_| !std::mem::replace(&mut self.inner.borrow_mut().is_asking, true))
         else {
             return;
         };
@@ -172,7 +194,11 @@ impl Path {
         let Ok(groups) = groups else { return };
         let rank = rank(&groups, group);
         if inner.rank != rank {
-            tracing::info!(group, usable = rank.is_some(), "the access state of a path has changed");
+            tracing::info!(
+                group,
+                usable = rank.is_some(),
+                "the access state of a path has changed"
+            );
             inner.rank = rank;
             inner.wake();
         }
@@ -211,7 +237,10 @@ async fn in_time<R>(
 ) -> Option<R> {
     let mut answer = pin!(answer);
     let (sent, before) = (reactor::now(), late_commands());
-    let latest = sent + deadline.saturating_duration_since(sent).saturating_mul(LIMITS_MAX);
+    let latest = sent
+        + deadline
+            .saturating_duration_since(sent)
+            .saturating_mul(LIMITS_MAX);
     let mut until = deadline;
     debug_assert!(until <= latest);
     loop {
@@ -231,7 +260,8 @@ async fn in_time<R>(
 async fn attend(path: Rc<Path>) {
     {
         let mut ended = pin!(path.session.ended());
-        let mut idle = pin!(path.watch(|inner| (inner.is_leaving && inner.outstanding == 0).then_some(())));
+        let mut idle =
+            pin!(path.watch(|inner| (inner.is_leaving && inner.outstanding == 0).then_some(())));
         poll_fn(|cx| match ended.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => idle.as_mut().poll(cx),
@@ -247,7 +277,12 @@ async fn attend(path: Rc<Path>) {
 async fn look_at_access(path: Weak<Path>) {
     for tick in 1u64.. {
         reactor::sleep(ACCESS_TICK).await;
-        let Some(path) = path.upgrade().filter(|path| path.inner.borrow().loss.is_none()) else { return };
+        let Some(path) = path
+            .upgrade()
+            .filter(|path| path.inner.borrow().loss.is_none())
+        else {
+            return;
+        };
         let is_usable = path.inner.borrow().rank.is_some();
         if !is_usable || tick.is_multiple_of(ACCESS_TICKS) {
             path.ask_for_access().await;
@@ -289,11 +324,17 @@ impl Link for Path {
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
         let path = Rc::clone(self);
         let late_commands = move || path.session.inner().meter.incidents.timeouts;
-        async move { in_time(answer, deadline, late_commands, late).await.unwrap_or(Err(Failed::TimedOut)) }
+        async move {
+            in_time(answer, deadline, late_commands, late)
+                .await
+                .unwrap_or(Err(Failed::TimedOut))
+        }
     }
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
-        let Returned::Data(read) = reply else { return false };
+        let Returned::Data(read) = reply else {
+            return false;
+        };
         failover::Request::content(change).is_some_and(|content| content.is_shown_by(read))
     }
 
@@ -322,11 +363,14 @@ impl Link for Path {
     }
 
     async fn settled(&self) {
-        self.watch(|inner| inner.claims.is_empty().then_some(())).await;
+        self.watch(|inner| inner.claims.is_empty().then_some(()))
+            .await;
     }
 
     fn take_unanswered(&self) -> Vec<Claim> {
-        std::mem::take(&mut self.inner.borrow_mut().claims).into_values().collect()
+        std::mem::take(&mut self.inner.borrow_mut().claims)
+            .into_values()
+            .collect()
     }
 
     fn reset(&self) {
@@ -373,7 +417,11 @@ pub(crate) enum Returned {
 
 impl Asked {
     pub(crate) fn new(what: What, block_shift: u32) -> Asked {
-        Asked { what, block_shift, buffer: RefCell::default() }
+        Asked {
+            what,
+            block_shift,
+            buffer: RefCell::default(),
+        }
     }
 
     /// Executes the request in one session.
@@ -387,14 +435,23 @@ impl Asked {
                 lun.read(extent, buffer).await.map(Returned::Data)
             }
             What::Write(extent, data, durability) => {
-                debug_assert_eq!(data.len(), self.length(extent), "a write has the data of its blocks");
-                lun.write(extent, data, durability).await.map(|()| Returned::Nothing)
+                debug_assert_eq!(
+                    data.len(),
+                    self.length(extent),
+                    "a write has the data of its blocks"
+                );
+                lun.write(extent, data, durability)
+                    .await
+                    .map(|()| Returned::Nothing)
             }
-            What::WriteZeroes(extent, may_unmap) => {
-                lun.write_zeroes(extent, may_unmap).await.map(|()| Returned::Nothing)
-            }
+            What::WriteZeroes(extent, may_unmap) => lun
+                .write_zeroes(extent, may_unmap)
+                .await
+                .map(|()| Returned::Nothing),
             What::Unmap(extent) => lun.unmap(extent).await.map(|()| Returned::Nothing),
-            What::Allocation(extent, runs_max) => lun.allocation(extent, runs_max).await.map(Returned::Runs),
+            What::Allocation(extent, runs_max) => {
+                lun.allocation(extent, runs_max).await.map(Returned::Runs)
+            }
             What::Flush => lun.flush().await.map(|()| Returned::Nothing),
         }
     }
@@ -418,7 +475,10 @@ impl Clone for Asked {
 
 impl failover::Request for Asked {
     fn kind(&self) -> RequestKind {
-        let change = |extent, is_durable| RequestKind::Change { range: self.bytes_of(extent), is_durable };
+        let change = |extent, is_durable| RequestKind::Change {
+            range: self.bytes_of(extent),
+            is_durable,
+        };
         match self.what {
             What::Probe | What::Read(_) | What::Allocation(..) => RequestKind::Read,
             What::Write(extent, _, durability) => change(extent, durability == Durability::Stable),
@@ -437,7 +497,9 @@ impl failover::Request for Asked {
     fn content(&self) -> Option<Content<&[u8]>> {
         match &self.what {
             What::Write(_, data, _) => Some(Content::Write(data)),
-            What::WriteZeroes(_, may_unmap) => Some(Content::Zeroes { may_unmap: *may_unmap }),
+            What::WriteZeroes(_, may_unmap) => Some(Content::Zeroes {
+                may_unmap: *may_unmap,
+            }),
             What::Unmap(_) => Some(Content::Unmap),
             What::Probe | What::Read(_) | What::Allocation(..) | What::Flush => None,
         }
@@ -455,7 +517,8 @@ impl failover::Part for Asked {
         let what = match &self.what {
             What::Write(extent, data, durability) => {
                 let from = (range.start - (extent.lba.0 << shift)) as usize;
-                let data = Buffer::from(&data[from..from + (range.end - range.start) as usize]).share();
+                let data =
+                    Buffer::from(&data[from..from + (range.end - range.start) as usize]).share();
                 What::Write(part, data, *durability)
             }
             What::WriteZeroes(_, may_unmap) => What::WriteZeroes(part, *may_unmap),
@@ -496,7 +559,13 @@ mod tests {
                 counted.set(1);
             }));
             let deadline = begun + SECOND * 150;
-            let ended = in_time(sleep(SECOND * answer), deadline, || late_commands.get(), late).await;
+            let ended = in_time(
+                sleep(SECOND * answer),
+                deadline,
+                || late_commands.get(),
+                late,
+            )
+            .await;
             (ended.is_some(), (reactor::now() - begun).as_secs())
         })
     }
@@ -508,6 +577,10 @@ mod tests {
         assert_eq!(ended(168, 100, None), (false, 150));
         assert_eq!(ended(300, 200, None), (false, 200));
         assert_eq!(ended(5000, 9000, None), (false, 1500), "not without end");
-        assert_eq!(ended(168, 100, Some(Late::default())), (true, 168), "its answer counts");
+        assert_eq!(
+            ended(168, 100, Some(Late::default())),
+            (true, 168),
+            "its answer counts"
+        );
     }
 }

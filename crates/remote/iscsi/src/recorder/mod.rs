@@ -100,14 +100,19 @@ impl FlightRecorder {
 
     /// Starts recording a connection, with its login.
     pub(crate) fn begin(&self, now: Instant, ends: Ends) -> Recording {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         self.0.clock.get_or_init(|| Clock { instant: now, wall });
         let tape = Arc::new(Lock::new(Tape::new(ends, self.0.pdus)));
         if self.0.pdus > 0 {
             debug_assert!(self.0.pdus <= FlightRecorder::PDUS_MAX);
             self.lock_tapes().running.push(Arc::clone(&tape));
         }
-        Recording { recorder: self.clone(), tape }
+        Recording {
+            recorder: self.clone(),
+            tape,
+        }
     }
 
     fn lock_tapes(&self) -> LockGuard<'_, Tapes> {
@@ -116,19 +121,30 @@ impl FlightRecorder {
 
     /// Copies every tape, so that no connection has to wait while the tapes are read.
     fn tapes(&self) -> Vec<(Tape, Clock)> {
-        let Some(clock) = self.0.clock.get() else { return Vec::new() };
+        let Some(clock) = self.0.clock.get() else {
+            return Vec::new();
+        };
         let tapes = self.lock_tapes();
-        tapes.ended.iter().chain(&tapes.running).map(|tape| (tape.lock().clone(), *clock)).collect()
+        tapes
+            .ended
+            .iter()
+            .chain(&tapes.running)
+            .map(|tape| (tape.lock().clone(), *clock))
+            .collect()
     }
 
     /// Writes the tape of a failed connection, if there is a directory for it.
     fn write_ending(&self, tape: &Tape) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let (Some(folder), Some(clock)) = (self.0.folder.get(), self.0.clock.get()) else { return };
+        let (Some(folder), Some(clock)) = (self.0.folder.get(), self.0.clock.get()) else {
+            return;
+        };
         let number = NEXT.fetch_add(1, Relaxed) % FILES_MAX;
         let path = folder.join(format!("linerate-{}-{number}.pcapng", std::process::id()));
         match write_anew(&path, &file(&[(tape.clone(), *clock)])) {
-            Ok(()) => tracing::warn!(path = %path.display(), "the connection's last PDUs are recorded"),
+            Ok(()) => {
+                tracing::warn!(path = %path.display(), "the connection's last PDUs are recorded")
+            }
             Err(error) => tracing::warn!(path = %path.display(), "no recording: {error}"),
         }
     }
@@ -142,7 +158,11 @@ fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(bytes)
 }
 
@@ -154,7 +174,9 @@ impl Default for FlightRecorder {
 
 impl fmt::Debug for FlightRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlightRecorder").field("pdus", &self.0.pdus).finish_non_exhaustive()
+        f.debug_struct("FlightRecorder")
+            .field("pdus", &self.0.pdus)
+            .finish_non_exhaustive()
     }
 }
 
@@ -165,7 +187,10 @@ impl fmt::Debug for FlightRecorder {
 /// it. The comment of the last packet contains the reason why the connection ended. If the port of a portal
 /// is not 3260, specify it: `tshark -r FILE -d tcp.port==PORT,iscsi`.
 pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Vec<u8> {
-    let tapes: Vec<_> = recorders.into_iter().flat_map(FlightRecorder::tapes).collect();
+    let tapes: Vec<_> = recorders
+        .into_iter()
+        .flat_map(FlightRecorder::tapes)
+        .collect();
     file(&tapes)
 }
 
@@ -173,8 +198,13 @@ fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
     let mut writer = Writer::new(concat!("linerate ", env!("CARGO_PKG_VERSION")), REMARK);
     let mut all: Vec<Packet> = Vec::new();
     for (interface, (tape, clock)) in (0..).zip(tapes) {
-        let Ends { peer, cid, target, .. } = tape.ends();
-        writer.interface(&format!("{peer}, CID {cid}"), target.as_deref().unwrap_or("discovery"));
+        let Ends {
+            peer, cid, target, ..
+        } = tape.ends();
+        writer.interface(
+            &format!("{peer}, CID {cid}"),
+            target.as_deref().unwrap_or("discovery"),
+        );
         all.extend(packets(tape, *clock, interface));
     }
     all.sort_by_key(|packet| packet.at_ns);
@@ -218,7 +248,11 @@ impl Drop for Recording {
         let mut tapes = self.recorder.lock_tapes();
         let ended = |tape: &Arc<Lock<Tape>>| Arc::ptr_eq(tape, &self.tape);
         let running = tapes.running.iter().position(ended);
-        debug_assert_eq!(running.is_some(), self.recorder.0.pdus > 0, "a tape runs until its recording ends");
+        debug_assert_eq!(
+            running.is_some(),
+            self.recorder.0.pdus > 0,
+            "a tape runs until its recording ends"
+        );
         if let Some(at) = running {
             let tape = tapes.running.remove(at);
             tapes.ended.push_back(tape);
@@ -235,7 +269,10 @@ impl Drop for Recording {
 /// these while a target is unavailable. The newest tape is never dropped.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
-    older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
+    older
+        .map(|tape| tape.lock().has_logged_in())
+        .position(|logged_in| !logged_in)
+        .unwrap_or(0)
 }
 
 // Converts a tape to packets: a synthetic TCP connection with the recorded PDUs.
@@ -270,7 +307,11 @@ impl Clock {
 pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> {
     let mut recorded = tape.recorded().peekable();
     let ending = tape.ending();
-    let Some(begin) = recorded.peek().map(|first| first.at).or(ending.map(|(at, _)| at)) else {
+    let Some(begin) = recorded
+        .peek()
+        .map(|first| first.at)
+        .or(ending.map(|(at, _)| at))
+    else {
         return Vec::new();
     };
     let mut conversation = Conversation::new(tape.ends(), clock, interface);
@@ -328,14 +369,39 @@ impl Conversation {
         // between the same ports.
         let sequence = [interface << 16; 2];
         let addresses = of_one_family(ends);
-        Conversation { clock, interface, addresses, sequence, now_ns: 0, packets: Vec::new() }
+        Conversation {
+            clock,
+            interface,
+            addresses,
+            sequence,
+            now_ns: 0,
+            packets: Vec::new(),
+        }
     }
 
     fn open(&mut self, at: Instant) {
-        let syn = Segment { flags: SYN, options: SYN_OPTIONS, ..Segment::default() };
+        let syn = Segment {
+            flags: SYN,
+            options: SYN_OPTIONS,
+            ..Segment::default()
+        };
         self.segment(at, Direction::Sent, syn);
-        self.segment(at, Direction::Received, Segment { flags: SYN | ACK, ..syn });
-        self.segment(at, Direction::Sent, Segment { flags: ACK, ..Segment::default() });
+        self.segment(
+            at,
+            Direction::Received,
+            Segment {
+                flags: SYN | ACK,
+                ..syn
+            },
+        );
+        self.segment(
+            at,
+            Direction::Sent,
+            Segment {
+                flags: ACK,
+                ..Segment::default()
+            },
+        );
     }
 
     /// Adds the packets of a PDU. All recorded bytes of a PDU fit into its first packet.
@@ -343,18 +409,36 @@ impl Conversation {
         let first = pdu.wire_bytes.min(SEGMENT_BYTES_MAX);
         let kept = &pdu.kept[..pdu.kept.len().min(first)];
         let flags = PSH | ACK;
-        let segment = Segment { flags, kept, bytes: first, remark: pdu.remark.as_deref(), options: &[] };
+        let segment = Segment {
+            flags,
+            kept,
+            bytes: first,
+            remark: pdu.remark.as_deref(),
+            options: &[],
+        };
         self.segment(pdu.at, pdu.direction, segment);
         let mut left = pdu.wire_bytes - first;
         while left > 0 {
             let bytes = left.min(SEGMENT_BYTES_MAX);
-            self.segment(pdu.at, pdu.direction, Segment { flags, bytes, ..Segment::default() });
+            self.segment(
+                pdu.at,
+                pdu.direction,
+                Segment {
+                    flags,
+                    bytes,
+                    ..Segment::default()
+                },
+            );
             left -= bytes;
         }
     }
 
     fn close(&mut self, at: Instant, why: &str) {
-        let fin = Segment { flags: FIN | ACK, remark: Some(why), ..Segment::default() };
+        let fin = Segment {
+            flags: FIN | ACK,
+            remark: Some(why),
+            ..Segment::default()
+        };
         self.segment(at, Direction::Sent, fin);
     }
 
@@ -365,7 +449,11 @@ impl Conversation {
         };
         debug_assert!(segment.kept.len() <= segment.bytes && segment.bytes <= SEGMENT_BYTES_MAX);
         let tcp = self.tcp(from, to, &segment);
-        let mut captured = ip(self.addresses[from], self.addresses[to], tcp.len() + segment.bytes);
+        let mut captured = ip(
+            self.addresses[from],
+            self.addresses[to],
+            tcp.len() + segment.bytes,
+        );
         captured.extend_from_slice(&tcp);
         let original = captured.len() + segment.bytes;
         captured.extend_from_slice(segment.kept);
@@ -379,13 +467,22 @@ impl Conversation {
         });
         let takes_a_number = u32::from(segment.flags & (SYN | FIN) != 0);
         let next = &mut self.sequence[from];
-        *next = next.wrapping_add(segment.bytes as u32).wrapping_add(takes_a_number);
+        *next = next
+            .wrapping_add(segment.bytes as u32)
+            .wrapping_add(takes_a_number);
     }
 
     /// Returns the TCP header of a segment (RFC 9293 section 3.1).
     fn tcp(&self, from: usize, to: usize, segment: &Segment<'_>) -> Vec<u8> {
-        let acknowledged = if segment.flags & ACK != 0 { self.sequence[to] } else { 0 };
-        debug_assert!(segment.options.len().is_multiple_of(4), "a TCP header is whole words");
+        let acknowledged = if segment.flags & ACK != 0 {
+            self.sequence[to]
+        } else {
+            0
+        };
+        debug_assert!(
+            segment.options.len().is_multiple_of(4),
+            "a TCP header is whole words"
+        );
         let words = (TCP_BYTES + segment.options.len()) / 4;
         let mut header = self.addresses[from].port().to_be_bytes().to_vec();
         header.extend_from_slice(&self.addresses[to].port().to_be_bytes());
@@ -428,7 +525,9 @@ fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
 fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     let [high, low] = ((IPV4_BYTES + bytes) as u16).to_be_bytes();
     let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
-    let mut header = [0x45, 0, high, low, 0, 0, 0x40, 0, HOPS, TCP, 0, 0, a, b, c, d, e, f, g, h];
+    let mut header = [
+        0x45, 0, high, low, 0, 0, 0x40, 0, HOPS, TCP, 0, 0, a, b, c, d, e, f, g, h,
+    ];
     let checksum = internet_checksum(&header).to_be_bytes();
     header[10..12].copy_from_slice(&checksum);
     header
@@ -437,7 +536,9 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
 /// Returns the Internet checksum (RFC 1071) over an even number of bytes.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     debug_assert!(bytes.len().is_multiple_of(2));
-    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let words = bytes
+        .chunks_exact(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     !(((sum & 0xffff) + (sum >> 16)) as u16)

@@ -147,7 +147,11 @@ impl Tape {
         if self.capacity > 0 && self.login_bytes + bytes.len() <= LOGIN_BYTES_MAX {
             self.login_bytes += bytes.len();
             debug_assert!(self.login_bytes <= LOGIN_BYTES_MAX);
-            self.login.push(LoginPdu { at, direction, bytes: bytes.to_vec() });
+            self.login.push(LoginPdu {
+                at,
+                direction,
+                bytes: bytes.to_vec(),
+            });
         }
     }
 
@@ -188,7 +192,9 @@ impl Tape {
 
     /// Records a header.
     fn begin(&mut self, at: Instant, direction: Direction, header: &[u8]) -> Option<Slot> {
-        let (bhs, rest) = header.split_first_chunk::<BHS_BYTES>().filter(|_| self.capacity > 0)?;
+        let (bhs, rest) = header
+            .split_first_chunk::<BHS_BYTES>()
+            .filter(|_| self.capacity > 0)?;
         let slot = self.advance(at);
         let pdu = &mut self.pdus[slot.index];
         (pdu.at, pdu.direction, pdu.bhs, pdu.ahs) = (at, direction, Bhs(*bhs), None);
@@ -196,7 +202,11 @@ impl Tape {
         self.whole.notice(&pdu.bhs);
         if !rest.is_empty() {
             let (ahs, digest) = rest.split_at(pdu.bhs.total_ahs_length().min(rest.len()));
-            pdu.ahs = if ahs.is_empty() { None } else { Some(self.long.put(ahs)) };
+            pdu.ahs = if ahs.is_empty() {
+                None
+            } else {
+                Some(self.long.put(ahs))
+            };
             if let Some(digest) = digest.first_chunk() {
                 pdu.header_digest = *digest;
             }
@@ -207,11 +217,18 @@ impl Tape {
     /// Moves to the next entry. Once the ring is full, the oldest PDU's entry is reused in place: a PDU has
     /// several cache lines, and most of them need not be written.
     fn advance(&mut self, at: Instant) -> Slot {
-        let slot = Slot { index: self.next, number: self.count };
+        let slot = Slot {
+            index: self.next,
+            number: self.count,
+        };
         if slot.index == self.pdus.len() {
             self.pdus.push(Pdu::new(at));
         }
-        self.next = if slot.index + 1 == self.capacity { 0 } else { slot.index + 1 };
+        self.next = if slot.index + 1 == self.capacity {
+            0
+        } else {
+            slot.index + 1
+        };
         self.count += 1;
         debug_assert!(self.pdus.len() <= self.capacity && self.next <= self.pdus.len());
         slot
@@ -222,7 +239,10 @@ impl Tape {
         if data.is_empty() || self.count - slot.number > self.capacity as u64 {
             return;
         }
-        debug_assert!(slot.number < self.count, "a header was recorded before its data");
+        debug_assert!(
+            slot.number < self.count,
+            "a header was recorded before its data"
+        );
         let pdu = &mut self.pdus[slot.index];
         pdu.data.keep(data, trailer);
         if data.len() > HEAD_BYTES && self.whole.is_wanted(&pdu.bhs) {
@@ -253,8 +273,13 @@ impl Tape {
         }
         let lost = self.count - self.pdus.len() as u64;
         let (newer, older) = self.pdus.split_at(if lost == 0 { 0 } else { self.next });
-        let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one were not kept"));
-        let mut ring = older.iter().chain(newer).map(|pdu| self.read(pdu)).peekable();
+        let remark =
+            (lost > 0).then(|| format!("{lost} PDUs between the login and this one were not kept"));
+        let mut ring = older
+            .iter()
+            .chain(newer)
+            .map(|pdu| self.read(pdu))
+            .peekable();
         if let Some(first) = ring.peek_mut() {
             first.remark = remark.or(first.remark.take());
         }
@@ -270,9 +295,17 @@ impl Tape {
         if let Some(ahs) = ahs {
             kept.extend_from_slice(ahs);
             kept.extend_from_slice(
-                &pdu.header_digest[..if framing.header_digest { DIGEST_BYTES } else { 0 }],
+                &pdu.header_digest[..if framing.header_digest {
+                    DIGEST_BYTES
+                } else {
+                    0
+                }],
             );
-            let data = pdu.data.more.and_then(|place| self.long.get(place)).unwrap_or(pdu.data.head());
+            let data = pdu
+                .data
+                .more
+                .and_then(|place| self.long.get(place))
+                .unwrap_or(pdu.data.head());
             kept.extend_from_slice(data);
             if data.len() == length {
                 kept.extend_from_slice(pdu.data.trailer());
@@ -281,20 +314,31 @@ impl Tape {
         let remark = (length > 0 && pdu.data.head().is_empty())
             .then(|| "its data was not received, or was no longer expected".to_owned());
         let wire_bytes = framing.header_bytes(&pdu.bhs) + framing.segment_bytes(&pdu.bhs);
-        Recorded { at: pdu.at, direction: pdu.direction, kept, wire_bytes, remark }
+        Recorded {
+            at: pdu.at,
+            direction: pdu.direction,
+            kept,
+            wire_bytes,
+            remark,
+        }
     }
 }
 
 impl LoginPdu {
     fn recorded(&self) -> Recorded {
         let framing = Framing::default();
-        let announced = self
-            .bytes
-            .first_chunk()
-            .map_or(0, |bhs| framing.header_bytes(&Bhs(*bhs)) + framing.segment_bytes(&Bhs(*bhs)));
+        let announced = self.bytes.first_chunk().map_or(0, |bhs| {
+            framing.header_bytes(&Bhs(*bhs)) + framing.segment_bytes(&Bhs(*bhs))
+        });
         let kept = self.bytes.clone();
         let wire_bytes = announced.max(kept.len());
-        Recorded { at: self.at, direction: self.direction, kept, wire_bytes, remark: None }
+        Recorded {
+            at: self.at,
+            direction: self.direction,
+            kept,
+            wire_bytes,
+            remark: None,
+        }
     }
 }
 
@@ -309,7 +353,14 @@ impl Pdu {
             trailer_bytes: 0,
         };
         let bhs = Bhs([0; BHS_BYTES]);
-        Pdu { at, direction: Direction::Sent, bhs, ahs: None, header_digest: [0; DIGEST_BYTES], data }
+        Pdu {
+            at,
+            direction: Direction::Sent,
+            bhs,
+            ahs: None,
+            header_digest: [0; DIGEST_BYTES],
+            data,
+        }
     }
 }
 
@@ -319,13 +370,20 @@ impl Data {
     }
 
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
-        debug_assert!(trailer.len() <= TRAILER_BYTES_MAX, "a trailer is padding and a digest");
+        debug_assert!(
+            trailer.len() <= TRAILER_BYTES_MAX,
+            "a trailer is padding and a digest"
+        );
         match data.first_chunk() {
             // The usual case has a constant length, so the copy needs no function call.
             Some(head) => (self.head, self.head_bytes) = (*head, HEAD_BYTES as u8),
             None => self.head_bytes = copied(data, &mut self.head),
         }
-        self.trailer_bytes = if trailer.is_empty() { 0 } else { copied(trailer, &mut self.trailer) };
+        self.trailer_bytes = if trailer.is_empty() {
+            0
+        } else {
+            copied(trailer, &mut self.trailer)
+        };
     }
 
     fn head(&self) -> &[u8] {
@@ -383,7 +441,10 @@ impl ByteRing {
         self.bytes[at..end].copy_from_slice(piece);
         self.written += piece.len() as u64;
         debug_assert!(self.bytes.len() <= RING_BYTES);
-        RingRange { start, length: piece.len() }
+        RingRange {
+            start,
+            length: piece.len(),
+        }
     }
 
     /// Returns a string; `None` if it has been overwritten.
@@ -422,7 +483,10 @@ const CDB: usize = 32;
 
 impl Default for Whole {
     fn default() -> Whole {
-        Whole { tags: [RESERVED; TAGS], oldest: 0 }
+        Whole {
+            tags: [RESERVED; TAGS],
+            oldest: 0,
+        }
     }
 }
 
@@ -435,7 +499,9 @@ impl Whole {
         }
         let tag = bhs.itt_raw();
         // Always compare all tags, so that the compiler can vectorise the loop.
-        self.tags.iter_mut().for_each(|known| *known = if *known == tag { RESERVED } else { *known });
+        self.tags
+            .iter_mut()
+            .for_each(|known| *known = if *known == tag { RESERVED } else { *known });
         if !moves_blocks(bhs.u8(CDB)) {
             self.tags[self.oldest] = tag;
             self.oldest = (self.oldest + 1) % TAGS;
@@ -451,7 +517,9 @@ impl Whole {
     /// Returns whether the tag is recorded. The loop has no early exit, so that the compiler can vectorise
     /// it.
     fn has(&self, tag: u32) -> bool {
-        self.tags.iter().fold(false, |found, known| found | (*known == tag))
+        self.tags
+            .iter()
+            .fold(false, |found, known| found | (*known == tag))
     }
 }
 

@@ -261,7 +261,12 @@ impl DigestTime {
 
     /// Runs `work`, which computes a segment's digest if the connection has digests.
     #[inline]
-    pub(crate) fn around<T>(&mut self, has_digest: bool, bytes: usize, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn around<T>(
+        &mut self,
+        has_digest: bool,
+        bytes: usize,
+        work: impl FnOnce() -> T,
+    ) -> T {
         if !has_digest {
             return work();
         }
@@ -280,7 +285,15 @@ impl DigestTime {
     }
 
     pub(crate) fn since(&self, earlier: &DigestTime) -> DigestTime {
-        since!(DigestTime, *self, earlier, segments, bytes, sampled_bytes, sampled)
+        since!(
+            DigestTime,
+            *self,
+            earlier,
+            segments,
+            bytes,
+            sampled_bytes,
+            sampled
+        )
     }
 }
 
@@ -323,7 +336,9 @@ impl Latency {
     /// Returns the percentile: the value that `percent` of all values do not exceed. Returns zero if there
     /// are no values.
     pub fn percentile(&self, percent: f64) -> Duration {
-        let Some(above) = &self.above else { return Duration::ZERO };
+        let Some(above) = &self.above else {
+            return Duration::ZERO;
+        };
         let rank = (percent / 100.0).clamp(0.0, 1.0) * self.count() as f64;
         let within = rank - self.zeros as f64;
         if within <= 0.0 {
@@ -347,7 +362,9 @@ impl Latency {
 
     fn record_some(&mut self, ns: u64) {
         self.sum_ns += u128::from(ns);
-        self.above.get_or_insert_with(|| Box::new(histogram())).saturating_record(ns);
+        self.above
+            .get_or_insert_with(|| Box::new(histogram()))
+            .saturating_record(ns);
     }
 
     /// Returns the values recorded after `earlier`, an earlier state of the same distribution.
@@ -419,18 +436,25 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     pub(crate) fn from_result(outcome: &Result<Status, CommandError>) -> Outcome {
-        let Ok(answer) = outcome else { return Outcome::Failed };
+        let Ok(answer) = outcome else {
+            return Outcome::Failed;
+        };
         match answer.status {
             status::GOOD | status::CONDITION_MET => {
                 let unwanted_bytes = match answer.residual {
                     Residual::Underflow(bytes) => bytes as usize,
                     Residual::None | Residual::Overflow(_) => 0,
                 };
-                Outcome::Good { in_bytes: answer.in_bytes, unwanted_bytes }
+                Outcome::Good {
+                    in_bytes: answer.in_bytes,
+                    unwanted_bytes,
+                }
             }
             status::BUSY => Outcome::Busy,
             status::TASK_SET_FULL => Outcome::TaskSetFull,
-            _ if Sense::parse(&answer.sense).is_some_and(Sense::is_unit_attention) => Outcome::UnitAttention,
+            _ if Sense::parse(&answer.sense).is_some_and(Sense::is_unit_attention) => {
+                Outcome::UnitAttention
+            }
             _ => Outcome::Failed,
         }
     }
@@ -439,7 +463,8 @@ impl Outcome {
 impl ClassStatistics {
     /// Counts a successful command.
     fn note(&mut self, account: &Account, times: &Times) {
-        self.latency.record(account.waited_ns.saturating_add(times.total_ns()));
+        self.latency
+            .record(account.waited_ns.saturating_add(times.total_ns()));
         self.waiting.record(account.waited_ns);
         for (phase, spent_ns) in self.phases.iter_mut().zip(times.spent_ns()) {
             phase.record(*spent_ns);
@@ -477,7 +502,11 @@ impl Meter {
     pub(crate) fn ended(&mut self, left: &EndedTask, outcome: Outcome, times: &Times) {
         let class = self.class(left.account.class);
         class.commands += 1;
-        let Outcome::Good { in_bytes, unwanted_bytes } = outcome else {
+        let Outcome::Good {
+            in_bytes,
+            unwanted_bytes,
+        } = outcome
+        else {
             class.errors += 1;
             return self.incidents.note(outcome);
         };

@@ -9,8 +9,8 @@ use reactor::PathInfo;
 use serde::{Serialize, Serializer};
 
 use crate::statistics::{
-    Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
-    RoundTrips, Statistics,
+    Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency,
+    Phase, RoundTrips, Statistics,
 };
 
 impl Serialize for Statistics {
@@ -68,7 +68,9 @@ record! {
 /// Returns the parts of a latency by name: `waiting`, and the phases. They add up to the whole latency.
 fn parts(of: &ClassStatistics) -> BTreeMap<&'static str, LatencyRecord> {
     let phases = Phase::ALL.map(|phase| (phase_name(phase), LatencyRecord::new(of.phase(phase))));
-    std::iter::once(("waiting", LatencyRecord::new(&of.waiting))).chain(phases).collect()
+    std::iter::once(("waiting", LatencyRecord::new(&of.waiting)))
+        .chain(phases)
+        .collect()
 }
 
 record! {
@@ -200,7 +202,9 @@ impl fmt::Display for Statistics {
         }
         write_counters(f, self)?;
         write_incidents(f, &self.incidents)?;
-        self.connections.iter().try_for_each(|connection| write_connection(f, connection))
+        self.connections
+            .iter()
+            .try_for_each(|connection| write_connection(f, connection))
     }
 }
 
@@ -228,7 +232,13 @@ fn write_class(f: &mut fmt::Formatter<'_>, name: &str, class: &ClassStatistics) 
     if class.commands == 0 {
         return Ok(());
     }
-    write!(f, "{name:<14}{:>12}{:>8}{:>10}", class.commands, class.errors, bytes(class.bytes))?;
+    write!(
+        f,
+        "{name:<14}{:>12}{:>8}{:>10}",
+        class.commands,
+        class.errors,
+        bytes(class.bytes)
+    )?;
     write_latency(f, &class.latency)?;
     let phases = Phase::ALL.map(|phase| (phase_name(phase), class.phase(phase)));
     for (name, part) in std::iter::once(("waiting", &class.waiting)).chain(phases) {
@@ -250,8 +260,19 @@ fn write_latency(f: &mut fmt::Formatter<'_>, latency: &Latency) -> fmt::Result {
 }
 
 fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::Result {
-    let Counters { immediate_bytes, unsolicited_bytes, solicited_bytes, r2ts, .. } = statistics.counters;
-    let Counters { window_stalls, window_stalled, nops, .. } = statistics.counters;
+    let Counters {
+        immediate_bytes,
+        unsolicited_bytes,
+        solicited_bytes,
+        r2ts,
+        ..
+    } = statistics.counters;
+    let Counters {
+        window_stalls,
+        window_stalled,
+        nops,
+        ..
+    } = statistics.counters;
     if immediate_bytes + unsolicited_bytes + solicited_bytes > 0 {
         writeln!(
             f,
@@ -269,7 +290,10 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
         statistics.window_room,
     )?;
     if let (Some(read), Some(write)) = (statistics.pdus_per_read(), statistics.pdus_per_write()) {
-        writeln!(f, "calls         {read:.1} PDUs per read, {write:.1} per write")?;
+        writeln!(
+            f,
+            "calls         {read:.1} PDUs per read, {write:.1} per write"
+        )?;
     }
     if let (Some(mean), Some(min), Some(max)) = (nops.mean(), nops.min, nops.max) {
         writeln!(
@@ -311,7 +335,11 @@ fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Re
     }
     if incidents.reconnects > 0 {
         let (away, longest) = (span(incidents.away), span(incidents.away_longest));
-        writeln!(f, "reconnects    {}, down for {away} in total, {longest} at most", incidents.reconnects)?;
+        writeln!(
+            f,
+            "reconnects    {}, down for {away} in total, {longest} at most",
+            incidents.reconnects
+        )?;
     }
     Ok(())
 }
@@ -326,18 +354,27 @@ fn write_connection(f: &mut fmt::Formatter<'_>, connection: &ConnectionStatistic
 
 fn write_path(f: &mut fmt::Formatter<'_>, path: &PathInfo) -> fmt::Result {
     let (round_trip, deviation) = (span(path.round_trip), span(path.round_trip_deviation));
-    write!(f, ": {}, round trip {round_trip} ± {deviation}", path.congestion)?;
+    write!(
+        f,
+        ": {}, round trip {round_trip} ± {deviation}",
+        path.congestion
+    )?;
     if let Some(min) = path.round_trip_min {
         write!(f, ", at best {}", span(min))?;
     }
     let (segments, segment) = (path.congestion_window_segments, path.segment_bytes);
     write!(f, "; window {segments} segments of {segment} bytes")?;
     write!(f, "; {} retransmitted", path.retransmissions)?;
-    if let (Some(busy), Some(receiver), Some(buffer)) =
-        (path.busy, path.limited_by_receiver, path.limited_by_send_buffer)
-    {
+    if let (Some(busy), Some(receiver), Some(buffer)) = (
+        path.busy,
+        path.limited_by_receiver,
+        path.limited_by_send_buffer,
+    ) {
         let (busy, receiver, buffer) = (span(busy), span(receiver), span(buffer));
-        write!(f, "; sending for {busy}, limited by peer for {receiver}, by send buffer for {buffer}")?;
+        write!(
+            f,
+            "; sending for {busy}, limited by peer for {receiver}, by send buffer for {buffer}"
+        )?;
     }
     writeln!(f)
 }

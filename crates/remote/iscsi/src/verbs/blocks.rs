@@ -9,9 +9,9 @@ use derive_more::Display;
 use scsi::fields::u32_at;
 use scsi::{
     Association, BlockLimits, Capacity, CopyList, CopySegment, CopyTarget, Designator, LbaStatus,
-    LbaStatusDescriptor, ListIdUsage, Name, OperatingParameters, RegisteredKeys, Registration, Reservation,
-    ReservationCapabilities, ReservationType, ReserveIn, ReserveOut, ReserveOutList, Sense, TransportId,
-    UnmapDescriptor, VpdContent, cdb, status,
+    LbaStatusDescriptor, ListIdUsage, Name, OperatingParameters, RegisteredKeys, Registration,
+    Reservation, ReservationCapabilities, ReservationType, ReserveIn, ReserveOut, ReserveOutList,
+    Sense, TransportId, UnmapDescriptor, VpdContent, cdb, status,
 };
 
 use crate::verbs::{Unit, VerbError, parameters};
@@ -74,16 +74,26 @@ impl Unit {
     /// Returns the status of all blocks of `extent` (GET LBA STATUS), with several commands if necessary. The
     /// runs are consecutive from the start of the extent. They end early after `runs_max` descriptors, or
     /// where the target's response becomes invalid.
-    pub async fn lba_status(&self, extent: Extent, runs_max: usize) -> Result<Vec<LbaRun>, VerbError> {
+    pub async fn lba_status(
+        &self,
+        extent: Extent,
+        runs_max: usize,
+    ) -> Result<Vec<LbaRun>, VerbError> {
         let name = "GET LBA STATUS";
         let end = extent.end().ok_or(VerbError::OutOfRange(name))?.0;
-        let (mut runs, mut descriptors, mut next): (Vec<LbaRun>, usize, u64) = (Vec::new(), 0, extent.lba.0);
+        let (mut runs, mut descriptors, mut next): (Vec<LbaRun>, usize, u64) =
+            (Vec::new(), 0, extent.lba.0);
         while next < end && descriptors < runs_max {
             let bytes = 8 + 16 * RUNS_AT_ONCE.min(runs_max - descriptors);
-            let answer = self.ask(name, cdb::get_lba_status(next, bytes as u32), bytes).await?;
+            let answer = self
+                .ask(name, cdb::get_lba_status(next, bytes as u32), bytes)
+                .await?;
             let came = lba_runs(&answer, next, end);
             let Some(last) = came.last() else { break };
-            (next, descriptors) = (last.extent.lba.0 + last.extent.blocks.0, descriptors + came.len());
+            (next, descriptors) = (
+                last.extent.lba.0 + last.extent.blocks.0,
+                descriptors + came.len(),
+            );
             came.into_iter().for_each(|run| append(&mut runs, run));
         }
         debug_assert_eq!(
@@ -115,15 +125,24 @@ impl Unit {
     pub async fn write_same(&self, extent: Extent, what: &WriteSame) -> Result<(), VerbError> {
         let name = "WRITE SAME";
         extent.end().ok_or(VerbError::OutOfRange(name))?;
-        let theirs = u32::try_from(self.block_limits().await?.write_same_blocks).unwrap_or(u32::MAX);
-        let most = if theirs == 0 { WRITE_SAME_BLOCKS } else { theirs.min(WRITE_SAME_BLOCKS) };
+        let theirs =
+            u32::try_from(self.block_limits().await?.write_same_blocks).unwrap_or(u32::MAX);
+        let most = if theirs == 0 {
+            WRITE_SAME_BLOCKS
+        } else {
+            theirs.min(WRITE_SAME_BLOCKS)
+        };
         for piece in extent.chunks(u64::from(most)) {
             let (lba, blocks) = (piece.lba.0, piece.blocks.0 as u32);
             let Some(block) = &what.block else {
-                self.carry_out(name, write_same_cdb(lba, blocks, what)).await?;
+                self.carry_out(name, write_same_cdb(lba, blocks, what))
+                    .await?;
                 continue;
             };
-            match self.tell(name, write_same_cdb(lba, blocks, what), block.clone()).await {
+            match self
+                .tell(name, write_same_cdb(lba, blocks, what), block.clone())
+                .await
+            {
                 Err(error) if error.is_unsupported() && !what.anchor => {
                     let short = cdb::write_same_10(lba, blocks, what.unmap).ok_or(error)?;
                     self.tell(name, short, block.clone()).await?;
@@ -148,13 +167,23 @@ impl Unit {
             return Err(VerbError::OutOfRange(name));
         }
         let both = parameters(&[expected, new].concat());
-        match self.tell(name, cdb::compare_and_write(lba, blocks), both).await {
+        match self
+            .tell(name, cdb::compare_and_write(lba, blocks), both)
+            .await
+        {
             Ok(()) => Ok(Compared::Written),
             Err(VerbError::Refused {
                 status: status::CHECK_CONDITION,
-                sense: Some(Sense { key: 0xe, information, .. }),
+                sense:
+                    Some(Sense {
+                        key: 0xe,
+                        information,
+                        ..
+                    }),
                 ..
-            }) => Ok(Compared::Differs { offset_bytes: information }),
+            }) => Ok(Compared::Differs {
+                offset_bytes: information,
+            }),
             Err(error) => Err(error),
         }
     }
@@ -162,7 +191,8 @@ impl Unit {
     /// WRITE ATOMIC(16): writes either all of the data or nothing, even if power fails. The Block Limits page
     /// contains the maximum length.
     pub async fn write_atomic(&self, lba: u64, blocks: u16, data: Slice) -> Result<(), VerbError> {
-        self.tell("WRITE ATOMIC", cdb::write_atomic_16(lba, blocks), data).await
+        self.tell("WRITE ATOMIC", cdb::write_atomic_16(lba, blocks), data)
+            .await
     }
 }
 
@@ -176,13 +206,21 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
 /// follow the previous one. The last run ends at `end`, or earlier.
 pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
-    for LbaStatusDescriptor { lba, blocks, status } in LbaStatusDescriptor::parse_list(answer) {
+    for LbaStatusDescriptor {
+        lba,
+        blocks,
+        status,
+    } in LbaStatusDescriptor::parse_list(answer)
+    {
         let stop = lba.saturating_add(u64::from(blocks)).min(end);
         if lba > next || stop <= next {
             break;
         }
         debug_assert!(next < stop && stop <= end);
-        runs.push(LbaRun { extent: Extent::new(next, stop - next), status });
+        runs.push(LbaRun {
+            extent: Extent::new(next, stop - next),
+            status,
+        });
         next = stop;
     }
     runs
@@ -199,12 +237,19 @@ fn append(runs: &mut Vec<LbaRun>, run: LbaRun) {
 /// Returns the parameter lists (SBC-3 5.28.2) of the UNMAP commands for these extents.
 pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u8>> {
     let unless_zero = |limit: u32| if limit == 0 { u32::MAX } else { limit };
-    let (blocks_most, most) = (unless_zero(limits.unmap_blocks), unless_zero(limits.unmap_descriptors));
+    let (blocks_most, most) = (
+        unless_zero(limits.unmap_blocks),
+        unless_zero(limits.unmap_descriptors),
+    );
     let descriptors_most = UnmapDescriptor::COUNT_MAX.min(most as usize);
     let mut lists = Vec::new();
     let (mut list, mut blocks) = (Vec::new(), 0);
-    for piece in extents.iter().flat_map(|extent| extent.chunks(u64::from(blocks_most))) {
-        let is_full = list.len() == descriptors_most || blocks + piece.blocks.0 > u64::from(blocks_most);
+    for piece in extents
+        .iter()
+        .flat_map(|extent| extent.chunks(u64::from(blocks_most)))
+    {
+        let is_full =
+            list.len() == descriptors_most || blocks + piece.blocks.0 > u64::from(blocks_most);
         if is_full && !list.is_empty() {
             lists.push(unmap_list(&list));
             list.clear();
@@ -221,7 +266,10 @@ pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u
 }
 
 fn unmap_list(extents: &[Extent]) -> Vec<u8> {
-    let descriptor = |extent: &Extent| UnmapDescriptor { lba: extent.lba.0, blocks: extent.blocks.0 as u32 };
+    let descriptor = |extent: &Extent| UnmapDescriptor {
+        lba: extent.lba.0,
+        blocks: extent.blocks.0 as u32,
+    };
     UnmapDescriptor::write_list(extents.iter().map(descriptor))
 }
 
@@ -258,9 +306,9 @@ impl ExtendedCopyError {
     /// the data instead.
     pub fn is_unsupported(&self) -> bool {
         match self {
-            ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
-                true
-            }
+            ExtendedCopyError::Unable
+            | ExtendedCopyError::NoName
+            | ExtendedCopyError::BlockLengths(..) => true,
             ExtendedCopyError::Verb(error) => error.is_unsupported(),
         }
     }
@@ -305,8 +353,12 @@ pub async fn extended_copy(
     let mut done = 0;
     while done < blocks {
         let piece = (blocks - done).min(copy.blocks_max());
-        let from = source_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
-        let to = destination_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
+        let from = source_lba
+            .checked_add(done)
+            .ok_or(VerbError::OutOfRange(NAME))?;
+        let to = destination_lba
+            .checked_add(done)
+            .ok_or(VerbError::OutOfRange(NAME))?;
         copy.copy(from, to, piece).await?;
         done += piece;
     }
@@ -315,7 +367,10 @@ pub async fn extended_copy(
 
 impl ExtendedCopy {
     /// Prepares a copy: queries names and block lengths of both units, and the limits of the destination.
-    pub async fn between(source: &Unit, destination: &Unit) -> Result<ExtendedCopy, ExtendedCopyError> {
+    pub async fn between(
+        source: &Unit,
+        destination: &Unit,
+    ) -> Result<ExtendedCopy, ExtendedCopyError> {
         let answer = destination
             .ask(
                 PARAMETERS,
@@ -323,30 +378,53 @@ impl ExtendedCopy {
                 PARAMETERS_BYTES as usize,
             )
             .await?;
-        let (ours, theirs) =
-            (source.read_capacity().await?.block_bytes, destination.read_capacity().await?.block_bytes);
+        let (ours, theirs) = (
+            source.read_capacity().await?.block_bytes,
+            destination.read_capacity().await?.block_bytes,
+        );
         if ours != theirs {
             return Err(ExtendedCopyError::BlockLengths(ours, theirs));
         }
         let limits = CopyLimits::parse(&answer, ours).ok_or(ExtendedCopyError::Unable)?;
-        let targets = [target(source, ours).await?, target(destination, ours).await?];
-        Ok(ExtendedCopy { destination: destination.clone(), targets, limits, block_bytes: ours })
+        let targets = [
+            target(source, ours).await?,
+            target(destination, ours).await?,
+        ];
+        Ok(ExtendedCopy {
+            destination: destination.clone(),
+            targets,
+            limits,
+            block_bytes: ours,
+        })
     }
 
     /// Returns the maximum number of blocks of one [`ExtendedCopy::copy`].
     pub fn blocks_max(&self) -> u64 {
         let by_segments = u64::from(self.limits.segments) * u64::from(self.limits.segment_blocks);
-        by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
+        by_segments
+            .min(u64::from(COMMAND_BYTES / self.block_bytes))
+            .max(1)
     }
 
     /// Copies up to [`ExtendedCopy::blocks_max`] blocks with one command.
-    pub async fn copy(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Result<(), VerbError> {
+    pub async fn copy(
+        &self,
+        source_lba: u64,
+        destination_lba: u64,
+        blocks: u64,
+    ) -> Result<(), VerbError> {
         let past_end = |lba: u64| lba.checked_add(blocks).is_none();
         if blocks > self.blocks_max() || past_end(source_lba) || past_end(destination_lba) {
             return Err(VerbError::OutOfRange(NAME));
         }
         let list = self.list(source_lba, destination_lba, blocks);
-        self.destination.tell(NAME, cdb::extended_copy(list.len() as u32), parameters(&list)).await
+        self.destination
+            .tell(
+                NAME,
+                cdb::extended_copy(list.len() as u32),
+                parameters(&list),
+            )
+            .await
     }
 
     fn list(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Vec<u8> {
@@ -368,7 +446,13 @@ impl ExtendedCopy {
             segments.len() <= self.limits.segments as usize,
             "a copy has no more segments than allowed"
         );
-        CopyList { id, usage, targets: self.targets.to_vec(), segments }.write()
+        CopyList {
+            id,
+            usage,
+            targets: self.targets.to_vec(),
+            segments,
+        }
+        .write()
     }
 }
 
@@ -376,8 +460,10 @@ impl CopyLimits {
     /// Parses the operating parameters; `None` if they are truncated, or the target does not support copies
     /// from block device to block device.
     fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
-        let theirs = OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
-        let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
+        let theirs =
+            OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
+        let segments_bytes =
+            (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
         let list_segments = (segments_bytes / CopySegment::BYTES) as u32;
         let segment_bytes = match theirs.segment_bytes_max {
             0 => u32::MAX,
@@ -401,9 +487,16 @@ async fn target(unit: &Unit, block_bytes: u32) -> Result<CopyTarget, ExtendedCop
 }
 
 fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<CopyTarget> {
-    let of_unit = designators.iter().filter(|one| one.association == Association::LogicalUnit);
+    let of_unit = designators
+        .iter()
+        .filter(|one| one.association == Association::LogicalUnit);
     let (designator_type, designator) = of_unit.filter_map(Designator::for_copy).next()?;
-    Some(CopyTarget { null: false, designator_type, designator, block_bytes })
+    Some(CopyTarget {
+        null: false,
+        designator_type,
+        designator,
+        block_bytes,
+    })
 }
 
 // Persistent reservations (SPC-4 5.13, 6.15 and 6.16), and reservations by RESERVE(6) of SPC-2.
@@ -478,17 +571,27 @@ impl PersistentReserve {
             ..ReserveOutList::default()
         };
         match self {
-            P::Register { key, new_key, persist } => (ReserveOut::Register, 0, list(key, new_key, persist)),
-            P::RegisterAndIgnoreExistingKey { new_key, persist } => {
-                (ReserveOut::RegisterAndIgnoreExistingKey, 0, list(0, new_key, persist))
-            }
+            P::Register {
+                key,
+                new_key,
+                persist,
+            } => (ReserveOut::Register, 0, list(key, new_key, persist)),
+            P::RegisterAndIgnoreExistingKey { new_key, persist } => (
+                ReserveOut::RegisterAndIgnoreExistingKey,
+                0,
+                list(0, new_key, persist),
+            ),
             P::Reserve { key, kind } => (ReserveOut::Reserve, kind.code(), list(key, 0, false)),
             P::Release { key, kind } => (ReserveOut::Release, kind.code(), list(key, 0, false)),
             P::Clear { key } => (ReserveOut::Clear, 0, list(key, 0, false)),
-            P::Preempt { key, victim, kind } => (ReserveOut::Preempt, kind.code(), list(key, victim, false)),
-            P::PreemptAndAbort { key, victim, kind } => {
-                (ReserveOut::PreemptAndAbort, kind.code(), list(key, victim, false))
+            P::Preempt { key, victim, kind } => {
+                (ReserveOut::Preempt, kind.code(), list(key, victim, false))
             }
+            P::PreemptAndAbort { key, victim, kind } => (
+                ReserveOut::PreemptAndAbort,
+                kind.code(),
+                list(key, victim, false),
+            ),
         }
     }
 }
@@ -514,9 +617,18 @@ impl Unit {
 
     /// Returns the supported features of reservations (REPORT CAPABILITIES).
     pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
-        let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
+        let answer = self
+            .ask(
+                IN,
+                cdb::persistent_reserve_in(ReserveIn::Capabilities, 8),
+                8,
+            )
+            .await?;
         // The data must contain at least the mask of types.
-        answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
+        answer
+            .get(..6)
+            .map(ReservationCapabilities::parse)
+            .ok_or(VerbError::Nonsense(IN))
     }
 
     /// Returns all registrations (READ FULL STATUS).
@@ -530,11 +642,16 @@ impl Unit {
     /// target port.
     pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
         let nexus = self.target().nexus();
-        let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
+        let ours = TransportId::Iscsi {
+            name: nexus.initiator,
+            isid: Some(nexus.isid.0),
+        };
         let is_ours = |registration: &Registration| registration.initiator.as_ref() == Some(&ours);
         // If the target does not report this session's port, it is unknown whether a registration is at
         // another port.
-        let Some(here) = self.relative_port().await? else { return Ok(Vec::new()) };
+        let Some(here) = self.relative_port().await? else {
+            return Ok(Vec::new());
+        };
         let mut registrations = self.registrations().await?;
         registrations.retain(|registration| {
             is_ours(registration) && !registration.all_ports && registration.relative_port != here
@@ -544,8 +661,12 @@ impl Unit {
 
     /// Returns the relative identifier of the session's target port, if the target reports it.
     async fn relative_port(&self) -> Result<Option<u16>, VerbError> {
-        let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else { return Ok(None) };
-        let mut of_port = designators.into_iter().filter(|one| one.association == Association::TargetPort);
+        let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else {
+            return Ok(None);
+        };
+        let mut of_port = designators
+            .into_iter()
+            .filter(|one| one.association == Association::TargetPort);
         Ok(of_port.find_map(|one| match one.name {
             Name::RelativeTargetPort(port) => Some(port),
             _ => None,
@@ -574,7 +695,8 @@ impl Unit {
     async fn reservations(&self, action: ReserveIn) -> Result<block::Buffer, VerbError> {
         let cdb = |bytes| cdb::persistent_reserve_in(action, bytes as u16);
         let whole = |answer: &[u8]| 8 + u64::from(u32_at(answer, 4));
-        self.ask_all(IN, cdb, BYTES, u32::from(u16::MAX), whole).await
+        self.ask_all(IN, cdb, BYTES, u32::from(u16::MAX), whole)
+            .await
     }
 }
 
@@ -586,7 +708,12 @@ mod tests {
     use super::*;
 
     fn descriptor(lba: u64, blocks: u32, status: u8) -> Vec<u8> {
-        [&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[status, 0, 0, 0]].concat()
+        [
+            &lba.to_be_bytes()[..],
+            &blocks.to_be_bytes(),
+            &[status, 0, 0, 0],
+        ]
+        .concat()
     }
 
     #[test]
@@ -611,19 +738,36 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_kind_are_one_run() {
-        let run = |lba, blocks, status| LbaRun { extent: Extent::new(lba, blocks), status };
+        let run = |lba, blocks, status| LbaRun {
+            extent: Extent::new(lba, blocks),
+            status,
+        };
         let mut runs = Vec::new();
         append(&mut runs, run(0, 8, LbaStatus::Mapped));
         append(&mut runs, run(8, 8, LbaStatus::Mapped));
         append(&mut runs, run(16, 8, LbaStatus::Deallocated));
-        assert_eq!(runs, [run(0, 16, LbaStatus::Mapped), run(16, 8, LbaStatus::Deallocated)]);
+        assert_eq!(
+            runs,
+            [
+                run(0, 16, LbaStatus::Mapped),
+                run(16, 8, LbaStatus::Deallocated)
+            ]
+        );
     }
 
     #[test]
     fn no_unmap_asks_for_more_than_the_limits() {
-        let limits = BlockLimits { unmap_blocks: 100, unmap_descriptors: 2, ..BlockLimits::default() };
-        let extents =
-            [Extent::new(0, 250), Extent::new(1000, 10), Extent::new(2000, 10), Extent::new(3000, 1)];
+        let limits = BlockLimits {
+            unmap_blocks: 100,
+            unmap_descriptors: 2,
+            ..BlockLimits::default()
+        };
+        let extents = [
+            Extent::new(0, 250),
+            Extent::new(1000, 10),
+            Extent::new(2000, 10),
+            Extent::new(3000, 1),
+        ];
         let lists = unmap_lists(&extents, &limits);
         let lengths: Vec<usize> = lists.iter().map(|list| (list.len() - 8) / 16).collect();
         assert_eq!(lengths, [1, 1, 2, 2], "100; 100; 50 and 10; 10 and 1");
@@ -680,7 +824,14 @@ mod tests {
     #[test]
     fn the_limits_are_the_targets() {
         let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20).write_all(), 512).unwrap();
-        assert_eq!(limits, CopyLimits { segments: 8, segment_blocks: 2048, nameless: true });
+        assert_eq!(
+            limits,
+            CopyLimits {
+                segments: 8,
+                segment_blocks: 2048,
+                nameless: true
+            }
+        );
         let unlimited = CopyLimits::parse(&operating_parameters(255, 0).write_all(), 512).unwrap();
         assert_eq!((unlimited.segments, unlimited.segment_blocks), (34, 65_535));
     }
@@ -695,11 +846,21 @@ mod tests {
 
     #[test]
     fn a_unit_is_named_by_what_the_whole_world_agrees_on() {
-        let of = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
-        let local = [of(Name::T10 { vendor: "IET".into(), name: "1".into() })];
+        let of = |name| Designator {
+            association: Association::LogicalUnit,
+            protocol: None,
+            name,
+        };
+        let local = [of(Name::T10 {
+            vendor: "IET".into(),
+            name: "1".into(),
+        })];
         assert!(target_descriptor(&local, 512).is_none());
         let named = target_descriptor(&[of(Name::Naa(vec![0x60; 16]))], 4096).unwrap();
-        assert_eq!((named.designator_type, named.designator, named.block_bytes), (3, vec![0x60; 16], 4096));
+        assert_eq!(
+            (named.designator_type, named.designator, named.block_bytes),
+            (3, vec![0x60; 16], 4096)
+        );
     }
 
     proptest! {
@@ -715,10 +876,26 @@ mod tests {
 
     #[test]
     fn the_keys_are_where_the_action_wants_them() {
-        let (action, kind, list) = PersistentReserve::Register { key: 1, new_key: 2, persist: true }.encode();
-        assert_eq!((action, kind, list.key, list.service_action_key), (ReserveOut::Register, 0, 1, 2));
+        let (action, kind, list) = PersistentReserve::Register {
+            key: 1,
+            new_key: 2,
+            persist: true,
+        }
+        .encode();
+        assert_eq!(
+            (action, kind, list.key, list.service_action_key),
+            (ReserveOut::Register, 0, 1, 2)
+        );
         let kind = ReservationType::ExclusiveAccessAllRegistrants;
-        let (action, kind, list) = PersistentReserve::PreemptAndAbort { key: 1, victim: 3, kind }.encode();
-        assert_eq!((action, kind, list.service_action_key), (ReserveOut::PreemptAndAbort, 8, 3));
+        let (action, kind, list) = PersistentReserve::PreemptAndAbort {
+            key: 1,
+            victim: 3,
+            kind,
+        }
+        .encode();
+        assert_eq!(
+            (action, kind, list.service_action_key),
+            (ReserveOut::PreemptAndAbort, 8, 3)
+        );
     }
 }

@@ -30,11 +30,12 @@ pub use blocks::{
     Compared, ExtendedCopy, ExtendedCopyError, LbaRun, PersistentReserve, WriteSame, extended_copy,
 };
 pub use scsi::{
-    AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Capacity, CommandSupport,
-    CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress, LunSelection, ModePage, ModeValues,
-    Modes, Name, Policy, Port, PortGroup, Provisioning, RegisteredKeys, Registration, Reservation,
-    ReservationCapabilities, ReservationType, StartStop, SupportedCommand, TransportId,
-    UnknownReservationType, Vpd, VpdContent, command_name, device_type, page_name, standard_name,
+    AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Capacity,
+    CommandSupport, CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress,
+    LunSelection, ModePage, ModeValues, Modes, Name, Policy, Port, PortGroup, Provisioning,
+    RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReservationType, StartStop,
+    SupportedCommand, TransportId, UnknownReservationType, Vpd, VpdContent, command_name,
+    device_type, page_name, standard_name,
 };
 
 pub(crate) use blocks::{lba_runs, unmap_lists};
@@ -68,7 +69,17 @@ impl VerbError {
     pub fn is_unsupported(&self) -> bool {
         // ILLEGAL REQUEST with INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB, or INVALID FIELD IN
         // PARAMETER LIST.
-        matches!(self, VerbError::Refused { sense: Some(Sense { key: 5, code: 0x20 | 0x24 | 0x26, .. }), .. })
+        matches!(
+            self,
+            VerbError::Refused {
+                sense: Some(Sense {
+                    key: 5,
+                    code: 0x20 | 0x24 | 0x26,
+                    ..
+                }),
+                ..
+            }
+        )
     }
 }
 
@@ -76,7 +87,11 @@ impl fmt::Display for VerbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VerbError::Lost(error) => error.fmt(f),
-            VerbError::Refused { name, status, sense } => {
+            VerbError::Refused {
+                name,
+                status,
+                sense,
+            } => {
                 write!(f, "the target refused {name}: {}", refusal(*status, *sense))
             }
             VerbError::Orphaned(name) => write!(
@@ -107,12 +122,21 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 impl Unit {
     /// Sends a command that moves no data.
     pub(crate) async fn carry_out(&self, name: &'static str, cdb: Cdb) -> Result<(), VerbError> {
-        self.within_its_time(self.until_done(name, cdb, Transfer::None)).await.map(drop)
+        self.within_its_time(self.until_done(name, cdb, Transfer::None))
+            .await
+            .map(drop)
     }
 
     /// Sends a command with parameters or blocks.
-    pub(crate) async fn tell(&self, name: &'static str, cdb: Cdb, data: Slice) -> Result<(), VerbError> {
-        self.within_its_time(self.until_done(name, cdb, Transfer::Out(data))).await.map(drop)
+    pub(crate) async fn tell(
+        &self,
+        name: &'static str,
+        cdb: Cdb,
+        data: Slice,
+    ) -> Result<(), VerbError> {
+        self.within_its_time(self.until_done(name, cdb, Transfer::Out(data)))
+            .await
+            .map(drop)
     }
 
     /// Stops `work` at the request timeout.
@@ -121,16 +145,28 @@ impl Unit {
         work: impl Future<Output = Result<T, VerbError>>,
     ) -> Result<T, VerbError> {
         let limit = self.target().timeouts().request();
-        reactor::timeout(limit, work).await.unwrap_or(Err(VerbError::Lost(CommandError::TimedOut)))
+        reactor::timeout(limit, work)
+            .await
+            .unwrap_or(Err(VerbError::Lost(CommandError::TimedOut)))
     }
 
     /// Sends a command that returns up to `bytes` bytes, and returns the data received. The command must not
     /// change anything, because it is resent if its session was lost or another initiator's reset aborted it.
-    pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
+    pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        cdb: Cdb,
+        bytes: usize,
+    ) -> Result<Buffer, VerbError> {
         self.within_its_time(self.ask_again(name, cdb, bytes)).await
     }
 
-    async fn ask_again(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
+    async fn ask_again(
+        &self,
+        name: &'static str,
+        cdb: Cdb,
+        bytes: usize,
+    ) -> Result<Buffer, VerbError> {
         let mut tries = TRIES;
         loop {
             let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
@@ -139,7 +175,9 @@ impl Unit {
                     buffer.truncate(status.in_bytes);
                     return Ok(buffer);
                 }
-                Ok((_, Transfer::None | Transfer::Out(_))) => return Err(VerbError::Nonsense(name)),
+                Ok((_, Transfer::None | Transfer::Out(_))) => {
+                    return Err(VerbError::Nonsense(name));
+                }
                 Err(VerbError::Lost(
                     CommandError::ConnectionLost | CommandError::Aborted | CommandError::Reinstated,
                 )) if tries > 0 => self.target().usable(None).await?,
@@ -177,7 +215,13 @@ impl Unit {
         let (mut pause, mut tries) = (PAUSE_FIRST, TRIES);
         let epoch = Some(self.target().reinstatements());
         loop {
-            let spec = CommandSpec { lun: self.lun(), cdb, transfer, epoch, waits_for_end: false };
+            let spec = CommandSpec {
+                lun: self.lun(),
+                cdb,
+                transfer,
+                epoch,
+                waits_for_end: false,
+            };
             let ended = self.target().attempt(spec).await;
             let answer = ended.outcome?;
             transfer = ended.transfer;
@@ -195,7 +239,11 @@ impl Unit {
                     return Err(VerbError::Orphaned(name));
                 }
                 Disposition::RetryNow | Disposition::RetryLater | Disposition::Refused => {
-                    return Err(VerbError::Refused { name, status: answer.status, sense });
+                    return Err(VerbError::Refused {
+                        name,
+                        status: answer.status,
+                        sense,
+                    });
                 }
             }
             tries -= 1;
@@ -278,27 +326,50 @@ impl Unit {
 
     /// Sends a command unchanged, and returns the target's response, whatever its status. The command is not
     /// retried.
-    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
-        let spec = CommandSpec { lun: self.lun, cdb, transfer, epoch: None, waits_for_end: false };
-        let CommandEnd { outcome, transfer, .. } = self.target.attempt(spec).await;
+    pub async fn command(
+        &self,
+        cdb: Cdb,
+        transfer: Transfer,
+    ) -> Result<CommandResult, CommandError> {
+        let spec = CommandSpec {
+            lun: self.lun,
+            cdb,
+            transfer,
+            epoch: None,
+            waits_for_end: false,
+        };
+        let CommandEnd {
+            outcome, transfer, ..
+        } = self.target.attempt(spec).await;
         let status = outcome?;
         let data = match transfer {
             Transfer::In { mut buffer, range } => {
-                buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
+                buffer.copy_within(
+                    range.start..range.start + status.in_bytes.min(range.len()),
+                    0,
+                );
                 buffer.truncate(status.in_bytes);
                 buffer
             }
             Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
         };
         let sense = Sense::parse(&status.sense);
-        Ok(CommandResult { status: status.status, sense, data, residual: status.residual })
+        Ok(CommandResult {
+            status: status.status,
+            sense,
+            data,
+            residual: status.residual,
+        })
     }
 }
 
 impl RemoteTarget {
     /// Returns the logical unit of this number, of any device type.
     pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
-        Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
+        Unit::new(
+            Arc::clone(self),
+            Lun(LunAddress::Number(number.into()).write()),
+        )
     }
 
     /// Returns the unit at the address that the target reports for this number. Numbers below 256 fit into
@@ -310,7 +381,11 @@ impl RemoteTarget {
             return usual;
         }
         // If the target does not support REPORT LUNS, the usual form is used.
-        let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
+        let luns = self
+            .unit(0)
+            .report_luns(LunSelection::Ordinary)
+            .await
+            .unwrap_or_default();
         reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
     }
 }
@@ -318,7 +393,9 @@ impl RemoteTarget {
 /// Returns the reported address of the logical unit with this number.
 fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
     let wanted = LunAddress::Number(number.into());
-    luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
+    luns.iter()
+        .copied()
+        .find(|lun| LunAddress::parse(lun.0) == wanted)
 }
 
 // INQUIRY (SPC-4 6.6): the standard data, and vital product data.
@@ -331,7 +408,13 @@ const PAGE_BYTES: u32 = 255;
 impl Unit {
     /// Requests the standard INQUIRY data. A target returns it for any LUN, and while the unit is not ready.
     pub async fn inquiry(&self) -> Result<Inquiry, VerbError> {
-        let data = self.ask(NAME, cdb::inquiry(None, Inquiry::BYTES as u16), Inquiry::BYTES).await?;
+        let data = self
+            .ask(
+                NAME,
+                cdb::inquiry(None, Inquiry::BYTES as u16),
+                Inquiry::BYTES,
+            )
+            .await?;
         Inquiry::parse(&data).ok_or(VerbError::Nonsense(NAME))
     }
 
@@ -339,7 +422,9 @@ impl Unit {
     pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
         let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
         let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
-        let data = self.ask_all(NAME, cdb, PAGE_BYTES, u32::from(u16::MAX), whole).await?;
+        let data = self
+            .ask_all(NAME, cdb, PAGE_BYTES, u32::from(u16::MAX), whole)
+            .await?;
         Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
     }
 
@@ -353,13 +438,17 @@ impl Unit {
 
     /// Requests the Block Limits page. If the target does not have the page, returns no limits.
     pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
-        self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
+        self.bytes_of(0xb0)
+            .await
+            .map(|page| BlockLimits::parse(&page))
     }
 
     /// Requests the Logical Block Provisioning page. If the target does not have the page, returns no
     /// features.
     pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
-        self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
+        self.bytes_of(0xb2)
+            .await
+            .map(|page| Provisioning::parse(&page))
     }
 
     /// Returns the bytes of a page, or an empty vector if the target does not have the page.
@@ -388,10 +477,14 @@ pub enum Identity {
 
 impl Identity {
     fn from_designators(designators: Vec<Designator>) -> Option<Identity> {
-        let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
+        let unit = designators
+            .into_iter()
+            .filter(|one| one.association == Association::LogicalUnit);
         // A group contains several units, so its name does not identify a unit.
-        let names: BTreeSet<Name> =
-            unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
+        let names: BTreeSet<Name> = unit
+            .map(|one| one.name)
+            .filter(|name| !matches!(name, Name::LogicalUnitGroup(_)))
+            .collect();
         (!names.is_empty()).then_some(Identity::Designators(names))
     }
 }
@@ -436,14 +529,19 @@ impl Unit {
 
     /// Returns the content of a page, or empty content if the target rejects the request.
     async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
-        self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
+        self.vpd(page)
+            .await
+            .map(|page| page.content)
+            .or_else(unless_refused)
     }
 }
 
 /// Converts a rejection to an empty result. Other errors, such as a lost connection, are returned.
 fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
     match error {
-        VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => Ok(T::default()),
+        VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => {
+            Ok(T::default())
+        }
         VerbError::Lost(_) | VerbError::OutOfRange(_) => Err(error),
     }
 }
@@ -463,7 +561,9 @@ impl Unit {
         let name = "REPORT LUNS";
         let cdb = |bytes| cdb::report_luns_of(which, bytes);
         let whole = |answer: &[u8]| 8 + u64::from(u32_at(answer, 0));
-        let answer = self.ask_all(name, cdb, 8 + 8 * LUNS_FIRST, 8 + 8 * LUNS_MOST, whole).await?;
+        let answer = self
+            .ask_all(name, cdb, 8 + 8 * LUNS_FIRST, 8 + 8 * LUNS_MOST, whole)
+            .await?;
         let list = LunList::parse(&answer).ok_or(VerbError::Nonsense(name))?;
         Ok(list.luns.into_iter().map(Lun).collect())
     }
@@ -472,13 +572,17 @@ impl Unit {
     /// need not support it.
     pub async fn target_port_groups(&self) -> Result<Vec<PortGroup>, VerbError> {
         let name = "REPORT TARGET PORT GROUPS";
-        let answer = self.ask_all(name, cdb::report_target_port_groups, 1024, 1 << 20, whole).await?;
+        let answer = self
+            .ask_all(name, cdb::report_target_port_groups, 1024, 1 << 20, whole)
+            .await?;
         PortGroup::parse_list(&answer).ok_or(VerbError::Nonsense(name))
     }
 
     /// Returns all commands that the logical unit supports (REPORT SUPPORTED OPERATION CODES).
     pub async fn supported_commands(&self) -> Result<Vec<SupportedCommand>, VerbError> {
-        let answer = self.ask_all(OPCODES, cdb::report_supported_opcodes, 4096, 1 << 16, whole).await?;
+        let answer = self
+            .ask_all(OPCODES, cdb::report_supported_opcodes, 4096, 1 << 16, whole)
+            .await?;
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 
@@ -490,8 +594,13 @@ impl Unit {
         service_action: Option<u16>,
     ) -> Result<CommandSupport, VerbError> {
         let bytes = CommandSupport::BYTES_MAX;
-        let answer =
-            self.ask(OPCODES, cdb::report_one_opcode(opcode, service_action, bytes), bytes as usize).await?;
+        let answer = self
+            .ask(
+                OPCODES,
+                cdb::report_one_opcode(opcode, service_action, bytes),
+                bytes as usize,
+            )
+            .await?;
         CommandSupport::parse(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 }
@@ -538,8 +647,14 @@ impl Sanitize {
     /// Returns the command and its parameters.
     fn encode(&self, manner: SanitizeManner) -> Option<(Cdb, Vec<u8>)> {
         let (action, list) = match self {
-            Sanitize::Overwrite { pattern, passes, invert } => {
-                let length = u16::try_from(pattern.len()).ok().filter(|length| *length > 0)?;
+            Sanitize::Overwrite {
+                pattern,
+                passes,
+                invert,
+            } => {
+                let length = u16::try_from(pattern.len())
+                    .ok()
+                    .filter(|length| *length > 0)?;
                 let passes = (1..=31).contains(passes).then_some(*passes)?;
                 let [high, low] = length.to_be_bytes();
                 let header = [u8::from(*invert) << 7 | passes, 0, high, low];
@@ -550,31 +665,39 @@ impl Sanitize {
             Sanitize::ExitFailureMode => (0x1f, Vec::new()),
         };
         let flags = u8::from(manner.immediate) << 7 | u8::from(manner.unrestricted_exit) << 5;
-        Some((cdb::sanitize(flags | action, u16::try_from(list.len()).ok()?), list))
+        Some((
+            cdb::sanitize(flags | action, u16::try_from(list.len()).ok()?),
+            list,
+        ))
     }
 }
 
 impl Unit {
     /// TEST UNIT READY: succeeds if the unit can access its medium.
     pub async fn test_unit_ready(&self) -> Result<(), VerbError> {
-        self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
+        self.carry_out("TEST UNIT READY", cdb::test_unit_ready())
+            .await
     }
 
     /// Returns the unit's current state, such as the progress of an operation (REQUEST SENSE); `None` if the
     /// response contains no sense data.
     pub async fn request_sense(&self) -> Result<Option<Sense>, VerbError> {
-        let data = self.ask("REQUEST SENSE", cdb::request_sense(252), 252).await?;
+        let data = self
+            .ask("REQUEST SENSE", cdb::request_sense(252), 252)
+            .await?;
         Ok(Sense::parse(&data))
     }
 
     /// Sends START STOP UNIT. Completes when the operation is done.
     pub async fn start_stop(&self, what: StartStop) -> Result<(), VerbError> {
-        self.carry_out("START STOP UNIT", cdb::start_stop(what)).await
+        self.carry_out("START STOP UNIT", cdb::start_stop(what))
+            .await
     }
 
     /// Sends SYNCHRONIZE CACHE for the whole medium.
     pub async fn synchronize_cache(&self) -> Result<(), VerbError> {
-        self.carry_out("SYNCHRONIZE CACHE", cdb::synchronize_cache()).await
+        self.carry_out("SYNCHRONIZE CACHE", cdb::synchronize_cache())
+            .await
     }
 
     /// VERIFY: checks that the medium is readable, without comparing data.
@@ -641,22 +764,34 @@ impl Unit {
     }
 
     /// Returns one mode page (MODE SENSE).
-    pub async fn mode_sense(&self, page: u8, subpage: u8, values: ModeValues) -> Result<Modes, VerbError> {
+    pub async fn mode_sense(
+        &self,
+        page: u8,
+        subpage: u8,
+        values: ModeValues,
+    ) -> Result<Modes, VerbError> {
         let (form, answer) = self.mode_bytes(page, subpage, values).await?;
         Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))
     }
 
     /// Sets a field by its name, such as `WCE` or `SWP`. With `save`, the value persists across a reset. The
     /// page's other fields keep their values.
-    pub async fn set_mode_field(&self, name: &str, value: u64, save: bool) -> Result<(), ModeFieldError> {
+    pub async fn set_mode_field(
+        &self,
+        name: &str,
+        value: u64,
+        save: bool,
+    ) -> Result<(), ModeFieldError> {
         let (code, subpage, at) = mode_field(name).ok_or(ModeFieldError::Unknown)?;
         let mut changeable = self.one_page(code, subpage, ModeValues::Changeable).await?;
         if at.read(&changeable.bytes).ok_or(ModeFieldError::Missing)? == 0 {
             return Err(ModeFieldError::Fixed);
         }
-        at.write(&mut changeable.bytes, value).ok_or(ModeFieldError::TooLarge)?;
+        at.write(&mut changeable.bytes, value)
+            .ok_or(ModeFieldError::TooLarge)?;
         let mut page = self.one_page(code, subpage, ModeValues::Current).await?;
-        at.write(&mut page.bytes, value).ok_or(ModeFieldError::Missing)?;
+        at.write(&mut page.bytes, value)
+            .ok_or(ModeFieldError::Missing)?;
         Ok(self.mode_select(&page, save).await?)
     }
 
@@ -668,7 +803,12 @@ impl Unit {
         }
     }
 
-    async fn select_by(&self, form: ModeForm, page: &ModePage, save: bool) -> Result<(), VerbError> {
+    async fn select_by(
+        &self,
+        form: ModeForm,
+        page: &ModePage,
+        save: bool,
+    ) -> Result<(), VerbError> {
         // The header is all zeros: MODE DATA LENGTH is reserved in MODE SELECT, and no block descriptor
         // follows.
         let mut list = vec![0; form.header_bytes()];
@@ -677,19 +817,31 @@ impl Unit {
         list[form.header_bytes()] &= !PS;
         let too_long = VerbError::OutOfRange(SELECT);
         let cdb = match form {
-            ModeForm::Ten => u16::try_from(list.len()).map(|bytes| cdb::mode_select_10(save, bytes)),
+            ModeForm::Ten => {
+                u16::try_from(list.len()).map(|bytes| cdb::mode_select_10(save, bytes))
+            }
             ModeForm::Six => u8::try_from(list.len()).map(|bytes| cdb::mode_select_6(save, bytes)),
         };
-        self.tell(SELECT, cdb.map_err(|_| too_long)?, parameters(&list)).await
+        self.tell(SELECT, cdb.map_err(|_| too_long)?, parameters(&list))
+            .await
     }
 
-    async fn one_page(&self, code: u8, subpage: u8, values: ModeValues) -> Result<ModePage, ModeFieldError> {
+    async fn one_page(
+        &self,
+        code: u8,
+        subpage: u8,
+        values: ModeValues,
+    ) -> Result<ModePage, ModeFieldError> {
         let modes = match self.mode_sense(code, subpage, values).await {
             Err(error) if error.is_unsupported() => return Err(ModeFieldError::Missing),
             modes => modes?,
         };
         let wanted = |page: &ModePage| (page.code, page.subpage) == (code, subpage);
-        modes.pages.into_iter().find(wanted).ok_or(ModeFieldError::Missing)
+        modes
+            .pages
+            .into_iter()
+            .find(wanted)
+            .ok_or(ModeFieldError::Missing)
     }
 
     async fn mode_bytes(
@@ -699,11 +851,20 @@ impl Unit {
         values: ModeValues,
     ) -> Result<(ModeForm, Buffer), VerbError> {
         let page = page | (values as u8) << 6;
-        match self.ask(SENSE, cdb::mode_sense_10(page, subpage, BYTES), usize::from(BYTES)).await {
+        match self
+            .ask(
+                SENSE,
+                cdb::mode_sense_10(page, subpage, BYTES),
+                usize::from(BYTES),
+            )
+            .await
+        {
             Ok(answer) => Ok((ModeForm::Ten, answer)),
             // Try the short form after any rejection, because istgt reports no reason.
             Err(VerbError::Refused { .. }) => {
-                let answer = self.ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255).await?;
+                let answer = self
+                    .ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255)
+                    .await?;
                 Ok((ModeForm::Six, answer))
             }
             Err(error) => Err(error),
@@ -716,26 +877,47 @@ mod tests {
     use super::*;
 
     fn sense(key: u8) -> Option<Sense> {
-        Some(Sense { key, ..Sense::default() })
+        Some(Sense {
+            key,
+            ..Sense::default()
+        })
     }
 
     #[test]
     fn what_is_only_put_off_is_sent_again() {
-        assert_eq!(disposition(status::CHECK_CONDITION, sense(6)), Disposition::RetryNow);
+        assert_eq!(
+            disposition(status::CHECK_CONDITION, sense(6)),
+            Disposition::RetryNow
+        );
         assert_eq!(disposition(status::BUSY, None), Disposition::RetryLater);
-        assert_eq!(disposition(status::TASK_SET_FULL, None), Disposition::RetryLater);
+        assert_eq!(
+            disposition(status::TASK_SET_FULL, None),
+            Disposition::RetryLater
+        );
     }
 
     #[test]
     fn what_is_refused_stays_refused() {
-        assert_eq!(disposition(status::CHECK_CONDITION, sense(5)), Disposition::Refused);
-        assert_eq!(disposition(status::CHECK_CONDITION, None), Disposition::Refused);
-        assert_eq!(disposition(status::RESERVATION_CONFLICT, None), Disposition::Refused);
+        assert_eq!(
+            disposition(status::CHECK_CONDITION, sense(5)),
+            Disposition::Refused
+        );
+        assert_eq!(
+            disposition(status::CHECK_CONDITION, None),
+            Disposition::Refused
+        );
+        assert_eq!(
+            disposition(status::RESERVATION_CONFLICT, None),
+            Disposition::Refused
+        );
     }
 
     #[test]
     fn a_recovered_error_is_no_refusal() {
-        assert_eq!(disposition(status::CHECK_CONDITION, sense(1)), Disposition::Done);
+        assert_eq!(
+            disposition(status::CHECK_CONDITION, sense(1)),
+            Disposition::Done
+        );
     }
 
     #[test]
@@ -743,7 +925,10 @@ mod tests {
         let [lio, flat, extended] = [0x0100 << 48, 0x4101 << 48, 0xd200_0102_0000_0000].map(Lun);
         let luns = [Lun(0), lio, flat, extended];
         let found = [256, 257, 258, 259, 0].map(|number| reported(&luns, number));
-        assert_eq!(found, [Some(lio), Some(flat), Some(extended), None, Some(Lun(0))]);
+        assert_eq!(
+            found,
+            [Some(lio), Some(flat), Some(extended), None, Some(Lun(0))]
+        );
     }
 
     #[test]
@@ -753,7 +938,11 @@ mod tests {
     }
 
     fn designator(association: Association, name: Name) -> Designator {
-        Designator { association, protocol: None, name }
+        Designator {
+            association,
+            protocol: None,
+            name,
+        }
     }
 
     #[test]
@@ -778,7 +967,8 @@ mod tests {
     #[test]
     fn the_order_of_names_does_not_matter_and_their_number_does() {
         let known = |names: &[u8]| {
-            let of_unit = |name: &u8| designator(Association::LogicalUnit, Name::Eui64(vec![*name; 8]));
+            let of_unit =
+                |name: &u8| designator(Association::LogicalUnit, Name::Eui64(vec![*name; 8]));
             Identity::from_designators(names.iter().map(of_unit).collect())
         };
         assert_eq!(known(&[1, 2]), known(&[2, 1]));
@@ -787,18 +977,32 @@ mod tests {
 
     #[test]
     fn an_overwrite_carries_its_pattern() {
-        let overwrite = Sanitize::Overwrite { pattern: vec![0xa5, 0x5a], passes: 3, invert: true };
-        let manner = SanitizeManner { immediate: true, unrestricted_exit: true };
+        let overwrite = Sanitize::Overwrite {
+            pattern: vec![0xa5, 0x5a],
+            passes: 3,
+            invert: true,
+        };
+        let manner = SanitizeManner {
+            immediate: true,
+            unrestricted_exit: true,
+        };
         let (cdb, list) = overwrite.encode(manner).unwrap();
-        assert_eq!((cdb[..2].to_vec(), cdb[7..9].to_vec()), (vec![0x48, 0xa1], vec![0, 6]));
+        assert_eq!(
+            (cdb[..2].to_vec(), cdb[7..9].to_vec()),
+            (vec![0x48, 0xa1], vec![0, 6])
+        );
         assert_eq!(list, [0x83, 0, 0, 2, 0xa5, 0x5a]);
     }
 
     #[test]
     fn an_overwrite_without_a_pattern_or_a_pass_cannot_be_said() {
         let overwrite = |pattern: &[u8], passes| {
-            Sanitize::Overwrite { pattern: pattern.to_vec(), passes, invert: false }
-                .encode(SanitizeManner::default())
+            Sanitize::Overwrite {
+                pattern: pattern.to_vec(),
+                passes,
+                invert: false,
+            }
+            .encode(SanitizeManner::default())
         };
         assert!(overwrite(&[], 1).is_none());
         assert!(overwrite(&[0], 0).is_none());

@@ -70,13 +70,21 @@ pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) 
     answer[28..32].copy_from_slice(&request[24..28]);
     answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
     // The key is sent only once, because a repeated key ends the login (RFC 7143 section 6.3).
-    let mut said =
-        if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
-    for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
+    let mut said = if stat_sn == 1 {
+        format!("TargetPortalGroupTag={tag}\0").into_bytes()
+    } else {
+        Vec::new()
+    };
+    for pair in text
+        .split(|byte| *byte == 0)
+        .filter(|pair| !pair.is_empty())
+    {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         match key {
             b"InitiatorName" | b"InitiatorAlias" | b"SessionType" | b"TargetName" => continue,
-            b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => said.extend([key, b"=None"].concat()),
+            b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => {
+                said.extend([key, b"=None"].concat())
+            }
             b"TaskReporting" => said.extend(b"TaskReporting=RFC3720"),
             b"iSCSIProtocolLevel" => said.extend(b"iSCSIProtocolLevel=1"),
             _ => said.extend(pair),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use iscsi_client::Url;
 use reactor::{
-    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
-    Unpark, World, block_on,
+    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream,
+    StreamOptions, Unpark, World, block_on,
 };
 
 use crate::fake::accepted;
@@ -56,15 +56,26 @@ pub(crate) struct Target {
 
 /// Runs a scene with a new target.
 pub(crate) fn with_target(scene: impl AsyncFnOnce(Rc<Target>)) {
-    let target = Target { block_bytes: Cell::new(512), ..Target::default() };
+    let target = Target {
+        block_bytes: Cell::new(512),
+        ..Target::default()
+    };
     let (alone, target) = (Alone::virtual_time(), Rc::new(target));
-    block_on(Rc::new(Memory { alone, target: Rc::clone(&target) }), scene(target));
+    block_on(
+        Rc::new(Memory {
+            alone,
+            target: Rc::clone(&target),
+        }),
+        scene(target),
+    );
 }
 
 impl Target {
     pub(crate) fn url(options: &str) -> Url {
-        Url::parse(&format!("iscsi://{PORTAL}/iqn.2026-01.io.linerate.test:memory/0{options}"))
-            .expect("a URL")
+        Url::parse(&format!(
+            "iscsi://{PORTAL}/iqn.2026-01.io.linerate.test:memory/0{options}"
+        ))
+        .expect("a URL")
     }
 
     /// Closes the `count` oldest connections.
@@ -78,9 +89,15 @@ impl Target {
         if to.to_string() != PORTAL {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let link = Rc::new(Link { stat_sn: Cell::new(1), ..Link::default() });
+        let link = Rc::new(Link {
+            stat_sn: Cell::new(1),
+            ..Link::default()
+        });
         self.links.borrow_mut().push(Rc::clone(&link));
-        Ok(Box::new(Connection { target: Rc::clone(self), link }))
+        Ok(Box::new(Connection {
+            target: Rc::clone(self),
+            link,
+        }))
     }
 
     fn handle(&self, link: &Rc<Link>, pdu: &[u8; 48], data: &[u8]) {
@@ -101,7 +118,9 @@ impl Target {
                     self.carry_out(link, pdu);
                 }
                 if ends {
-                    self.links.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
+                    self.links
+                        .borrow_mut()
+                        .retain(|other| !Rc::ptr_eq(other, link));
                     link.end();
                 }
             }
@@ -125,7 +144,8 @@ impl Target {
             answer.extend(to.bytes());
             answer.resize(answer.len().next_multiple_of(4), 0);
         }
-        self.logins.set(self.logins.get() + u32::from(answer[1] & 0x83 == 0x83));
+        self.logins
+            .set(self.logins.get() + u32::from(answer[1] & 0x83 == 0x83));
         let (link, delay) = (Rc::clone(link), self.login_delay.get());
         drop(reactor::spawn(async move {
             reactor::sleep(delay).await;
@@ -162,14 +182,20 @@ impl Target {
             (0x12, Some(0x00)) => vec![0, 0, 0, 4, 0, 0x83, 0xb2, 0xc0],
             (0x12, Some(0x83)) => [&[0, 0x83, 0, 20, 1, 3, 0, 16, 0x60][..], &[7; 15]].concat(),
             (0x12, Some(0xb2)) => vec![0, 0xb2, 0, 4, 0, self.provisioning.get(), 2, 0],
-            (0x12, Some(_)) => {
-                [&b"\0\xc0\0\x1cLINERATE\x01\0\0\0"[..], &[self.generation.get(); 16]].concat()
-            }
+            (0x12, Some(_)) => [
+                &b"\0\xc0\0\x1cLINERATE\x01\0\0\0"[..],
+                &[self.generation.get(); 16],
+            ]
+            .concat(),
             (0x9e, _) => {
                 let mut capacity = vec![0; 32];
                 capacity[7] = 63; // the last block
                 capacity[8..12].copy_from_slice(&self.block_bytes.get().to_be_bytes());
-                capacity[14] = if self.provisioning.get() == 0 { 0 } else { 0xc0 }; // LBPME and LBPRZ
+                capacity[14] = if self.provisioning.get() == 0 {
+                    0
+                } else {
+                    0xc0
+                }; // LBPME and LBPRZ
                 capacity
             }
             (0xa0, _) => vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -267,12 +293,21 @@ impl Stream for Connection {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let (mut answers, mut count) = (self.link.answers.borrow_mut(), 0);
         for place in into {
-            let InSlice::Bytes(place) = place else { panic!("the data has a buffer") };
+            let InSlice::Bytes(place) = place else {
+                panic!("the data has a buffer")
+            };
             let taken = place.len().min(answers.len());
-            place.iter_mut().zip(answers.drain(..taken)).for_each(|(place, byte)| *place = byte);
+            place
+                .iter_mut()
+                .zip(answers.drain(..taken))
+                .for_each(|(place, byte)| *place = byte);
             count += taken;
         }
-        if count == 0 && !self.link.is_over.get() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+        if count == 0 && !self.link.is_over.get() {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(count)
+        }
     }
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
@@ -281,7 +316,9 @@ impl Stream for Connection {
         }
         let mut count = 0;
         for bytes in from {
-            let OutSlice::Bytes(bytes) = bytes else { panic!("the data has a buffer") };
+            let OutSlice::Bytes(bytes) = bytes else {
+                panic!("the data has a buffer")
+            };
             self.link.received.borrow_mut().extend_from_slice(bytes);
             count += bytes.len();
         }
@@ -296,7 +333,11 @@ impl Stream for Connection {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.link.reader.replace(Some(cx.waker().clone()));
         let is_ready = self.link.is_over.get() || !self.link.answers.borrow().is_empty();
-        if is_ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if is_ready {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 
     fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -322,7 +363,10 @@ impl Stream for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.target.links.borrow_mut().retain(|link| !Rc::ptr_eq(link, &self.link));
+        self.target
+            .links
+            .borrow_mut()
+            .retain(|link| !Rc::ptr_eq(link, &self.link));
     }
 }
 

@@ -10,7 +10,11 @@ use crate::memory::{Target, with_target};
 use crate::scenes::counted;
 
 async fn refusal() -> String {
-    open(&Target::url(""), counted).await.err().expect("no such LUN here").to_string()
+    open(&Target::url(""), counted)
+        .await
+        .err()
+        .expect("no such LUN here")
+        .to_string()
 }
 
 /// Regression: names were converted to lower case, so targets that compare bytes (tgt, ceph-iscsi) did not
@@ -18,17 +22,35 @@ async fn refusal() -> String {
 #[test]
 fn names_are_sent_as_they_are_in_the_url() {
     let initiator = "iqn.1993-08.org.debian:01:ABC";
-    for (name, warning) in [("iqn.2026-01.com.example:DISK", false), ("Target-911data", true)] {
+    for (name, warning) in [
+        ("iqn.2026-01.com.example:DISK", false),
+        ("Target-911data", true),
+    ] {
         let scene = async |target: Rc<Target>| {
             let url = format!("iscsi://10.0.0.1:3260/{name}/0?initiator={initiator}");
-            let lun = open(&Url::parse(&url).expect("a URL"), counted).await.expect("a LUN");
+            let lun = open(&Url::parse(&url).expect("a URL"), counted)
+                .await
+                .expect("a LUN");
             let texts = target.login_texts.borrow().clone();
-            let sent: Vec<&str> = texts.split('\0').filter(|pair| pair.contains("Name=")).collect();
-            assert_eq!(sent, [format!("InitiatorName={initiator}"), format!("TargetName={name}")]);
+            let sent: Vec<&str> = texts
+                .split('\0')
+                .filter(|pair| pair.contains("Name="))
+                .collect();
+            assert_eq!(
+                sent,
+                [
+                    format!("InitiatorName={initiator}"),
+                    format!("TargetName={name}")
+                ]
+            );
             lun.close().await;
         };
         let ((), log) = logged(|| with_target(scene));
-        assert_eq!(log.contains("does not have the standard form"), warning, "{log}");
+        assert_eq!(
+            log.contains("does not have the standard form"),
+            warning,
+            "{log}"
+        );
     }
 }
 
@@ -52,7 +74,11 @@ fn a_thin_lun_that_is_thick_through_this_device_is_logged() {
             assert_eq!(lun.profile().thin, !is_logged);
         };
         let ((), log) = logged(|| with_target(scene));
-        assert_eq!(log.contains("it is used as a thick LUN"), is_logged, "{log}");
+        assert_eq!(
+            log.contains("it is used as a thick LUN"),
+            is_logged,
+            "{log}"
+        );
     }
 }
 
@@ -63,8 +89,14 @@ fn an_address_of_a_redirection_forges_no_line() {
         with_target(async |target| {
             target.redirects_to.set(Some(address));
             let said = refusal().await;
-            assert!(said.contains("redirected the login to this address"), "{said}");
-            assert!(said.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{said:?}");
+            assert!(
+                said.contains("redirected the login to this address"),
+                "{said}"
+            );
+            assert!(
+                said.chars().all(|c| !c.is_control() && c != '\u{202e}'),
+                "{said:?}"
+            );
         });
     }
 }

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
-    Unpark, World,
+    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream,
+    StreamOptions, Unpark, World,
 };
 
 /// Polling interval while there is nothing else to do.
@@ -25,7 +25,10 @@ pub(crate) struct Polled {
 
 impl Polled {
     pub(crate) fn world() -> SharedWorld {
-        Rc::new(Polled { alone: Alone::real_time(), waiting: Rc::default() })
+        Rc::new(Polled {
+            alone: Alone::real_time(),
+            waiting: Rc::default(),
+        })
     }
 }
 
@@ -42,7 +45,11 @@ impl World for Polled {
         let socket = TcpStream::connect(to)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        Ok(Box::new(Socket { socket, full: Cell::new(false), waiting: Rc::clone(&self.waiting) }))
+        Ok(Box::new(Socket {
+            socket,
+            full: Cell::new(false),
+            waiting: Rc::clone(&self.waiting),
+        }))
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
@@ -82,7 +89,9 @@ impl Stream for Socket {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut total = 0;
         for slice in into {
-            let InSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            let InSlice::Bytes(bytes) = slice else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             match (&self.socket).read(bytes) {
                 // Stop here, because bytes that arrive later must be stored after these, not in the next
                 // slice.
@@ -98,7 +107,9 @@ impl Stream for Socket {
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut total = 0;
         for slice in from {
-            let OutSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            let OutSlice::Bytes(bytes) = slice else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             match (&self.socket).write(bytes) {
                 Ok(written) => {
                     total += written;
@@ -125,7 +136,11 @@ impl Stream for Socket {
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only an attempt to write shows whether the socket has space. There is one attempt per turn.
-        if self.full.replace(false) { self.wait(cx) } else { Poll::Ready(Ok(())) }
+        if self.full.replace(false) {
+            self.wait(cx)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 
     fn peer(&self) -> SocketAddr {

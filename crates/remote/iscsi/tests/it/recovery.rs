@@ -22,7 +22,10 @@ async fn opened(url: &str) -> Rc<dyn BlockDevice> {
 
 async fn write(device: &dyn BlockDevice) {
     let data = Buffer::zeroed(512).share();
-    device.write(Extent::new(0, 1), data, Durability::Cached).await.expect("written");
+    device
+        .write(Extent::new(0, 1), data, Durability::Cached)
+        .await
+        .expect("written");
 }
 
 /// A RAID set uses this doubt to choose among its members, because a read over a reinstated session may
@@ -46,7 +49,11 @@ fn a_device_whose_session_is_renewed_is_in_doubt_before_anything_is_read() {
             .await
             .expect("a doubt, without any request");
             assert_eq!(device.resolve_losses().await, Ok(()));
-            assert_eq!(device.losses(), Losses::counted(generation.into()), "{options:?}");
+            assert_eq!(
+                device.losses(),
+                Losses::counted(generation.into()),
+                "{options:?}"
+            );
         });
     }
 }
@@ -70,7 +77,11 @@ fn a_session_that_breaks_after_each_login_is_renewed_with_pauses_and_its_request
                 sleep(Duration::from_millis(1)).await;
             }
             let logins = target.logins.get() - before;
-            assert!((10..40).contains(&logins), "{breaks:?}: {logins} logins in {:?}", now() - begun);
+            assert!(
+                (10..40).contains(&logins),
+                "{breaks:?}: {logins} logins in {:?}",
+                now() - begun
+            );
             // After a session that has lasted, the pauses start again with the shortest.
             target.breaks.set(Breaks::Never);
             sleep(20 * SECOND).await;
@@ -85,15 +96,23 @@ fn a_session_that_breaks_after_each_login_is_renewed_with_pauses_and_its_request
 /// The documented time limit covers the login and the list of targets together.
 #[test]
 fn a_discovery_ends_within_its_time_whatever_is_slow() {
-    for (delay, portal) in
-        [(6, "iscsi://10.0.0.1"), (0, "iscsi://10.0.0.1"), (2, "iscsi://10.0.0.1?login-time=5")]
-    {
+    for (delay, portal) in [
+        (6, "iscsi://10.0.0.1"),
+        (0, "iscsi://10.0.0.1"),
+        (2, "iscsi://10.0.0.1?login-time=5"),
+    ] {
         with_target(async |target| {
             target.login_delay.set(delay * SECOND);
             let (portal, settings) = Portal::parse(portal).expect("a portal");
             let begun = now();
-            discover(&portal, &settings, counted).await.expect_err("no list comes");
-            assert_eq!((now() - begun).as_secs(), settings.login_time.as_secs(), "{delay} s");
+            discover(&portal, &settings, counted)
+                .await
+                .expect_err("no list comes");
+            assert_eq!(
+                (now() - begun).as_secs(),
+                settings.login_time.as_secs(),
+                "{delay} s"
+            );
         });
     }
 }
@@ -102,7 +121,9 @@ fn a_discovery_ends_within_its_time_whatever_is_slow() {
 fn a_list_of_more_than_a_mebibyte_is_received() {
     with_target(async |target| {
         let name = |number| format!("iqn.2026-01.io.linerate.test:{}{number}", "x".repeat(100));
-        let text: String = (0..20_000).map(|number| format!("TargetName={}\0", name(number))).collect();
+        let text: String = (0..20_000)
+            .map(|number| format!("TargetName={}\0", name(number)))
+            .collect();
         assert!(text.len() > 2 << 20);
         target.targets.replace(text);
         let (portal, settings) = Portal::parse("iscsi://10.0.0.1").expect("a portal");
@@ -118,8 +139,15 @@ fn an_error_after_a_redirection_names_who_has_redirected() {
     for to in ["10.0.0.7:3260,1", "not an address"] {
         with_target(async |target| {
             target.redirects_to.set(Some(to));
-            let error = open(&Target::url(""), counted).await.err().expect("no target is there").to_string();
-            assert!(error.contains("10.0.0.1:3260 redirected the login to this address"), "{to}: {error}");
+            let error = open(&Target::url(""), counted)
+                .await
+                .err()
+                .expect("no target is there")
+                .to_string();
+            assert!(
+                error.contains("10.0.0.1:3260 redirected the login to this address"),
+                "{to}: {error}"
+            );
         });
     }
 }

@@ -28,8 +28,11 @@ pub(crate) struct Tgt {
 impl Tgt {
     /// Starts tgtd. If tgt is not installed, returns `None` and prints the reason on standard error.
     pub(crate) fn start() -> Option<Tgt> {
-        let probe =
-            Command::new("tgtadm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let probe = Command::new("tgtadm")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         if probe.is_err() {
             eprintln!("skipped: tgt is not installed (apt-get install tgt)");
             return None;
@@ -39,7 +42,12 @@ impl Tgt {
         let port = free_port();
         // The port is unique, so this number is unique as well. tgtd uses 15 bits of it.
         let control = port & 0x7fff;
-        let mut tgt = Tgt { daemon: daemon(port, control), port, control, disk };
+        let mut tgt = Tgt {
+            daemon: daemon(port, control),
+            port,
+            control,
+            disk,
+        };
         tgt.set_up();
         Some(tgt)
     }
@@ -54,17 +62,51 @@ impl Tgt {
         self.until_it_listens();
         let path = self.disk.path().to_str().expect("a plain path").to_owned();
         self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", NAME]);
-        self.admin(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &path]);
-        self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]);
+        self.admin(&[
+            "--op",
+            "new",
+            "--mode",
+            "logicalunit",
+            "--tid",
+            "1",
+            "--lun",
+            "1",
+            "-b",
+            &path,
+        ]);
+        self.admin(&[
+            "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
+        ]);
     }
 
     /// Makes the target require CHAP, and authenticate itself.
     pub(crate) fn with_accounts(self) -> Tgt {
         for (user, password) in [IN, OUT] {
-            self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", password]);
+            self.admin(&[
+                "--op",
+                "new",
+                "--mode",
+                "account",
+                "--user",
+                user,
+                "--password",
+                password,
+            ]);
         }
-        self.admin(&["--op", "bind", "--mode", "account", "--tid", "1", "--user", IN.0]);
-        self.admin(&["--op", "bind", "--mode", "account", "--tid", "1", "--user", OUT.0, "--outgoing"]);
+        self.admin(&[
+            "--op", "bind", "--mode", "account", "--tid", "1", "--user", IN.0,
+        ]);
+        self.admin(&[
+            "--op",
+            "bind",
+            "--mode",
+            "account",
+            "--tid",
+            "1",
+            "--user",
+            OUT.0,
+            "--outgoing",
+        ]);
         self
     }
 
@@ -79,14 +121,19 @@ impl Tgt {
     /// Makes the target require these digests.
     pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
         for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
-            self.admin(&["--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value]);
+            self.admin(&[
+                "--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value,
+            ]);
         }
         self
     }
 
     /// Returns the URL of a LUN, with a prefix for the host and a suffix for the LUN.
     pub(crate) fn url(&self, account: &str, lun: u16, query: &str) -> String {
-        format!("iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}", self.port)
+        format!(
+            "iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}",
+            self.port
+        )
     }
 
     pub(crate) fn portal(&self) -> String {
@@ -104,8 +151,16 @@ impl Tgt {
     fn until_it_listens(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            assert_eq!(self.daemon.try_wait().expect("a child"), None, "tgtd has ended");
-            let obeys = || self.try_admin(&["--op", "show", "--mode", "target"]).status.success();
+            assert_eq!(
+                self.daemon.try_wait().expect("a child"),
+                None,
+                "tgtd has ended"
+            );
+            let obeys = || {
+                self.try_admin(&["--op", "show", "--mode", "target"])
+                    .status
+                    .success()
+            };
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && obeys() {
                 return;
             }
@@ -116,13 +171,20 @@ impl Tgt {
 
     fn try_admin(&self, words: &[&str]) -> Output {
         let control = self.control.to_string();
-        let run = Command::new("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(words).output();
+        let run = Command::new("tgtadm")
+            .args(["-C", &control, "--lld", "iscsi"])
+            .args(words)
+            .output();
         run.expect("tgtadm is there")
     }
 
     fn admin(&self, words: &[&str]) {
         let run = self.try_admin(words);
-        assert!(run.status.success(), "tgtadm {words:?}: {}", String::from_utf8_lossy(&run.stderr));
+        assert!(
+            run.status.success(),
+            "tgtadm {words:?}: {}",
+            String::from_utf8_lossy(&run.stderr)
+        );
     }
 }
 
@@ -134,7 +196,13 @@ impl Drop for Tgt {
 
 fn daemon(port: u16, control: u16) -> Child {
     Command::new("tgtd")
-        .args(["-f", "-C", &control.to_string(), "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .args([
+            "-f",
+            "-C",
+            &control.to_string(),
+            "--iscsi",
+            &format!("portal=127.0.0.1:{port}"),
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -146,6 +214,9 @@ fn daemon(port: u16, control: u16) -> Child {
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() % 20_000;
-    let mut ports = (0..20_000).map(|_| 10_000 + (first as u16 + NEXT.fetch_add(1, Relaxed)) % 20_000);
-    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("loopback has ports")
+    let mut ports =
+        (0..20_000).map(|_| 10_000 + (first as u16 + NEXT.fetch_add(1, Relaxed)) % 20_000);
+    ports
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("loopback has ports")
 }

@@ -34,7 +34,11 @@ impl Server {
         if is_sync && self.is_slow.get() {
             return self.unanswered.borrow_mut().push(*request);
         }
-        let error = if is_sync { self.sync_error.take() } else { None };
+        let error = if is_sync {
+            self.sync_error.take()
+        } else {
+            None
+        };
         let mut replies = self.replies.borrow_mut();
         replies.extend(0x6744_6698_u32.to_be_bytes());
         replies.extend(error.map_or(0, |error| error as u32).to_be_bytes());
@@ -49,7 +53,10 @@ impl Server {
     /// Replies to the requests that are waiting for a sync.
     fn catch_up(&self) {
         self.is_slow.set(false);
-        self.unanswered.take().iter().for_each(|request| self.answer(request));
+        self.unanswered
+            .take()
+            .iter()
+            .for_each(|request| self.answer(request));
     }
 }
 
@@ -59,19 +66,30 @@ impl Stream for Connection {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let (mut replies, mut count) = (self.0.replies.borrow_mut(), 0);
         for place in into {
-            let InSlice::Bytes(place) = place else { continue };
+            let InSlice::Bytes(place) = place else {
+                continue;
+            };
             let taken = place.len().min(replies.len());
-            place.iter_mut().zip(replies.drain(..taken)).for_each(|(place, byte)| *place = byte);
+            place
+                .iter_mut()
+                .zip(replies.drain(..taken))
+                .for_each(|(place, byte)| *place = byte);
             count += taken;
         }
-        if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+        if count == 0 {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(count)
+        }
     }
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut received = self.0.received.borrow_mut();
         let before = received.len();
         for bytes in from {
-            let OutSlice::Bytes(bytes) = bytes else { panic!("the data has a buffer") };
+            let OutSlice::Bytes(bytes) = bytes else {
+                panic!("the data has a buffer")
+            };
             received.extend_from_slice(bytes);
         }
         let count = received.len() - before;
@@ -89,7 +107,11 @@ impl Stream for Connection {
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.reader.replace(Some(cx.waker().clone()));
-        if self.0.replies.borrow().is_empty() { Poll::Pending } else { Poll::Ready(Ok(())) }
+        if self.0.replies.borrow().is_empty() {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 
     fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -112,15 +134,40 @@ impl Stream for Connection {
 }
 
 /// Runs `work` with an export of the server.
-fn with_export(flags: u16, is_linerate: bool, work: impl AsyncFnOnce(Rc<Server>, Rc<RemoteExport>)) {
+fn with_export(
+    flags: u16,
+    is_linerate: bool,
+    work: impl AsyncFnOnce(Rc<Server>, Rc<RemoteExport>),
+) {
     block_on(Alone::exact_virtual_time(), async {
         let server = Rc::<Server>::default();
-        let block_sizes = BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 };
+        let block_sizes = BlockSizes {
+            minimum: 512,
+            preferred: 4096,
+            maximum: 32 << 20,
+        };
         let (name, description) = ("disk".to_owned(), String::new());
-        let export = nbd::Export { name, description, bytes: 1 << 20, flags, block_sizes };
-        let channel = ChannelName { session: 1, number: 0, ended: Vec::new(), start: 5, volume: None };
+        let export = nbd::Export {
+            name,
+            description,
+            bytes: 1 << 20,
+            flags,
+            block_sizes,
+        };
+        let channel = ChannelName {
+            session: 1,
+            number: 0,
+            ended: Vec::new(),
+            start: 5,
+            volume: None,
+        };
         let channel = is_linerate.then_some(channel);
-        let session = Session { export, form: ReplyForm::Simple, allocation: None, channel };
+        let session = Session {
+            export,
+            form: ReplyForm::Simple,
+            allocation: None,
+            channel,
+        };
         let url = Url::parse("nbd://127.0.0.1/disk?timeout=10").expect("a URL");
         let nowhere = Path {
             name: String::new(),
@@ -129,13 +176,17 @@ fn with_export(flags: u16, is_linerate: bool, work: impl AsyncFnOnce(Rc<Server>,
             credentials: None,
         };
         let stream = Box::new(Connection(Rc::clone(&server)));
-        let device = join(&url, vec![nowhere], 0, stream, session, (1, 2)).await.expect("it is served");
+        let device = join(&url, vec![nowhere], 0, stream, session, (1, 2))
+            .await
+            .expect("it is served");
         work(server, Rc::new(device)).await;
     });
 }
 
 async fn write(device: &RemoteExport, durability: Durability) -> Result<(), DeviceError> {
-    device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability).await
+    device
+        .write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability)
+        .await
 }
 
 /// The requester of the write has dropped it, or the write is late.
@@ -150,7 +201,10 @@ fn the_error_of_a_write_with_fua_that_nobody_waits_for_fails_the_next_flush() {
             let reads = spawn(async move {
                 for _ in 0..20 {
                     sleep(SECOND).await; // the connection is not idle
-                    reader.read(Extent::new(0, 1), Buffer::zeroed(512)).await.expect("read");
+                    reader
+                        .read(Extent::new(0, 1), Buffer::zeroed(512))
+                        .await
+                        .expect("read");
                 }
             });
             let stable = write(&device, Durability::Stable);
@@ -162,7 +216,11 @@ fn the_error_of_a_write_with_fua_that_nobody_waits_for_fails_the_next_flush() {
             server.catch_up();
             sleep(SECOND).await;
             assert_eq!(device.losses(), Losses::counted(1), "late: {is_late}");
-            assert_eq!((device.flush().await, device.flush().await), (LOST, Ok(())), "late: {is_late}");
+            assert_eq!(
+                (device.flush().await, device.flush().await),
+                (LOST, Ok(())),
+                "late: {is_late}"
+            );
         });
     }
 }
@@ -183,10 +241,20 @@ fn each_error_that_a_sync_can_have_counts_for_a_write_with_fua() {
         with_export(WITH_FUA, is_linerate, async |server, device| {
             assert_eq!(write(&device, Durability::Cached).await, Ok(()));
             server.sync_error.set(Some(error));
-            write(&device, Durability::Stable).await.expect_err("with FUA");
-            assert_eq!(device.losses(), Losses::counted(u64::from(flushed.is_err())), "{error:?}");
+            write(&device, Durability::Stable)
+                .await
+                .expect_err("with FUA");
+            assert_eq!(
+                device.losses(),
+                Losses::counted(u64::from(flushed.is_err())),
+                "{error:?}"
+            );
             let both = (device.flush().await, device.flush().await);
-            assert_eq!(both, (flushed, Ok(())), "{error:?}, Linerate: {is_linerate}");
+            assert_eq!(
+                both,
+                (flushed, Ok(())),
+                "{error:?}, Linerate: {is_linerate}"
+            );
         });
     }
 }
@@ -206,10 +274,18 @@ fn without_fua_a_stable_write_fails_only_for_losses_since_it_began() {
                 false => device.losses.count(), // as at a reconnect
             }
             for _ in 0..3 {
-                assert_eq!(write(&device, Durability::Stable).await, Ok(()), "its own: {is_own}");
+                assert_eq!(
+                    write(&device, Durability::Stable).await,
+                    Ok(()),
+                    "its own: {is_own}"
+                );
             }
             assert_eq!(device.losses().count(), before + 1, "its own: {is_own}");
-            assert_eq!((device.flush().await, device.flush().await), (LOST, Ok(())), "its own: {is_own}");
+            assert_eq!(
+                (device.flush().await, device.flush().await),
+                (LOST, Ok(())),
+                "its own: {is_own}"
+            );
         }
     });
 }
@@ -229,8 +305,16 @@ fn no_error_of_a_flush_hides_a_loss() {
             assert_eq!(write(&device, Durability::Cached).await, Ok(()));
             device.losses.count();
             server.sync_error.set(Some(error));
-            assert_eq!((device.flush().await, device.flush().await), (Err(flushed), next), "{error:?}");
-            assert_eq!(device.losses(), Losses::counted(1 + u64::from(flushed.is_loss())), "{error:?}");
+            assert_eq!(
+                (device.flush().await, device.flush().await),
+                (Err(flushed), next),
+                "{error:?}"
+            );
+            assert_eq!(
+                device.losses(),
+                Losses::counted(1 + u64::from(flushed.is_loss())),
+                "{error:?}"
+            );
             assert_eq!(device.flush().await, Ok(()), "{error:?}");
         });
     }

@@ -64,13 +64,24 @@ impl Calls {
     ) -> io::Result<usize> {
         let mut count = 0;
         let names = self.names.iter_mut().zip(&mut self.controls);
-        for (place, (message, ((name, control), piece))) in
-            places.zip(self.messages.iter_mut().zip(names.zip(self.pieces.iter_mut())))
-        {
+        for (place, (message, ((name, control), piece))) in places.zip(
+            self.messages
+                .iter_mut()
+                .zip(names.zip(self.pieces.iter_mut())),
+        ) {
             message.msg_hdr.msg_control = control.as_mut_ptr().cast();
             message.msg_hdr.msg_controllen = size_of::<Control>() as _;
-            *piece = iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
-            describe(message, name, size_of::<sockaddr_storage>() as socklen_t, piece, 1);
+            *piece = iovec {
+                iov_base: place.as_mut_ptr().cast(),
+                iov_len: place.len(),
+            };
+            describe(
+                message,
+                name,
+                size_of::<sockaddr_storage>() as socklen_t,
+                piece,
+                1,
+            );
             count += 1;
         }
         // SAFETY: each of the first `count` messages names an address, a control and a piece of this
@@ -113,11 +124,15 @@ impl Calls {
         let mut open: Option<Open> = None;
         for (at, datagram) in datagrams.iter().enumerate().take(self.messages.len()) {
             let bytes = datagram.payload.iter().map(OutSlice::len).sum();
-            let place = match open.as_mut().filter(|open| joins && open.takes(datagram.to, bytes)) {
+            let place = match open
+                .as_mut()
+                .filter(|open| joins && open.takes(datagram.to, bytes))
+            {
                 Some(_) => count - 1,
                 None => {
                     let name = name_of(datagram.to);
-                    let Some(name) = name.filter(|_| datagram.payload.len() <= OutDatagram::PIECES_MAX)
+                    let Some(name) =
+                        name.filter(|_| datagram.payload.len() <= OutDatagram::PIECES_MAX)
                     else {
                         // Send the datagrams before this one. The next call then starts with this one, and
                         // returns the error.
@@ -128,7 +143,13 @@ impl Calls {
                     };
                     self.names[count] = name.0;
                     let pieces = &mut self.pieces[piece_count];
-                    describe(&mut self.messages[count], &mut self.names[count], name.1, pieces, 0);
+                    describe(
+                        &mut self.messages[count],
+                        &mut self.names[count],
+                        name.1,
+                        pieces,
+                        0,
+                    );
                     self.messages[count].msg_hdr.msg_control = ptr::null_mut();
                     self.messages[count].msg_hdr.msg_controllen = 0;
                     self.joined[count] = 0;
@@ -152,7 +173,10 @@ impl Calls {
                     OutSlice::Bytes(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
                     OutSlice::Shared(bytes) => (bytes.as_ptr().cast_mut().cast(), bytes.len()),
                 };
-                self.pieces[piece_count] = iovec { iov_base: start.cast(), iov_len: bytes };
+                self.pieces[piece_count] = iovec {
+                    iov_base: start.cast(),
+                    iov_len: bytes,
+                };
                 piece_count += 1;
             }
             let message = &mut self.messages[place];
@@ -161,7 +185,11 @@ impl Calls {
                 open.add(bytes, datagram.payload.len());
                 message.msg_hdr.msg_iovlen = open.pieces as _;
                 if open.count > 1 {
-                    segment_to(&mut message.msg_hdr, &mut self.controls[place], open.segment as u16);
+                    segment_to(
+                        &mut message.msg_hdr,
+                        &mut self.controls[place],
+                        open.segment as u16,
+                    );
                 }
             }
         }
@@ -254,9 +282,20 @@ fn describe(
 /// Creates a classic BPF program that computes the index of the receiving endpoint: a word of the payload
 /// modulo the number of endpoints.
 pub(super) fn remainder(share: DatagramShare) -> [sock_filter; 2] {
-    let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
-    [load, step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count)]
+    let step = |code: u32, k: u32| sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let load = step(
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        share.word_at.into(),
+    );
+    [
+        load,
+        step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count),
+    ]
 }
 
 /// Attaches a classic BPF program to a socket.
@@ -266,7 +305,10 @@ pub(super) fn attach(
     program: &mut [sock_filter],
 ) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    let program = sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
     // The kernel copies the program during the call.
     set_option(socket, libc::SOL_SOCKET, name, &program)
 }
@@ -289,9 +331,20 @@ pub(super) fn set_option<T>(
 ) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of the value, which lives for the call.
-    let outcome =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const *value).cast(),
+            length,
+        )
+    };
+    if outcome < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Calls getsockopt(2) for an option that consists of words. Returns the number of words that the kernel has

@@ -68,20 +68,35 @@ struct Opened {
 impl Opened {
     fn open(options: &DatagramOptions) -> io::Result<Opened> {
         match &options.endpoint {
-            DatagramEndpoint::Ethernet { interface, ether_type } => {
+            DatagramEndpoint::Ethernet {
+                interface,
+                ether_type,
+            } => {
                 let (socket, packet, ring) = Packet::open(interface, *ether_type, options)?;
                 let local = packet.local();
-                Ok(Opened { socket, packet: Some((packet, ring)), local })
+                Ok(Opened {
+                    socket,
+                    packet: Some((packet, ring)),
+                    local,
+                })
             }
             DatagramEndpoint::Udp(at) => {
                 let (socket, local) = udp::open(*at, options)?;
-                Ok(Opened { socket, packet: None, local })
+                Ok(Opened {
+                    socket,
+                    packet: None,
+                    local,
+                })
             }
         }
     }
 
     fn register(self, poller: &Rc<Poller>) -> io::Result<HostDatagrams> {
-        let Opened { socket, packet, local } = self;
+        let Opened {
+            socket,
+            packet,
+            local,
+        } = self;
         let (kind, ring) = match packet {
             Some((packet, ring)) => (Kind::Packet(packet), ring.map(Rc::new)),
             None => {
@@ -115,11 +130,17 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
 /// Opens an endpoint for another thread.
 pub(crate) fn open_detached(options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
     let opened = Opened::open(options)?;
-    Ok(DetachedDatagrams { local: opened.local, endpoint: Box::new(opened) })
+    Ok(DetachedDatagrams {
+        local: opened.local,
+        endpoint: Box::new(opened),
+    })
 }
 
 pub(crate) fn adopt(poller: &Rc<Poller>, detached: DetachedDatagrams) -> io::Result<HostDatagrams> {
-    let opened = detached.endpoint.downcast::<Opened>().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let opened = detached
+        .endpoint
+        .downcast::<Opened>()
+        .map_err(|_| io::ErrorKind::InvalidInput)?;
     opened.register(poller)
 }
 
@@ -142,7 +163,11 @@ impl Datagrams for HostDatagrams {
             self.receive_from(ring, most, &mut put)?;
             return Ok(noted);
         }
-        if let Kind::Udp(UdpSocket { joined: Some(joined), .. }) = &self.kind {
+        if let Kind::Udp(UdpSocket {
+            joined: Some(joined),
+            ..
+        }) = &self.kind
+        {
             self.receive_joined(joined, most, &mut put)?;
             return Ok(noted);
         }
@@ -192,7 +217,10 @@ impl Datagrams for HostDatagrams {
             return self.receive_from(ring, RING_MAX, take);
         }
         match &self.kind {
-            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => self.receive_joined(joined, CALL_MAX, take),
+            Kind::Udp(UdpSocket {
+                joined: Some(joined),
+                ..
+            }) => self.receive_joined(joined, CALL_MAX, take),
             Kind::Packet(_) | Kind::Udp(_) => {
                 let received = self.try_receive(batch)?;
                 batch.each_mut(take);
@@ -222,7 +250,10 @@ impl Datagrams for HostDatagrams {
         // joining.
         if let (Kind::Udp(socket), Err(error)) = (&self.kind, &sent)
             && joins
-            && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))
+            && matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE)
+            )
         {
             sent = calls.send(self.source.raw(), datagrams, false, name);
             socket.joins.set(sent.is_err());
@@ -236,9 +267,10 @@ impl Datagrams for HostDatagrams {
                 self.count(|drops| drops.send_queue_full += 1);
                 Ok(1)
             }
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                Err(io::Error::new(io::ErrorKind::InvalidInput, "a datagram is longer than the path takes"))
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a datagram is longer than the path takes",
+            )),
             sent => sent,
         }
     }
@@ -268,7 +300,10 @@ impl Datagrams for HostDatagrams {
     fn payload_bytes_max(&self) -> usize {
         match &self.kind {
             Kind::Packet(packet) => {
-                let received = self.ring.as_ref().map_or(usize::MAX, |ring| ring.payload_bytes_max());
+                let received = self
+                    .ring
+                    .as_ref()
+                    .map_or(usize::MAX, |ring| ring.payload_bytes_max());
                 packet.mtu(self.source.socket()).min(received)
             }
             Kind::Udp(_) => udp::PAYLOAD_BYTES_MAX,
@@ -305,7 +340,9 @@ impl HostDatagrams {
     ) -> io::Result<usize> {
         let reading = &self.source.readiness.reading;
         // While `joined` is borrowed, no other call can use the received data that was passed to `take`.
-        let Ok(mut joined) = joined.try_borrow_mut() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let Ok(mut joined) = joined.try_borrow_mut() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
         if !joined.has_any() {
             reading.check()?;
         }
@@ -349,7 +386,11 @@ impl HostDatagrams {
         if read < most {
             reading.is_drained();
         }
-        if read == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        if read == 0 {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(taken)
+        }
     }
 
     fn count(&self, what: impl FnOnce(&mut DatagramDrops)) {

@@ -42,8 +42,9 @@ impl Packet {
     ) -> io::Result<(OwnedFd, Packet, Option<ReceiveRing>)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol, the socket receives nothing until it is bound.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
-            .map_err(|errno| not_allowed(interface, errno))?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
+                .map_err(|errno| not_allowed(interface, errno))?;
         let index = rustix::net::netdevice::name_to_index(&socket, interface)
             .map_err(|errno| unknown(interface, errno))?;
         let asked = sockaddr_ll {
@@ -52,7 +53,8 @@ impl Packet {
             sll_ifindex: index as i32,
             ..zeroed()
         };
-        let is_short = mtu(&socket, interface).is_some_and(|mtu| mtu <= ReceiveRing::SHORT_PAYLOAD_BYTES);
+        let is_short =
+            mtu(&socket, interface).is_some_and(|mtu| mtu <= ReceiveRing::SHORT_PAYLOAD_BYTES);
         let ring = options.ring.and_then(|DatagramRing { payload_bytes, places_max }| {
             let longest = if is_short { ReceiveRing::SHORT_PAYLOAD_BYTES } else { usize::MAX };
             let bytes = options.receive_buffer_bytes.unwrap_or(RING_BYTES);
@@ -65,20 +67,32 @@ impl Packet {
         }
         // Ignore frames that this machine sends. Linux before 4.20 does not have this option, but marks these
         // frames, so `sender_of` ignores them.
-        let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
+        let _ = set_option(
+            socket.as_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_IGNORE_OUTGOING,
+            &1i32,
+        );
         if let Some(share) = options.share.filter(|share| share.count > 1) {
             take_share(&socket, share)?;
         }
         let bound = bind(&socket, &asked)?;
-        if !matches!(bound.sll_hatype, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) || bound.sll_halen != 6 {
+        if !matches!(bound.sll_hatype, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+            || bound.sll_halen != 6
+        {
             let why = format!("{interface} is not an Ethernet interface; use one (ip link)");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         if !is_up(&socket, interface)? {
-            let why = format!("interface {interface} is down; bring it up (ip link set {interface} up)");
+            let why =
+                format!("interface {interface} is down; bring it up (ip link set {interface} up)");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
         }
-        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
+        let packet = Packet {
+            interface: interface.to_owned(),
+            bound,
+            mtu: Cell::new(0),
+        };
         let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
         if mtu < least {
             let why = format!(
@@ -121,8 +135,12 @@ impl Packet {
 /// alternative names (`ip link property`).
 pub(crate) fn interface_name(name: &str) -> io::Result<String> {
     // Any socket can be used for the query. A Unix socket needs no privileges.
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     let index = rustix::net::netdevice::name_to_index(&socket, name)?;
     Ok(rustix::net::netdevice::index_to_name(&socket, index)?)
 }
@@ -130,11 +148,25 @@ pub(crate) fn interface_name(name: &str) -> io::Result<String> {
 /// Attaches a filter (classic BPF, socket(7)), with which the kernel drops frames that do not contain one of
 /// these words, before it copies them.
 pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<()> {
-    let step = |code: u32, jt: usize, k: u32| sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
-    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at.into())];
+    let step = |code: u32, jt: usize, k: u32| sock_filter {
+        code: code as u16,
+        jt: jt as u8,
+        jf: 0,
+        k,
+    };
+    let mut program = vec![step(
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        0,
+        at.into(),
+    )];
     let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     // A match jumps past the instruction that rejects the frame.
-    program.extend(words.iter().enumerate().map(|(place, word)| step(compare, words.len() - place, *word)));
+    program.extend(
+        words
+            .iter()
+            .enumerate()
+            .map(|(place, word)| step(compare, words.len() - place, *word)),
+    );
     program.extend([0, u32::MAX].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
     match words.len() <= usize::from(u8::MAX) {
         true => attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program),
@@ -147,9 +179,18 @@ pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<
 /// assigns frames by positions in a list of sockets, which change when an interface goes down or a socket is
 /// closed.)
 fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
-    let step = |code: u32, jf: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf, k };
+    let step = |code: u32, jf: u8, k: u32| sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
     let mut program = remainder(share).to_vec();
-    program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, share.index));
+    program.push(step(
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        1,
+        share.index,
+    ));
     program.extend([u32::MAX, 0].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
     attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program)
 }
@@ -163,22 +204,30 @@ pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
 
 /// Returns the sender contained in an address of a packet socket; `None` if the frame is not for this host.
 pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
-    let is_ours =
-        matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
+    let is_ours = matches!(
+        name.sll_pkttype,
+        libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST
+    );
     (is_ours && name.sll_halen == 6).then(|| address(name))
 }
 
 /// Returns the number of frames dropped since the last query because the receive queue was full.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
-    get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);
+    get_option(
+        socket,
+        libc::SOL_PACKET,
+        libc::PACKET_STATISTICS,
+        &mut statistics,
+    );
     u64::from(statistics[1])
 }
 
 fn mtu(socket: &OwnedFd, interface: &str) -> Option<usize> {
     let mut request = request(interface).ok()?;
     // SAFETY: SIOCGIFMTU reads the name and writes a number; the structure lives for the call.
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+    let outcome =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     // SAFETY: SIOCGIFMTU has just written this field.
     (outcome == 0).then(|| usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
@@ -203,13 +252,23 @@ fn bind(socket: &OwnedFd, to: &sockaddr_ll) -> io::Result<sockaddr_ll> {
             refused => refused,
         }
     };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(bound) }
+    if outcome < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(bound)
+    }
 }
 
 fn is_up(socket: &OwnedFd, interface: &str) -> io::Result<bool> {
     let mut request = request(interface)?;
     // SAFETY: SIOCGIFFLAGS reads the name and writes the flags; the structure lives for the call.
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
+    let outcome = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFFLAGS as _,
+            &raw mut request,
+        )
+    };
     if outcome < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -252,7 +311,11 @@ fn names() -> Vec<String> {
         let first = libc::if_nameindex();
         let mut next = first;
         while !next.is_null() && (*next).if_index != 0 {
-            names.push(CStr::from_ptr((*next).if_name).to_string_lossy().into_owned());
+            names.push(
+                CStr::from_ptr((*next).if_name)
+                    .to_string_lossy()
+                    .into_owned(),
+            );
             next = next.add(1);
         }
         if !first.is_null() {
@@ -315,16 +378,28 @@ impl ReceiveRing {
         if slots_per_block == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let blocks = (bytes / BLOCK_BYTES).min(slots_max / slots_per_block).max(1);
+        let blocks = (bytes / BLOCK_BYTES)
+            .min(slots_max / slots_per_block)
+            .max(1);
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
-        set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
+        set_option(
+            socket.as_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            &version,
+        )?;
         let request = tpacket_req {
             tp_block_size: BLOCK_BYTES as _,
             tp_block_nr: blocks as _,
             tp_frame_size: slot_bytes as _,
             tp_frame_nr: (slots_per_block * blocks) as _,
         };
-        set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        set_option(
+            socket.as_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_RX_RING,
+            &request,
+        )?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses the address, so no existing memory is touched; a ring of this length was
         // just created.
@@ -341,13 +416,30 @@ impl ReceiveRing {
         if memory == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
             // Remove the ring: otherwise the kernel would continue to fill it although no thread reads it.
-            let none = tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
-            set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
+            let none = tpacket_req {
+                tp_block_size: 0,
+                tp_block_nr: 0,
+                tp_frame_size: 0,
+                tp_frame_nr: 0,
+            };
+            set_option(
+                socket.as_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_RX_RING,
+                &none,
+            )?;
             return Err(error);
         }
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (next, too_long) = (RefCell::new(0), Cell::new(0));
-        Ok(ReceiveRing { memory, blocks, slot_bytes, slots_per_block, next, too_long })
+        Ok(ReceiveRing {
+            memory,
+            blocks,
+            slot_bytes,
+            slots_per_block,
+            next,
+            too_long,
+        })
     }
 
     /// Maximum payload length.
@@ -359,12 +451,17 @@ impl ReceiveRing {
         let (block, place) = (number / self.slots_per_block, number % self.slots_per_block);
         debug_assert!(block < self.blocks);
         // SAFETY: the mapping has `blocks` blocks, and each the space of `slots_per_block` slots.
-        unsafe { self.memory.add(block * BLOCK_BYTES + place * self.slot_bytes) }
+        unsafe {
+            self.memory
+                .add(block * BLOCK_BYTES + place * self.slot_bytes)
+        }
     }
 
     /// Whether a frame is available.
     pub(crate) fn has_any(&self) -> bool {
-        self.next.try_borrow().is_ok_and(|next| self.status(*next) & libc::TP_STATUS_USER != 0)
+        self.next
+            .try_borrow()
+            .is_ok_and(|next| self.status(*next) & libc::TP_STATUS_USER != 0)
     }
 
     fn status(&self, number: usize) -> u32 {
@@ -380,9 +477,15 @@ impl ReceiveRing {
 
     /// Passes the payloads in up to `most` slots to `take`. Returns the number of slots read, including those
     /// with frames for other hosts; 0 means that the ring is empty.
-    pub(super) fn receive(&self, most: usize, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) -> usize {
+    pub(super) fn receive(
+        &self,
+        most: usize,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> usize {
         // While `next` is borrowed, no other call can read slots, so no slot is passed on twice.
-        let Ok(mut next) = self.next.try_borrow_mut() else { return 0 };
+        let Ok(mut next) = self.next.try_borrow_mut() else {
+            return 0;
+        };
         for count in 0..most {
             if self.status(*next) & libc::TP_STATUS_USER == 0 {
                 return count;
@@ -396,7 +499,10 @@ impl ReceiveRing {
             // until the slot is returned. The header and the address after it are plain integers, aligned to
             // 16 bytes.
             let (header, name) = unsafe {
-                (slot.cast::<tpacket2_hdr>().read(), slot.add(NAME_AT).cast::<sockaddr_ll>().read())
+                (
+                    slot.cast::<tpacket2_hdr>().read(),
+                    slot.add(NAME_AT).cast::<sockaddr_ll>().read(),
+                )
             };
             let (start, bytes) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
             if header.tp_snaplen < header.tp_len {

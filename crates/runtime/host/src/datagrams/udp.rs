@@ -16,7 +16,10 @@ use crate::tcp;
 /// The limit for IPv4: 65,535 bytes including the IP and UDP headers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 65_507;
 
-pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(OwnedFd, DatagramAddress)> {
+pub(super) fn open(
+    at: SocketAddr,
+    options: &DatagramOptions,
+) -> io::Result<(OwnedFd, DatagramAddress)> {
     let share = options.share.filter(|share| share.count > 1);
     if share.is_some_and(|share| share.index == 0) && at.port() != 0 {
         // Another process of the same user could share this port too. Binding a socket without SO_REUSEPORT
@@ -41,7 +44,12 @@ pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(Own
     if let Some(share) = share.filter(|share| share.index == 0) {
         let mut program = remainder(share).to_vec();
         let give_back = (libc::BPF_RET | libc::BPF_A) as u16;
-        program.push(libc::sock_filter { code: give_back, jt: 0, jf: 0, k: 0 });
+        program.push(libc::sock_filter {
+            code: give_back,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        });
         attach(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)?;
     }
     let local = tcp::address(&socket.local_addr()?)?;
@@ -126,7 +134,14 @@ impl Joined {
         set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &(1 as c_int)).ok()?;
         let memory = vec![0; PIECES * PIECE_BYTES].into_boxed_slice();
         let calls = Calls::new(PIECES);
-        Some(Joined { memory, calls, pieces: Vec::new(), piece: 0, start: 0, asking: 2 })
+        Some(Joined {
+            memory,
+            calls,
+            pieces: Vec::new(),
+            piece: 0,
+            start: 0,
+            asking: 2,
+        })
     }
 
     /// Whether there are received datagrams that have not been delivered to the caller.
@@ -156,7 +171,10 @@ impl Joined {
                 (self.piece, self.start) = (self.piece + 1, 0);
             }
         }
-        Ok(Found { taken, is_drained: is_drained && !self.has_any() })
+        Ok(Found {
+            taken,
+            is_drained: is_drained && !self.has_any(),
+        })
     }
 
     /// Receives pieces. Returns whether the socket has no more datagrams.
@@ -169,9 +187,19 @@ impl Joined {
         self.asking = (2 * received).max(2);
         for place in 0..received {
             let message = self.calls.received(place);
-            let Some(from) = sender(message.from) else { continue };
-            let segment = message.segment.filter(|segment| *segment > 0).unwrap_or(PIECE_BYTES);
-            self.pieces.push(Piece { place, from, bytes: message.bytes, segment });
+            let Some(from) = sender(message.from) else {
+                continue;
+            };
+            let segment = message
+                .segment
+                .filter(|segment| *segment > 0)
+                .unwrap_or(PIECE_BYTES);
+            self.pieces.push(Piece {
+                place,
+                from,
+                bytes: message.bytes,
+                segment,
+            });
         }
         Ok(received < asked)
     }

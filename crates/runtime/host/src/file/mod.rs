@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Losses, Pending, Profile, Run, Slice, Space,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Lba, Losses, Pending, Profile, Run, Slice, Space,
 };
 use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
@@ -101,16 +101,28 @@ impl FileDevice {
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().contains(extent) {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     fn check_change(&self, extent: Extent) -> Result<(), DeviceError> {
         self.check(extent)?;
-        if self.options.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+        if self.options.read_only {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 
     fn check_length(&self, extent: Extent, bytes: usize) -> Result<(), DeviceError> {
-        if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().length(extent) == bytes as u64 {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     /// Returns the block at which an operation stopped after `done` bytes.
@@ -132,13 +144,20 @@ impl FileDevice {
         let (buffer, progress) = self.file.read(buffer, self.geometry().offset(extent)).await;
         match progress.result {
             Ok(()) => Ok(buffer),
-            Err(error) => {
-                Err(self.latest_error.told(&error, Verb::Read, self.failed_at(extent, progress.done)))
-            }
+            Err(error) => Err(self.latest_error.told(
+                &error,
+                Verb::Read,
+                self.failed_at(extent, progress.done),
+            )),
         }
     }
 
-    async fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Result<(), DeviceError> {
+    async fn store(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         self.check_change(extent)?;
         self.check_length(extent, data.len())?;
         if extent.is_empty() {
@@ -146,9 +165,13 @@ impl FileDevice {
         }
         let data = self.aligned(data);
         let losses = self.file.losses();
-        let progress = self.file.write(data, self.geometry().offset(extent), durability).await;
+        let progress = self
+            .file
+            .write(data, self.geometry().offset(extent), durability)
+            .await;
         progress.result.map_err(|error| {
-            self.latest_error.told(&error, Verb::Write, self.failed_at(extent, progress.done))
+            self.latest_error
+                .told(&error, Verb::Write, self.failed_at(extent, progress.done))
         })?;
         match durability {
             Durability::Cached => Ok(()),
@@ -158,7 +181,11 @@ impl FileDevice {
 
     /// Returns the data in memory that is aligned for direct writes. If necessary, copies it.
     fn aligned(&self, data: Slice) -> Slice {
-        if data.as_ptr().addr().is_multiple_of(self.properties.buffer_alignment) {
+        if data
+            .as_ptr()
+            .addr()
+            .is_multiple_of(self.properties.buffer_alignment)
+        {
             return data;
         }
         Buffer::from(&*data).share()
@@ -179,7 +206,11 @@ impl FileDevice {
     }
 
     fn lost_nothing_since(&self, losses: u64) -> Result<(), DeviceError> {
-        if self.file.losses() == losses { Ok(()) } else { Err(DeviceError::WritesLost) }
+        if self.file.losses() == losses {
+            Ok(())
+        } else {
+            Err(DeviceError::WritesLost)
+        }
     }
 
     async fn give_back(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -191,7 +222,13 @@ impl FileDevice {
         for part in rest {
             self.write_zeros(part).await?;
         }
-        match self.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, whole).await {
+        match self
+            .allocate(
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                whole,
+            )
+            .await
+        {
             Err(DeviceError::Unsupported) => self.zero(whole).await,
             punched => punched,
         }
@@ -206,7 +243,13 @@ impl FileDevice {
         for part in rest {
             self.write_zeros(part).await?;
         }
-        match self.allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, whole).await {
+        match self
+            .allocate(
+                FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+                whole,
+            )
+            .await
+        {
             Err(DeviceError::Unsupported) => self.write_zeros(whole).await,
             zeroed => zeroed,
         }
@@ -219,7 +262,10 @@ impl FileDevice {
         let begin = first.next_multiple_of(self.properties.sector.0).min(end);
         let last = (end - end % self.properties.sector.0).max(begin);
         let between = |from: u64, to: u64| Extent::new(from, to - from);
-        (between(begin, last), [between(first, begin), between(last, end)])
+        (
+            between(begin, last),
+            [between(first, begin), between(last, end)],
+        )
     }
 
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<(), DeviceError> {
@@ -227,7 +273,10 @@ impl FileDevice {
             return Ok(());
         }
         let geometry = self.geometry();
-        let done = self.file.allocate(mode, geometry.offset(extent), geometry.length(extent)).await;
+        let done = self
+            .file
+            .allocate(mode, geometry.offset(extent), geometry.length(extent))
+            .await;
         done.map_err(|error| self.latest_error.told(&error, Verb::Write, extent.lba))
     }
 
@@ -253,8 +302,10 @@ impl FileDevice {
             return Ok(Vec::new());
         }
         let (geometry, sparse) = (self.geometry(), !self.properties.block_device);
-        let found =
-            self.file.blocking(move |file| allocation_runs(file, geometry, sparse, extent, runs_max)).await;
+        let found = self
+            .file
+            .blocking(move |file| allocation_runs(file, geometry, sparse, extent, runs_max))
+            .await;
         found.map_err(|error| self.latest_error.told(&error, Verb::Read, extent.lba))
     }
 }
@@ -289,7 +340,10 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.fits(extent, buffer.len()) && self.file.read_nowait(buffer, self.geometry().offset(extent))
+        self.fits(extent, buffer.len())
+            && self
+                .file
+                .read_nowait(buffer, self.geometry().offset(extent))
     }
 
     fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
@@ -319,7 +373,11 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        if may_unmap { Box::pin(self.give_back(extent)) } else { Box::pin(self.zero(extent)) }
+        if may_unmap {
+            Box::pin(self.give_back(extent))
+        } else {
+            Box::pin(self.zero(extent))
+        }
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
@@ -348,12 +406,16 @@ impl BlockDevice for FileDevice {
             if is_fixed && (self.properties.block_device || !look.is_multiple_of(LOOKS_AT_FIXED)) {
                 return Ok(());
             }
-            let found = self.file.blocking(|file| Ok((open::size(file)?, open::allocated(file)?))).await;
+            let found = self
+                .file
+                .blocking(|file| Ok((open::size(file)?, open::allocated(file)?)))
+                .await;
             let (bytes, allocated) =
                 found.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
             self.allocated.store(allocated, Ordering::Relaxed);
             if !is_fixed {
-                self.blocks.fetch_max(bytes >> self.options.block_size.shift(), Ordering::Relaxed);
+                self.blocks
+                    .fetch_max(bytes >> self.options.block_size.shift(), Ordering::Relaxed);
             }
             Ok(())
         })
@@ -362,11 +424,18 @@ impl BlockDevice for FileDevice {
     /// Grows a regular file. A block device must already be long enough.
     fn grow(&self, bytes: u64) -> Pending<'_, ()> {
         Box::pin(async move {
-            let blocks = self.options.block_size.exact(bytes).ok_or(DeviceError::OutOfRange)?;
+            let blocks = self
+                .options
+                .block_size
+                .exact(bytes)
+                .ok_or(DeviceError::OutOfRange)?;
             if self.options.read_only {
                 return Err(DeviceError::ReadOnly);
             }
-            let grown = self.file.blocking(move |file| open::lengthen(file, bytes)).await;
+            let grown = self
+                .file
+                .blocking(move |file| open::lengthen(file, bytes))
+                .await;
             let at_end = Lba(self.geometry().blocks.0);
             grown.map_err(|error| self.latest_error.told(&error, Verb::Write, at_end))?;
             self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
@@ -401,7 +470,8 @@ pub(crate) struct LatestError(AtomicI32);
 impl LatestError {
     /// Records the error of a request that failed at `lba`, and converts it.
     pub(crate) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
-        self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
+        self.0
+            .store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
         device_error(error, verb, lba)
     }
 
@@ -413,14 +483,19 @@ impl LatestError {
 fn device_error(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
     match (error.raw_os_error(), verb) {
         (Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG), _) => DeviceError::NoSpace,
-        (Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF), Verb::Write) => DeviceError::ReadOnly,
-        (Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY), _) => DeviceError::Unsupported,
-        (Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN), _) => {
-            DeviceError::NotReady
+        (Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF), Verb::Write) => {
+            DeviceError::ReadOnly
         }
+        (Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY), _) => DeviceError::Unsupported,
+        (
+            Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN),
+            _,
+        ) => DeviceError::NotReady,
         // A temporary shortage: no memory or no io_uring worker, or a network file system's server is
         // unreachable.
-        (Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EHOSTUNREACH), _) => DeviceError::NotReady,
+        (Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EHOSTUNREACH), _) => {
+            DeviceError::NotReady
+        }
         (Some(libc::ETIMEDOUT), _) => DeviceError::TimedOut,
         (Some(libc::ECANCELED), _) => DeviceError::Cancelled,
         // EIO, EILSEQ, EREMOTEIO, or an end of file before the block: the block cannot be read or written.
@@ -433,20 +508,32 @@ impl FileDevice {
     /// Opens the same volume a second time, through the page cache. The second device takes no lock, so this
     /// one must stay open as long as the second one is used.
     pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
-        let options = FileOptions { direct: false, ..self.options.clone() };
+        let options = FileOptions {
+            direct: false,
+            ..self.options.clone()
+        };
         // Direct I/O is a property of the open file description (open(2)), so this opens another one.
         let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
-        let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .open(same);
         let file = opened
             .and_then(AsyncFile::new)
-            .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
+            .map_err(|source| OpenError::Io {
+                path: options.path.clone(),
+                source,
+            })?;
         Ok(FileDevice {
             file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
             allocated: AtomicU64::new(self.allocated.load(Ordering::Relaxed)),
             looks: AtomicU32::new(1),
-            properties: FileProperties { buffer_alignment: 1, ..self.properties },
+            properties: FileProperties {
+                buffer_alignment: 1,
+                ..self.properties
+            },
             latest_error: LatestError::default(),
             created: None,
         })
@@ -470,7 +557,10 @@ fn allocation_runs(
     runs_max: usize,
 ) -> io::Result<Vec<Run>> {
     if !sparse {
-        return Ok(vec![Run { extent, allocation: Allocation::Mapped }]);
+        return Ok(vec![Run {
+            extent,
+            allocation: Allocation::Mapped,
+        }]);
     }
     let (start, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
     let mut runs: Vec<Run> = Vec::new();
@@ -479,7 +569,10 @@ fn allocation_runs(
         let (blocks, allocation) = next_run(file, geometry, at, end)?;
         match runs.last_mut().filter(|last| last.allocation == allocation) {
             Some(last) => last.extent.blocks.0 += blocks,
-            None => runs.push(Run { extent: Extent::new(at, blocks), allocation }),
+            None => runs.push(Run {
+                extent: Extent::new(at, blocks),
+                allocation,
+            }),
         }
         at += blocks;
     }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use block::{BlockSize, Blocks, Space};
 use derive_more::{Display, Error};
 use rustix::fs::{
-    AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, seek, statx,
+    AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl,
+    seek, statx,
 };
 
 use super::{FileDevice, FileOptions, FileProperties, LatestError};
@@ -29,23 +30,30 @@ impl FileDevice {
         let (file, is_created) = open_locked(&options)?;
         let created = is_created.then(|| file.try_clone()).transpose();
         let created = created.map_err(|source| failed(&options.path, source))?;
-        let unused = created.as_ref().and_then(|file| CreatedFile::new(&options.path, file));
+        let unused = created
+            .as_ref()
+            .and_then(|file| CreatedFile::new(&options.path, file));
         FileDevice::of(file, created, options)
             .inspect_err(|_| unused.into_iter().for_each(CreatedFile::remove))
     }
 
-    fn of(file: File, created: Option<File>, options: FileOptions) -> Result<FileDevice, OpenError> {
+    fn of(
+        file: File,
+        created: Option<File>,
+        options: FileOptions,
+    ) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
         // Treat an empty file as new: a process may have been killed between creating the file and setting
         // its length.
-        let is_new =
-            created.is_some() || (options.create && !options.read_only && is_empty(&file, &options.path)?);
+        let is_new = created.is_some()
+            || (options.create && !options.read_only && is_empty(&file, &options.path)?);
         if is_new && let Some(bytes) = options.bytes {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
         let blocks = capacity(&file, &options)?;
         let allocated = allocated(&file).map_err(|source| failed(&options.path, source))?;
-        let properties = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
+        let properties =
+            inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
         check_direct(&file, &options)?;
         let file = AsyncFile::new(file).map_err(|source| failed(&options.path, source))?;
         Ok(FileDevice {
@@ -78,7 +86,10 @@ pub struct CreatedFile {
 impl CreatedFile {
     /// Returns `None` if the process has no free descriptor. The file is then not removed.
     fn new(path: &Path, file: &File) -> Option<CreatedFile> {
-        Some(CreatedFile { path: path.to_owned(), file: file.try_clone().ok()? })
+        Some(CreatedFile {
+            path: path.to_owned(),
+            file: file.try_clone().ok()?,
+        })
     }
 
     /// Removes the file, unless its name now refers to something else.
@@ -103,7 +114,10 @@ fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
     loop {
         let (file, is_created) = open(options)?;
         lock(&file, options)?;
-        let links = file.metadata().map_err(|source| failed(&options.path, source))?.nlink();
+        let links = file
+            .metadata()
+            .map_err(|source| failed(&options.path, source))?
+            .nlink();
         if links > 0 {
             return Ok((file, is_created));
         }
@@ -127,7 +141,10 @@ fn is_empty(file: &File, path: &Path) -> Result<bool, OpenError> {
 fn make(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     file.set_len(bytes)?;
     file.sync_all()?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
@@ -137,7 +154,10 @@ fn whole_blocks(bytes: u64, block_size: BlockSize) -> Result<Blocks, OpenError> 
 }
 
 fn failed(path: &Path, source: io::Error) -> OpenError {
-    OpenError::Io { path: path.to_owned(), source }
+    OpenError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// Opens the file; also returns whether it was just created.
@@ -151,19 +171,27 @@ fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
             Some(_) if !options.create => Err(OpenError::Missing { path: path.clone() }),
             Some(_) if !options.read_only => {
                 let made = access(options).create_new(true).mode(0o600).open(path);
-                let failed = |source| OpenError::NotCreated { path: path.clone(), source };
+                let failed = |source| OpenError::NotCreated {
+                    path: path.clone(),
+                    source,
+                };
                 made.map(|file| (file, true)).map_err(failed)
             }
             _ => Err(OpenError::NotFound { path: path.clone() }),
         },
-        opened => opened.map(|file| (file, false)).map_err(|source| refused(options, source)),
+        opened => opened
+            .map(|file| (file, false))
+            .map_err(|source| refused(options, source)),
     }
 }
 
 /// Whether a path is in the directory of device nodes, where no regular files may be created: `/dev`, except
 /// for the memory in `/dev/shm`.
 pub fn names_device(path: &Path) -> bool {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     folder.starts_with("/dev") && !folder.starts_with("/dev/shm")
 }
@@ -183,7 +211,10 @@ fn existing(options: &FileOptions) -> io::Result<File> {
 
 fn access(options: &FileOptions) -> OpenOptions {
     let mut access = OpenOptions::new();
-    access.read(true).write(!options.read_only).custom_flags(direct(options));
+    access
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(direct(options));
     access
 }
 
@@ -195,8 +226,14 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
     let path = options.path.clone();
     match (source.kind(), source.raw_os_error()) {
         (io::ErrorKind::NotFound, _) => OpenError::NotFound { path },
-        (io::ErrorKind::PermissionDenied, _) => OpenError::NotAllowed { path, writing: !options.read_only },
-        (_, Some(libc::EROFS)) => OpenError::NotAllowed { path, writing: true },
+        (io::ErrorKind::PermissionDenied, _) => OpenError::NotAllowed {
+            path,
+            writing: !options.read_only,
+        },
+        (_, Some(libc::EROFS)) => OpenError::NotAllowed {
+            path,
+            writing: true,
+        },
         (_, Some(libc::EBUSY)) => OpenError::AlreadyInUse { path },
         (_, Some(libc::EINVAL)) if options.direct => OpenError::NoDirect { path },
         (io::ErrorKind::InvalidInput, None) => OpenError::NotAFile { path },
@@ -213,19 +250,28 @@ fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     let outcome = patiently(&options.path, || try_lock(file, options.read_only), &held);
     outcome.map_err(|source| match source.raw_os_error() {
         Some(error) if held.contains(&error) => OpenError::AlreadyInUse { path: path() },
-        _ => OpenError::NoLock { path: path(), source },
+        _ => OpenError::NoLock {
+            path: path(),
+            source,
+        },
     })
 }
 
 /// Retries an attempt for up to [`PATIENCE`] if it fails because another process uses the file. Logs the
 /// wait.
-fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
+fn patiently<T>(
+    path: &Path,
+    mut attempt: impl FnMut() -> io::Result<T>,
+    held: &[i32],
+) -> io::Result<T> {
     let patience = Instant::now() + PATIENCE;
     let mut waits = false;
     loop {
         match attempt() {
             Err(error)
-                if error.raw_os_error().is_some_and(|error| held.contains(&error))
+                if error
+                    .raw_os_error()
+                    .is_some_and(|error| held.contains(&error))
                     && Instant::now() < patience =>
             {
                 if !std::mem::replace(&mut waits, true) {
@@ -246,7 +292,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 
 fn try_lock(file: &File, read_only: bool) -> io::Result<()> {
-    let kind = if read_only { libc::F_RDLCK } else { libc::F_WRLCK };
+    let kind = if read_only {
+        libc::F_RDLCK
+    } else {
+        libc::F_WRLCK
+    };
     // SAFETY: a flock of zeros is a legal value: from the start of the file to its end.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = kind as i16;
@@ -298,7 +348,10 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
 pub(super) fn space(file: &File) -> io::Result<Space> {
     let system = rustix::fs::fstatvfs(file)?;
     let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
-    Ok(Space { used_bytes: allocated(file)?, available_bytes })
+    Ok(Space {
+        used_bytes: allocated(file)?,
+        available_bytes,
+    })
 }
 
 /// Returns the space allocated to the file in bytes. The kernel counts it in 512-byte blocks, whatever the
@@ -310,14 +363,26 @@ pub(super) fn allocated(file: &File) -> io::Result<u64> {
 fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
     let metadata = file.metadata()?;
     let block_device = metadata.file_type().is_block_device();
-    let device = if block_device { metadata.rdev() } else { metadata.dev() };
+    let device = if block_device {
+        metadata.rdev()
+    } else {
+        metadata.dev()
+    };
     let (thin, granule, sector) = match block_device {
         true => {
             let granule = queue(device, "discard_granularity").unwrap_or(0);
             let sector = queue(device, "logical_block_size").unwrap_or(0);
-            (queue(device, "discard_max_bytes").is_some_and(|bytes| bytes > 0), granule, sector)
+            (
+                queue(device, "discard_max_bytes").is_some_and(|bytes| bytes > 0),
+                granule,
+                sector,
+            )
         }
-        false => (!options.read_only && punches_holes(file, metadata.len()), metadata.blksize(), 0),
+        false => (
+            !options.read_only && punches_holes(file, metadata.len()),
+            metadata.blksize(),
+            0,
+        ),
     };
     let blocks = |bytes: u64| Blocks((bytes >> options.block_size.shift()).max(1));
     Ok(FileProperties {
@@ -326,7 +391,11 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
         granularity: blocks(granule),
         sector: blocks(sector),
         solid_state: queue(device, "rotational") != Some(1),
-        buffer_alignment: if options.direct { alignment(file)?.0 } else { 1 },
+        buffer_alignment: if options.direct {
+            alignment(file)?.0
+        } else {
+            1
+        },
     })
 }
 
@@ -334,7 +403,13 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
 /// changes nothing.
 fn punches_holes(file: &File, end: u64) -> bool {
     let beyond = end.next_multiple_of(1 << 16);
-    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
+    fallocate(
+        file,
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        beyond,
+        4096,
+    )
+    .is_ok()
 }
 
 /// Reads a queue attribute of a block device from sysfs. For a partition, reads the attribute of the whole
@@ -366,12 +441,18 @@ fn check_direct(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     if u64::from(options.block_size.bytes()).is_multiple_of(offset) {
         return Ok(());
     }
-    Err(OpenError::DirectNeedsLargerBlocks { path: options.path.clone(), bytes: offset })
+    Err(OpenError::DirectNeedsLargerBlocks {
+        path: options.path.clone(),
+        bytes: offset,
+    })
 }
 
 /// The reason why a volume could not be opened.
 #[derive(Debug, Display, Error)]
-#[expect(missing_docs, reason = "the fields are the words of the sentences below")]
+#[expect(
+    missing_docs,
+    reason = "the fields are the words of the sentences below"
+)]
 pub enum OpenError {
     /// The requested size is zero or not a whole number of blocks.
     #[display(
@@ -433,7 +514,11 @@ pub enum OpenError {
          less",
         path.display()
     )]
-    TooShort { path: PathBuf, found: u64, asked: u64 },
+    TooShort {
+        path: PathBuf,
+        found: u64,
+        asked: u64,
+    },
     /// The file is empty, and no size was requested.
     #[display("{} is empty; specify a size", path.display())]
     Empty { path: PathBuf },
@@ -443,7 +528,11 @@ pub enum OpenError {
          is",
         path.display(), block_size.bytes()
     )]
-    Ragged { path: PathBuf, bytes: u64, block_size: BlockSize },
+    Ragged {
+        path: PathBuf,
+        bytes: u64,
+        block_size: BlockSize,
+    },
     /// The file system does not support direct I/O.
     #[display("the file system of {} does not support direct I/O; omit direct", path.display())]
     NoDirect { path: PathBuf },

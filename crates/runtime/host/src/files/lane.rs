@@ -40,15 +40,32 @@ trait Job: Send + Sync {
 
 impl Lane {
     pub(crate) fn new(threads_max: usize) -> Lane {
-        Lane { shared: Arc::new(Shared { threads_max, queue: Mutex::default(), work: Condvar::new() }) }
+        Lane {
+            shared: Arc::new(Shared {
+                threads_max,
+                queue: Mutex::default(),
+                work: Condvar::new(),
+            }),
+        }
     }
 
     /// Runs `work` on one of the threads. Dropping the future cancels the work if it has not started.
-    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Running<T> {
-        let state = TaskState { stage: Stage::Waiting(Box::new(work)), waiter: None };
-        let task = Arc::new(Task { state: Mutex::new(state) });
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Running<T> {
+        let state = TaskState {
+            stage: Stage::Waiting(Box::new(work)),
+            waiter: None,
+        };
+        let task = Arc::new(Task {
+            state: Mutex::new(state),
+        });
         self.shared.push(Arc::clone(&task) as Arc<dyn Job>);
-        Running { lane: Arc::clone(&self.shared), task }
+        Running {
+            lane: Arc::clone(&self.shared),
+            task,
+        }
     }
 }
 
@@ -74,7 +91,9 @@ impl Shared {
         queue.threads += 1;
         drop(queue);
         let shared = Arc::clone(self);
-        let started = thread::Builder::new().name("file-io".into()).spawn(move || shared.serve());
+        let started = thread::Builder::new()
+            .name("file-io".into())
+            .spawn(move || shared.serve());
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start a file I/O thread; continuing with fewer");
             self.serve_without_a_thread();
@@ -111,8 +130,10 @@ impl Shared {
             let mut waited_in_vain = queue.closed;
             if !waited_in_vain {
                 queue.idle += 1;
-                let (woken, timeout) =
-                    self.work.wait_timeout(queue, IDLE).unwrap_or_else(PoisonError::into_inner);
+                let (woken, timeout) = self
+                    .work
+                    .wait_timeout(queue, IDLE)
+                    .unwrap_or_else(PoisonError::into_inner);
                 queue = woken;
                 queue.idle -= 1;
                 waited_in_vain = timeout.timed_out() && queue.jobs.is_empty();
@@ -125,7 +146,9 @@ impl Shared {
     }
 
     fn take_back(&self, job: &Arc<dyn Job>) {
-        self.queue().jobs.retain(|waiting| !Arc::ptr_eq(waiting, job));
+        self.queue()
+            .jobs
+            .retain(|waiting| !Arc::ptr_eq(waiting, job));
     }
 }
 
@@ -222,7 +245,8 @@ impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let before = mem::replace(&mut self.task.state().stage, Stage::Over);
         if let Stage::Waiting(_) = before {
-            self.lane.take_back(&(Arc::clone(&self.task) as Arc<dyn Job>));
+            self.lane
+                .take_back(&(Arc::clone(&self.task) as Arc<dyn Job>));
         }
     }
 }
@@ -235,13 +259,19 @@ mod tests {
     use std::sync::mpsc;
 
     fn run<F: Future>(future: F) -> F::Output {
-        block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), future)
+        block_on(
+            Epoll::shared(EpollOptions::default()).expect("an epoll"),
+            future,
+        )
     }
 
     #[test]
     fn work_gives_its_output() {
         let lane = Lane::new(2);
-        assert_eq!(run(async { lane.run(|| 6).await * lane.run(|| 7).await }), 42);
+        assert_eq!(
+            run(async { lane.run(|| 6).await * lane.run(|| 7).await }),
+            42
+        );
     }
 
     #[test]
@@ -257,7 +287,11 @@ mod tests {
         let held = Arc::new(());
         let inside = Arc::clone(&held);
         drop(lane.run(move || drop(inside)));
-        assert_eq!(Arc::strong_count(&held), 1, "gone while the first still runs");
+        assert_eq!(
+            Arc::strong_count(&held),
+            1,
+            "gone while the first still runs"
+        );
         release.send(()).expect("waiting");
         assert!(run(first).is_ok());
     }

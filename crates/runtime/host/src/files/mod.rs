@@ -97,7 +97,16 @@ impl AsyncFile {
     /// Reads from offset `at` until the buffer is full or the file ends.
     pub(crate) async fn read(&self, buffer: Buffer, at: u64) -> (Buffer, Progress) {
         let length = buffer.len();
-        let (operation, progress) = self.transfer(Operation::Read { buffer, done: 0, at }, length).await;
+        let (operation, progress) = self
+            .transfer(
+                Operation::Read {
+                    buffer,
+                    done: 0,
+                    at,
+                },
+                length,
+            )
+            .await;
         (operation.into_buffer(), progress)
     }
 
@@ -106,8 +115,26 @@ impl AsyncFile {
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
         let stable = (durability == Durability::Stable).then(|| self.syncs.begin_stable());
-        match self.transfer(Operation::Write { data, done: 0, at, stable }, length).await {
-            (Operation::Write { data, stable: Some(stable), .. }, progress) => {
+        match self
+            .transfer(
+                Operation::Write {
+                    data,
+                    done: 0,
+                    at,
+                    stable,
+                },
+                length,
+            )
+            .await
+        {
+            (
+                Operation::Write {
+                    data,
+                    stable: Some(stable),
+                    ..
+                },
+                progress,
+            ) => {
                 self.end_stable(stable, data, at, &progress).await;
                 progress
             }
@@ -121,7 +148,12 @@ impl AsyncFile {
     async fn end_stable(&self, mut stable: Stable, data: Slice, at: u64, progress: &Progress) {
         if let (true, Err(error)) = (stable.is_unclear(), &progress.result) {
             let length = data.len();
-            let again = Operation::Write { data, done: 0, at, stable: None };
+            let again = Operation::Write {
+                data,
+                done: 0,
+                at,
+                stable: None,
+            };
             let again = self.transfer(again, length).await.1.result;
             if again.is_err_and(|again| again.raw_os_error() == error.raw_os_error()) {
                 stable.failed_before_its_sync();
@@ -189,7 +221,15 @@ impl AsyncFile {
     /// Changes the space allocation of the file with fallocate(2).
     pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
         let fallocates = self.nowait.begin_fallocate();
-        self.perform(Operation::Allocate { mode, at, length, _reshaping: fallocates }).await.1.map(drop)
+        self.perform(Operation::Allocate {
+            mode,
+            at,
+            length,
+            _reshaping: fallocates,
+        })
+        .await
+        .1
+        .map(drop)
     }
 
     /// Runs any other work on one of the file's threads.
@@ -253,7 +293,10 @@ fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
     }
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot open it a second time for syncs, as {path}: {error}"))
+        io::Error::new(
+            error.kind(),
+            format!("cannot open it a second time for syncs, as {path}: {error}"),
+        )
     };
     File::open(&path).map(Arc::new).map_err(named)
 }
@@ -312,8 +355,11 @@ impl IoEngine {
 fn probe() -> io::Result<()> {
     std::thread::scope(|scope| {
         // On a separate thread, because the caller's thread may already have a ring.
-        let probing = scope.spawn(|| Ring::open(eventfd(0, EventfdFlags::CLOEXEC)?.as_fd()).map(drop));
-        probing.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+        let probing =
+            scope.spawn(|| Ring::open(eventfd(0, EventfdFlags::CLOEXEC)?.as_fd()).map(drop));
+        probing
+            .join()
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     })
 }
 

@@ -69,14 +69,17 @@ impl Operation {
         }
         match self {
             // A partial write does not complete the stable write.
-            Operation::Write { data, done, stable: Some(stable), .. }
-                if result.is_err() || *done == data.len() =>
-            {
-                stable.note(result)
-            }
+            Operation::Write {
+                data,
+                done,
+                stable: Some(stable),
+                ..
+            } if result.is_err() || *done == data.len() => stable.note(result),
             Operation::SyncData(sync) => sync.note(result),
             Operation::ClearError(stable) => stable.note(result),
-            Operation::Read { .. } | Operation::Write { .. } | Operation::Allocate { .. } => Woken::default(),
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Allocate { .. } => {
+                Woken::default()
+            }
         }
     }
 
@@ -93,15 +96,26 @@ impl Operation {
                 let rest = piece_mut(buffer, *done);
                 rustix::io::pread(file, rest, *at + *done as u64)?
             }
-            Operation::Write { data, done, at, stable } => {
+            Operation::Write {
+                data,
+                done,
+                at,
+                stable,
+            } => {
                 let rest = [IoSlice::new(piece(data, *done))];
-                let flags = if stable.is_some() { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let flags = if stable.is_some() {
+                    ReadWriteFlags::DSYNC
+                } else {
+                    ReadWriteFlags::empty()
+                };
                 rustix::io::pwritev2(file, &rest, *at + *done as u64, flags)?
             }
-            Operation::SyncData(_) | Operation::ClearError(_) => rustix::fs::fdatasync(file).map(|()| 0)?,
-            Operation::Allocate { mode, at, length, .. } => {
-                rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?
+            Operation::SyncData(_) | Operation::ClearError(_) => {
+                rustix::fs::fdatasync(file).map(|()| 0)?
             }
+            Operation::Allocate {
+                mode, at, length, ..
+            } => rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?,
         })
     }
 
@@ -113,9 +127,16 @@ impl Operation {
         match self {
             Operation::Read { buffer, done, at } => {
                 let rest = piece_mut(buffer, *done);
-                opcode::Read::new(fd, rest.as_mut_ptr(), rest.len() as u32).offset(*at + *done as u64).build()
+                opcode::Read::new(fd, rest.as_mut_ptr(), rest.len() as u32)
+                    .offset(*at + *done as u64)
+                    .build()
             }
-            Operation::Write { data, done, at, stable } => {
+            Operation::Write {
+                data,
+                done,
+                at,
+                stable,
+            } => {
                 let rest = piece(data, *done);
                 let flags = if stable.is_some() { libc::RWF_DSYNC } else { 0 };
                 opcode::Write::new(fd, rest.as_ptr(), rest.len() as u32)
@@ -123,12 +144,15 @@ impl Operation {
                     .rw_flags(flags)
                     .build()
             }
-            Operation::SyncData(_) | Operation::ClearError(_) => {
-                opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build()
-            }
-            Operation::Allocate { mode, at, length, .. } => {
-                opcode::Fallocate::new(fd, *length).offset(*at).mode(mode.bits() as i32).build()
-            }
+            Operation::SyncData(_) | Operation::ClearError(_) => opcode::Fsync::new(fd)
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+            Operation::Allocate {
+                mode, at, length, ..
+            } => opcode::Fallocate::new(fd, *length)
+                .offset(*at)
+                .mode(mode.bits() as i32)
+                .build(),
         }
     }
 }
@@ -195,9 +219,14 @@ impl Nowait {
             DataLocation::Disk => false,
             // pread, which has neither flags nor a vector, takes 0.1 µs less.
             DataLocation::Memory => pread(file, buffer, at) == Ok(length),
-            DataLocation::PageCache => self
-                .reads
-                .take(length, || preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT)),
+            DataLocation::PageCache => self.reads.take(length, || {
+                preadv2(
+                    file,
+                    &mut [IoSliceMut::new(buffer)],
+                    at,
+                    ReadWriteFlags::NOWAIT,
+                )
+            }),
         }
     }
 
@@ -210,9 +239,9 @@ impl Nowait {
         match self.location {
             DataLocation::Disk => false,
             DataLocation::Memory => pwrite(file, data, at) == Ok(data.len()),
-            DataLocation::PageCache => self
-                .writes
-                .take(data.len(), || pwritev2(file, &[IoSlice::new(data)], at, ReadWriteFlags::NOWAIT)),
+            DataLocation::PageCache => self.writes.take(data.len(), || {
+                pwritev2(file, &[IoSlice::new(data)], at, ReadWriteFlags::NOWAIT)
+            }),
         }
     }
 
@@ -226,12 +255,16 @@ impl Nowait {
 
 impl DataLocation {
     fn from_file(file: &File) -> DataLocation {
-        let Ok(metadata) = file.metadata() else { return DataLocation::Disk };
+        let Ok(metadata) = file.metadata() else {
+            return DataLocation::Disk;
+        };
         let kind = metadata.file_type();
         // <linux/magic.h>
         const TMPFS: i64 = 0x0102_1994;
         match kind.is_file() {
-            true if fstatfs(file).is_ok_and(|found| found.f_type == TMPFS) => return DataLocation::Memory,
+            true if fstatfs(file).is_ok_and(|found| found.f_type == TMPFS) => {
+                return DataLocation::Memory;
+            }
             false if !kind.is_block_device() => return DataLocation::Disk,
             _ => {}
         }
@@ -275,7 +308,11 @@ impl MissCounter {
             misses if misses < MISSES_MAX => true,
             misses => {
                 // A concurrent count of another thread may be lost, which affects only one attempt.
-                let next = if misses + 1 >= MISSES_MAX + RETRY_EVERY { MISSES_MAX } else { misses + 1 };
+                let next = if misses + 1 >= MISSES_MAX + RETRY_EVERY {
+                    MISSES_MAX
+                } else {
+                    misses + 1
+                };
                 self.0.store(next, Ordering::Relaxed);
                 next == MISSES_MAX
             }
@@ -311,8 +348,9 @@ mod tests {
             assert!(chance.is_worth_it());
             assert!(!chance.record(AGAIN, 4096));
         }
-        let attempts =
-            (0..10 * RETRY_EVERY).filter(|_| chance.is_worth_it() && !chance.record(AGAIN, 4096)).count();
+        let attempts = (0..10 * RETRY_EVERY)
+            .filter(|_| chance.is_worth_it() && !chance.record(AGAIN, 4096))
+            .count();
         assert_eq!(attempts, 10);
     }
 
@@ -352,6 +390,9 @@ mod tests {
     #[test]
     fn a_pipe_is_left_to_the_engines() {
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        assert_eq!(DataLocation::from_file(&File::from(reader)), DataLocation::Disk);
+        assert_eq!(
+            DataLocation::from_file(&File::from(reader)),
+            DataLocation::Disk
+        );
     }
 }

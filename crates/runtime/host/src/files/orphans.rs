@@ -43,7 +43,10 @@ pub(crate) struct Claim(Arc<Shared>);
 
 impl Orphans {
     pub(crate) fn ticket(self: &Arc<Self>) -> (Claim, Ticket) {
-        let shared = Arc::new(Shared { state: AtomicU64::new(RUNNING), orphans: Arc::clone(self) });
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(RUNNING),
+            orphans: Arc::clone(self),
+        });
         (Claim(Arc::clone(&shared)), Ticket(shared))
     }
 
@@ -59,7 +62,11 @@ impl Orphans {
             if state.running.first().is_none_or(|&first| first > last) {
                 return Poll::Ready(());
             }
-            if !state.waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
+            if !state
+                .waiters
+                .iter()
+                .any(|waiter| waiter.will_wake(cx.waker()))
+            {
                 state.waiters.push(cx.waker().clone());
             }
             Poll::Pending
@@ -80,7 +87,10 @@ impl Drop for Claim {
         // Register the orphan under the lock, so that the ticket, if it is dropped now, finds the entry.
         let mut state = self.0.orphans.state();
         let number = state.entered + 2;
-        let alone = self.0.state.compare_exchange(RUNNING, number, Ordering::AcqRel, Ordering::Acquire);
+        let alone =
+            self.0
+                .state
+                .compare_exchange(RUNNING, number, Ordering::AcqRel, Ordering::Acquire);
         if alone.is_ok() {
             state.entered += 1;
             state.running.insert(number);
@@ -152,7 +162,11 @@ mod tests {
         drop(claim);
         let mut wait = pin!(orphans.ended());
         let waker = Waker::from(Arc::new(Unheard));
-        assert!((0..3).all(|_| wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
+        assert!((0..3).all(|_| {
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        }));
         assert_eq!(orphans.state().waiters.len(), 1);
     }
 }

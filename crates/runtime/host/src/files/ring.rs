@@ -117,14 +117,24 @@ impl Ring {
         let ring = build()?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+        let needed = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Fsync::CODE,
+            opcode::Fallocate::CODE,
+        ];
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
         // Linux before 5.15 does not support setting this limit, and uses its default.
-        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
-        let ring = Rc::new(Ring { ring: RefCell::new(ring), state: RefCell::default() });
+        let _ = ring
+            .submitter()
+            .register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
+        let ring = Rc::new(Ring {
+            ring: RefCell::new(ring),
+            state: RefCell::default(),
+        });
         CURRENT.set(Rc::downgrade(&ring));
         Ok(ring)
     }
@@ -136,7 +146,13 @@ impl Ring {
         file: Arc<File>,
         ticket: Ticket,
     ) -> Performing {
-        let slot = Slot { operation, file, ticket: Some(ticket), stage: Stage::Queued, waiter: None };
+        let slot = Slot {
+            operation,
+            file,
+            ticket: Some(ticket),
+            stage: Stage::Queued,
+            waiter: None,
+        };
         let mut state = self.state.borrow_mut();
         let place = state.insert(slot);
         state.queued.push_back(place);
@@ -148,7 +164,10 @@ impl Ring {
         if eager {
             self.flush();
         }
-        Performing { ring: Rc::clone(self), place: Some(place) }
+        Performing {
+            ring: Rc::clone(self),
+            place: Some(place),
+        }
     }
 
     /// Submits queued operations and handles completions. Returns whether a task was woken or completions are
@@ -213,13 +232,22 @@ impl Ring {
                 taken += usize::try_from(completion.result()).unwrap_or(0);
                 woken.extend(state.complete(completion.user_data(), completion.result()));
             }
-            state.crowded = if finished.is_empty() { 0 } else { state.crowded + 1 };
+            state.crowded = if finished.is_empty() {
+                0
+            } else {
+                state.crowded + 1
+            };
             state.crowded > 0
         };
         // Wake tasks and drop orphans after the borrows have ended, because both may call into this ring
         // again.
         let any = leaves_some || !woken.is_empty();
-        for Completed { waiter, others, orphan } in woken {
+        for Completed {
+            waiter,
+            others,
+            orphan,
+        } in woken
+        {
             drop(orphan);
             others.wake();
             if let Some(waiter) = waiter {
@@ -232,7 +260,11 @@ impl Ring {
 
 fn build() -> io::Result<IoUring> {
     let mut modern = IoUring::builder();
-    modern.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4 * ENTRIES);
+    modern
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_cqsize(4 * ENTRIES);
     match modern.build(ENTRIES) {
         // Linux before 6.1 does not support DEFER_TASKRUN.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -250,11 +282,14 @@ fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
         None => {
             const GETEVENTS: u32 = 1;
             // SAFETY: no argument is passed, so none can be invalid.
-            unsafe { ring.submitter().enter::<libc::sigset_t>(0, wanted, GETEVENTS, None) }
+            unsafe {
+                ring.submitter()
+                    .enter::<libc::sigset_t>(0, wanted, GETEVENTS, None)
+            }
         }
-        Some(limit) => {
-            ring.submitter().submit_with_args(wanted as usize, &types::SubmitArgs::new().timespec(limit))
-        }
+        Some(limit) => ring
+            .submitter()
+            .submit_with_args(wanted as usize, &types::SubmitArgs::new().timespec(limit)),
     };
     // The call was interrupted, timed out or found no memory. The next turn tries again.
     drop(entered);
@@ -300,7 +335,9 @@ impl Slots {
     /// Submits queued operations, as far as each file's depth allows. Returns false if the ring is full.
     fn submit_queued(&mut self, ring: &mut squeue::SubmissionQueue<'_>) -> bool {
         for _ in 0..self.queued.len() {
-            let Some(place) = self.queued.pop_front() else { break };
+            let Some(place) = self.queued.pop_front() else {
+                break;
+            };
             match self.submit(place, ring) {
                 Submitted::Yes => {}
                 Submitted::FileIsBusy => self.queued.push_back(place), // keeps the file's order
@@ -314,7 +351,9 @@ impl Slots {
     }
 
     fn submit(&mut self, place: usize, ring: &mut squeue::SubmissionQueue<'_>) -> Submitted {
-        let Some(slot) = self.slots.get_mut(place).and_then(Option::as_mut) else { return Submitted::Yes };
+        let Some(slot) = self.slots.get_mut(place).and_then(Option::as_mut) else {
+            return Submitted::Yes;
+        };
         let of_file = self.submitted.entry(Arc::as_ptr(&slot.file)).or_default();
         if *of_file >= FILE_DEPTH {
             return Submitted::FileIsBusy;
@@ -343,7 +382,9 @@ impl Slots {
 
     fn submit_cancellations(&mut self, queue: &mut squeue::SubmissionQueue<'_>) {
         for place in self.to_cancel.drain(..) {
-            let entry = opcode::AsyncCancel::new(place as u64).build().user_data(CANCELLATION);
+            let entry = opcode::AsyncCancel::new(place as u64)
+                .build()
+                .user_data(CANCELLATION);
             // SAFETY: a cancellation contains no pointers. If the ring is full, it is skipped: it only saves time.
             let _ = unsafe { queue.push(&entry) };
         }
@@ -359,11 +400,19 @@ impl Slots {
         let slot = self.slot(place)?;
         let others = slot.operation.ended(&moved(result));
         if slot.stage == Stage::Orphan {
-            return Some(Completed { waiter: None, others, orphan: self.remove(place) });
+            return Some(Completed {
+                waiter: None,
+                others,
+                orphan: self.remove(place),
+            });
         }
         slot.stage = Stage::Done(result);
         slot.ticket = None;
-        Some(Completed { waiter: slot.waiter.take(), others, orphan: None })
+        Some(Completed {
+            waiter: slot.waiter.take(),
+            others,
+            orphan: None,
+        })
     }
 }
 
@@ -392,7 +441,9 @@ impl Future for Performing {
         let ring = Rc::clone(&self.ring);
         let mut state = ring.state.borrow_mut();
         let place = self.place.expect("not polled after its end");
-        let slot = state.slot(place).expect("a slot stays until its future has seen the end");
+        let slot = state
+            .slot(place)
+            .expect("a slot stays until its future has seen the end");
         let Stage::Done(result) = slot.stage else {
             slot.waiter = Some(cx.waker().clone());
             return Poll::Pending;
@@ -431,13 +482,20 @@ impl Drop for Ring {
         let start = Instant::now();
         self.flush(); // the cancellations
         while self.state.borrow().under_way() > 0 && start.elapsed() < LAST_WAIT {
-            enter(&self.ring.borrow(), 1, Some(LAST_WAIT.saturating_sub(start.elapsed())));
+            enter(
+                &self.ring.borrow(),
+                1,
+                Some(LAST_WAIT.saturating_sub(start.elapsed())),
+            );
             self.reap();
         }
         let mut state = mem::take(self.state.get_mut());
         let hanging = state.under_way();
         if hanging > 0 {
-            tracing::warn!(operations = hanging, "file operations are still hung when their thread exits");
+            tracing::warn!(
+                operations = hanging,
+                "file operations are still hung when their thread exits"
+            );
             // The results of these operations remain unknown, and a sync among them may fail. Report an
             // error, so that no other thread waits for such a sync.
             let unknown = Err(io::Error::from_raw_os_error(libc::EIO));

@@ -115,7 +115,10 @@ impl Syncs {
             }
             state.begun += 1;
             state.under_way = Some(state.begun);
-            Some(SyncStep::Sync(Sync { syncs: Arc::clone(self), number: state.begun }))
+            Some(SyncStep::Sync(Sync {
+                syncs: Arc::clone(self),
+                number: state.begun,
+            }))
         })
         .await
     }
@@ -126,13 +129,24 @@ impl Syncs {
         state.stable_begun += 1;
         let number = state.stable_begun;
         state.stable.insert(number);
-        Stable { syncs: Arc::clone(self), number, is_unclear: false }
+        Stable {
+            syncs: Arc::clone(self),
+            number,
+            is_unclear: false,
+        }
     }
 
     /// Waits until the stable writes that are outstanding now have ended.
     pub(super) async fn stable_ended(&self) {
         let last = self.state().stable_begun;
-        self.until(|state| state.stable.first().is_none_or(|&first| first > last).then_some(())).await;
+        self.until(|state| {
+            state
+                .stable
+                .first()
+                .is_none_or(|&first| first > last)
+                .then_some(())
+        })
+        .await;
     }
 
     async fn until<T>(&self, mut look: impl FnMut(&mut SyncState) -> Option<T>) -> T {
@@ -253,7 +267,10 @@ impl Woken {
 }
 
 fn outcome(result: &io::Result<usize>) -> Result<(), Errno> {
-    result.as_ref().map(drop).map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))
+    result
+        .as_ref()
+        .map(drop)
+        .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]
@@ -271,7 +288,9 @@ mod tests {
     #[test]
     fn one_sync_is_for_all_who_asked_before_it_began() {
         let syncs = Arc::new(Syncs::default());
-        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else {
+            panic!("it begins")
+        };
         let wanted = syncs.next();
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(syncs.turn(wanted))).collect();
         assert!(
@@ -281,7 +300,9 @@ mod tests {
         first.note(&Ok(0)).wake();
         drop(first);
         let turn = poll(waiting[0].as_mut());
-        let Some(SyncStep::Sync(second)) = turn else { panic!("the second is for all three") };
+        let Some(SyncStep::Sync(second)) = turn else {
+            panic!("the second is for all three")
+        };
         assert!(poll(waiting[1].as_mut()).is_none());
         second.note(&failed()).wake();
         drop(second);
@@ -294,7 +315,9 @@ mod tests {
     #[test]
     fn a_sync_that_nobody_waits_for_counts_and_the_next_one_waits_for_it() {
         let syncs = Arc::new(Syncs::default());
-        let Some(SyncStep::Sync(orphan)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(orphan)) = poll(pin!(syncs.turn(syncs.next()))) else {
+            panic!("it begins")
+        };
         let mut next = pin!(syncs.turn(syncs.next()));
         assert!(poll(next.as_mut()).is_none());
         orphan.note(&failed()).wake();
@@ -308,7 +331,10 @@ mod tests {
         let syncs = Arc::new(Syncs::default());
         let wanted = syncs.next();
         drop(poll(pin!(syncs.turn(wanted))));
-        assert!(matches!(poll(pin!(syncs.turn(wanted))), Some(SyncStep::Sync(_))));
+        assert!(matches!(
+            poll(pin!(syncs.turn(wanted))),
+            Some(SyncStep::Sync(_))
+        ));
         assert_eq!(syncs.losses(), 0);
     }
 
@@ -344,13 +370,20 @@ mod tests {
     #[test]
     fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
         let syncs = Arc::new(Syncs::default());
-        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else {
+            panic!("it begins")
+        };
         let mut next = pin!(syncs.turn(syncs.next()));
         assert!(poll(next.as_mut()).is_none());
         first.note(&Ok(0)).wake();
-        let Some(SyncStep::Sync(second)) = poll(next.as_mut()) else { panic!("the first has ended") };
+        let Some(SyncStep::Sync(second)) = poll(next.as_mut()) else {
+            panic!("the first has ended")
+        };
         drop(first);
-        assert!(poll(pin!(syncs.turn(syncs.next()))).is_none(), "the second has not");
+        assert!(
+            poll(pin!(syncs.turn(syncs.next()))).is_none(),
+            "the second has not"
+        );
         drop(second);
         let mut write = syncs.begin_stable();
         let mut wait = pin!(syncs.stable_ended());

@@ -30,7 +30,10 @@ fn filled(length: usize, byte: u8) -> Slice {
 /// A pipe whose read end behaves like a hung file until something is written to the other end.
 fn hanging() -> (AsyncFile, File) {
     let (reader, writer): (OwnedFd, OwnedFd) = rustix::pipe::pipe().expect("a pipe");
-    (AsyncFile::new(reader.into()).expect("a pipe"), writer.into())
+    (
+        AsyncFile::new(reader.into()).expect("a pipe"),
+        writer.into(),
+    )
 }
 
 /// Polls a future once.
@@ -58,10 +61,16 @@ fn what_was_written_is_read() {
 fn a_read_beyond_the_end_tells_how_far_it_came() {
     with_both_engines(|| async {
         let file = scratch();
-        file.write(filled(1000, 7), 0, Durability::Cached).await.result.expect("written");
+        file.write(filled(1000, 7), 0, Durability::Cached)
+            .await
+            .result
+            .expect("written");
         let (_, progress) = file.read(Buffer::zeroed(4096), 0).await;
         assert_eq!(progress.done, 1000);
-        assert_eq!(progress.result.expect_err("short").kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            progress.result.expect_err("short").kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     });
 }
 
@@ -70,7 +79,11 @@ fn errors_are_the_kernels() {
     with_both_engines(|| async {
         let file = AsyncFile::new(File::open("/dev/null").expect("there is /dev/null"))
             .expect("no second description");
-        let error = file.write(filled(512, 0), 0, Durability::Cached).await.result.expect_err("read-only");
+        let error = file
+            .write(filled(512, 0), 0, Durability::Cached)
+            .await
+            .result
+            .expect_err("read-only");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     });
 }
@@ -84,7 +97,10 @@ fn many_more_operations_than_the_ring_holds_all_end() {
                 let file = Rc::clone(&file);
                 reactor::spawn(async move {
                     let data = filled(512, n as u8);
-                    file.write(data, n * 512, Durability::Cached).await.result.expect("written");
+                    file.write(data, n * 512, Durability::Cached)
+                        .await
+                        .result
+                        .expect("written");
                     let (buffer, progress) = file.read(Buffer::zeroed(512), n * 512).await;
                     progress.result.expect("read");
                     assert!(buffer.iter().all(|&byte| byte == n as u8));
@@ -170,14 +186,19 @@ fn of_much_that_ends_at_once_the_first_is_answered_before_the_rest() {
             .map(|_| rustix::pipe::pipe().expect("a pipe"))
             .map(|(reader, writer)| (AsyncFile::new(reader.into()).expect("a pipe"), writer))
             .unzip();
-        let mut reads: Vec<_> =
-            readers.iter().map(|file| Box::pin(file.read(Buffer::zeroed(4096), u64::MAX))).collect();
+        let mut reads: Vec<_> = readers
+            .iter()
+            .map(|file| Box::pin(file.read(Buffer::zeroed(4096), u64::MAX)))
+            .collect();
         for read in &mut reads {
             begin(read.as_mut()).await;
         }
         assert!(!ring.turn());
         for writer in &writers {
-            assert_eq!(rustix::io::write(writer, &[7; 4096]).expect("written"), 4096);
+            assert_eq!(
+                rustix::io::write(writer, &[7; 4096]).expect("written"),
+                4096
+            );
         }
         assert!(ring.turn() && ring.has_news(), "one is taken");
         assert!(ring.turn() && !ring.has_news(), "then the other two");
@@ -219,7 +240,11 @@ fn a_file_that_hangs_with_all_its_depth_leaves_the_ring_to_others() {
             .collect();
         reactor::yield_now().await;
         let healthy = scratch();
-        healthy.write(filled(512, 7), 0, Durability::Stable).await.result.expect("written");
+        healthy
+            .write(filled(512, 7), 0, Durability::Stable)
+            .await
+            .result
+            .expect("written");
         drop(writer); // ends the pipe for all of its readers
         for reader in readers {
             assert_eq!(reader.await, 0);
@@ -248,7 +273,10 @@ fn a_thread_that_ends_with_an_operation_hanging_does_end() {
 fn space_is_taken_and_given_back() {
     with_both_engines(|| async {
         let file = scratch();
-        file.write(filled(1 << 20, 7), 0, Durability::Stable).await.result.expect("written");
+        file.write(filled(1 << 20, 7), 0, Durability::Stable)
+            .await
+            .result
+            .expect("written");
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         file.allocate(hole, 0, 1 << 19).await.expect("punched");
         let (buffer, _) = file.read(Buffer::zeroed(1 << 20), 0).await;

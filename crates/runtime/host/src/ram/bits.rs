@@ -15,7 +15,11 @@ pub(super) struct Bits {
 
 impl Bits {
     pub(super) fn new(length: usize) -> io::Result<Bits> {
-        Ok(Bits { words: Mapping::new(length.div_ceil(8).max(1))?, length, count: AtomicU64::new(0) })
+        Ok(Bits {
+            words: Mapping::new(length.div_ceil(8).max(1))?,
+            length,
+            count: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -23,8 +27,11 @@ impl Bits {
     }
 
     pub(super) fn count_in(&self, bits: Range<usize>) -> usize {
-        let set = |(word, mask): (usize, u64)| self.words.words()[word].load(Ordering::Relaxed) & mask;
-        masks(bits).map(|word| set(word).count_ones() as usize).sum()
+        let set =
+            |(word, mask): (usize, u64)| self.words.words()[word].load(Ordering::Relaxed) & mask;
+        masks(bits)
+            .map(|word| set(word).count_ones() as usize)
+            .sum()
     }
 
     pub(super) fn contains(&self, bit: usize) -> bool {
@@ -148,7 +155,12 @@ mod tests {
         bits.insert(299..300);
         bits.insert(64..65);
         assert_eq!(
-            [bits.first(0), bits.first(64), bits.first(65), bits.first(300)],
+            [
+                bits.first(0),
+                bits.first(64),
+                bits.first(65),
+                bits.first(300)
+            ],
             [Some(64), Some(64), Some(299), None]
         );
     }

@@ -38,15 +38,30 @@ impl Mapping {
     /// volume may be larger than the free memory. A mapping that is at least as long as a huge page is
     /// aligned to one.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
-        assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
-        let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
-        let slack = if length >= HUGE_PAGE { HUGE_PAGE - PAGE } else { 0 };
-        let mapped = length.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?;
+        assert!(
+            PAGE.is_multiple_of(rustix::param::page_size()),
+            "pages of 4 KiB or a part of it"
+        );
+        let length = length
+            .checked_next_multiple_of(PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let slack = if length >= HUGE_PAGE {
+            HUGE_PAGE - PAGE
+        } else {
+            0
+        };
+        let mapped = length
+            .checked_add(slack)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, flags) }?;
-        let before = if slack > 0 { start.addr().wrapping_neg() % HUGE_PAGE } else { 0 };
+        let before = if slack > 0 {
+            start.addr().wrapping_neg() % HUGE_PAGE
+        } else {
+            0
+        };
         // SAFETY: the parts before and after the kept part belong to this mapping, and no reference to them
         // exists yet. At worst they continue to occupy address space.
         let start = unsafe {
@@ -77,10 +92,11 @@ impl Mapping {
         // If the range has no pages yet, this call already allocates the huge page.
         self.advise(at..at + PAGE, Advice::LinuxPopulateWrite);
         // SAFETY: inside the mapping; its content does not change.
-        let collapsed = match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        };
+        let collapsed =
+            match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            };
         // Existing pages keep their size, and memory that is allocated here later uses small pages. With the
         // same advice for all parts, the kernel needs only one area for the whole mapping, instead of one per
         // huge page. (It allows 65,530 areas.)
@@ -92,7 +108,10 @@ impl Mapping {
     /// pages that it replaces. The range must start at a page. Returns zero if the kernel cannot count the
     /// pages.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
-        assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
+        assert!(
+            bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length,
+            "pages of the mapping"
+        );
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
         // SAFETY: inside the mapping, which is a whole number of pages; `pages` has a byte for each.
         unsafe { libc::mincore(self.at(bytes.start).cast(), bytes.len(), pages.as_mut_ptr()) };
@@ -108,7 +127,10 @@ impl Mapping {
     /// Gives the kernel advice that does not change the content. Ignores errors.
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
-        debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
+        debug_assert!(matches!(
+            advice,
+            LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite
+        ));
         // SAFETY: callers pass a range inside the mapping; none of these changes its content. A kernel
         // without huge pages returns an error, and small pages are used.
         let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
@@ -118,7 +140,12 @@ impl Mapping {
     pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives;
         // atomics may be shared.
-        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
+        unsafe {
+            slice::from_raw_parts(
+                self.start.as_ptr().cast(),
+                self.length / size_of::<AtomicU64>(),
+            )
+        }
     }
 
     /// Frees whole pages, which read as zeros afterwards, including when the kernel reads them for a socket.
@@ -126,7 +153,9 @@ impl Mapping {
     pub(super) fn discard(&self, bytes: Range<usize>) {
         debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
         let end = bytes.end.min(self.length);
-        let Some(length) = end.checked_sub(bytes.start).filter(|&length| length > 0) else { return };
+        let Some(length) = end.checked_sub(bytes.start).filter(|&length| length > 0) else {
+            return;
+        };
         // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; a concurrent
         // copy from or to them sees the old bytes or zeros.
         let gone = unsafe { madvise(self.at(bytes.start).cast(), length, Advice::LinuxDontNeed) };
@@ -153,7 +182,10 @@ impl Mapping {
 
     /// Copies `from` to offset `at`. Panics if the bytes are not all in the mapping.
     pub(super) fn store(&self, at: usize, from: &[u8]) {
-        assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
+        assert!(
+            at <= self.length && from.len() <= self.length - at,
+            "a store inside the mapping"
+        );
         // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not
         // part of it: no such references to a mapping are created. The kernel may copy the same bytes to a
         // socket at the same time, which yields a mixture of old and new ones. No reference to them as plain
@@ -164,7 +196,10 @@ impl Mapping {
 
     /// Copies bytes from offset `at` to `into`. Panics if they are not all in the mapping.
     pub(super) fn load(&self, at: usize, into: &mut [u8]) {
-        assert!(at <= self.length && into.len() <= self.length - at, "a load inside the mapping");
+        assert!(
+            at <= self.length && into.len() <= self.length - at,
+            "a load inside the mapping"
+        );
         // SAFETY: as for `store`, the other way round.
         unsafe { ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
     }

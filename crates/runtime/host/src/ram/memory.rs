@@ -43,16 +43,30 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Creates a memory of `length` zero bytes, in blocks of `block_bytes`.
-    pub(super) fn new(length: usize, block_bytes: usize, huge_pages: bool) -> io::Result<Arc<Memory>> {
+    pub(super) fn new(
+        length: usize,
+        block_bytes: usize,
+        huge_pages: bool,
+    ) -> io::Result<Arc<Memory>> {
         let mapping = Mapping::new(length)?;
         let granule = PAGE.max(block_bytes);
         let granule_shift = granule.trailing_zeros();
         let written = Bits::new(length.div_ceil(granule))?;
-        let huge_pages = huge_pages.then(|| HugePages::new(length / ZONE_BYTES)).transpose()?;
+        let huge_pages = huge_pages
+            .then(|| HugePages::new(length / ZONE_BYTES))
+            .transpose()?;
         let locks = Box::new([const { RwLock::new(()) }; LOCKS]);
         Ok(Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
-            Memory { me, mapping, length, granule_shift, written, huge_pages, locks }
+            Memory {
+                me,
+                mapping,
+                length,
+                granule_shift,
+                written,
+                huge_pages,
+                locks,
+            }
         }))
     }
 
@@ -67,7 +81,11 @@ impl Memory {
     fn give_back_in_zone(&self, range: Range<usize>) {
         // The last granule of the device may be shorter, but counts as a whole one.
         let granule = self.granule();
-        let end = if range.end == self.length { range.end.div_ceil(granule) } else { range.end / granule };
+        let end = if range.end == self.length {
+            range.end.div_ceil(granule)
+        } else {
+            range.end / granule
+        };
         let whole = range.start.div_ceil(granule)..end;
         if whole.is_empty() {
             return self.zero_where_written(range);
@@ -168,7 +186,9 @@ impl Memory {
     }
 
     fn write_lock(&self, at: usize) -> RwLockWriteGuard<'_, ()> {
-        self.lock(at).write().unwrap_or_else(PoisonError::into_inner)
+        self.lock(at)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_lock(&self, at: usize) -> RwLockReadGuard<'_, ()> {
@@ -197,12 +217,15 @@ impl Medium for Memory {
     fn load(&self, at: usize, into: &mut [u8]) {
         for piece in pieces(at..at + into.len()) {
             let _unchanging = self.read_lock(piece.start);
-            self.mapping.load(piece.start, &mut into[piece.start - at..piece.end - at]);
+            self.mapping
+                .load(piece.start, &mut into[piece.start - at..piece.end - at]);
         }
     }
 
     fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
-        let Some(piece) = pieces(range).next() else { return };
+        let Some(piece) = pieces(range).next() else {
+            return;
+        };
         let _alone = self.write_lock(piece.start);
         let received = receive(&self.mapping.bytes()[piece.clone()]).min(piece.len());
         if received > 0 {
@@ -255,12 +278,21 @@ pub(super) struct HugePages {
 
 impl HugePages {
     pub(super) fn new(zones: usize) -> io::Result<HugePages> {
-        Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
+        Ok(HugePages {
+            wanted: Bits::new(zones)?,
+            announced: AtomicBool::new(false),
+        })
     }
 
     /// Records that the number of written granules of a zone has increased from `written.start` to
     /// `written.end`, out of `granules`. Once three quarters are written, queues the zone for conversion.
-    pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
+    pub(super) fn note(
+        &self,
+        memory: &Weak<Memory>,
+        zone: usize,
+        granules: usize,
+        written: Range<usize>,
+    ) {
         let most = granules - granules / 4;
         if written.start < most && written.end >= most {
             self.wanted.insert(zone..zone + 1);
@@ -293,7 +325,9 @@ fn announce(memory: Weak<Memory>) {
     static THREAD: OnceLock<Option<Sender<Weak<Memory>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
         let (sender, volumes) = mpsc::channel();
-        let started = thread::Builder::new().name("huge-pages".into()).spawn(move || run(&volumes));
+        let started = thread::Builder::new()
+            .name("huge-pages".into())
+            .spawn(move || run(&volumes));
         started.is_ok().then_some(sender)
     });
     if let Some(thread) = thread {
@@ -303,7 +337,9 @@ fn announce(memory: Weak<Memory>) {
 }
 
 fn run(volumes: &Receiver<Weak<Memory>>) {
-    let Ok(spare) = Mapping::new(ZONE_BYTES) else { return };
+    let Ok(spare) = Mapping::new(ZONE_BYTES) else {
+        return;
+    };
     spare.take_huge_pages();
     for volume in volumes {
         thread::sleep(SETTLE);

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses,
-    Medium, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Losses, Medium, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 use crate::file::OpenError;
@@ -59,13 +59,29 @@ pub struct RamDevice {
 impl RamDevice {
     /// Creates a volume of zeros.
     pub fn new(options: RamOptions) -> Result<RamDevice, OpenError> {
-        let RamOptions { bytes, block_size, physical_exponent, read_only, huge_pages } = options;
+        let RamOptions {
+            bytes,
+            block_size,
+            physical_exponent,
+            read_only,
+            huge_pages,
+        } = options;
         let blocks = block_size.exact(bytes).filter(|blocks| blocks.0 > 0);
         let blocks = blocks.ok_or(OpenError::NotWholeBlocks { bytes, block_size })?;
         let no_memory = |source| OpenError::NoMemory { bytes, source };
-        let length = usize::try_from(bytes).map_err(|_| no_memory(std::io::ErrorKind::OutOfMemory.into()))?;
-        let memory = Memory::new(length, block_size.bytes() as usize, huge_pages).map_err(no_memory)?;
-        Ok(RamDevice { memory, geometry: Geometry { block_size, blocks, physical_exponent }, read_only })
+        let length = usize::try_from(bytes)
+            .map_err(|_| no_memory(std::io::ErrorKind::OutOfMemory.into()))?;
+        let memory =
+            Memory::new(length, block_size.bytes() as usize, huge_pages).map_err(no_memory)?;
+        Ok(RamDevice {
+            memory,
+            geometry: Geometry {
+                block_size,
+                blocks,
+                physical_exponent,
+            },
+            read_only,
+        })
     }
 
     /// The number of allocated bytes. Bytes are allocated if they were written, or zeroed without unmapping,
@@ -87,7 +103,11 @@ impl RamDevice {
 
     fn range_to_change(&self, extent: Extent) -> Result<Range<usize>, DeviceError> {
         let range = self.range(extent)?;
-        if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(range) }
+        if self.read_only {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(range)
+        }
     }
 
     fn store(&self, extent: Extent, data: &[u8]) -> Result<(), DeviceError> {
@@ -143,8 +163,15 @@ impl RamDevice {
                 }
             }
             let bytes = (at * granule).max(range.start)..(end * granule).min(range.end);
-            let allocation = if is_written { Allocation::Mapped } else { Allocation::Deallocated };
-            runs.push(Run { extent: self.extent(&bytes), allocation });
+            let allocation = if is_written {
+                Allocation::Mapped
+            } else {
+                Allocation::Deallocated
+            };
+            runs.push(Run {
+                extent: self.extent(&bytes),
+                allocation,
+            });
             at = end;
         }
         Ok(runs)
@@ -153,7 +180,10 @@ impl RamDevice {
     /// Converts a memory range that consists of whole blocks.
     fn extent(&self, range: &Range<usize>) -> Extent {
         let shift = self.geometry.block_size.shift();
-        Extent::new(range.start as u64 >> shift, (range.end - range.start) as u64 >> shift)
+        Extent::new(
+            range.start as u64 >> shift,
+            (range.end - range.start) as u64 >> shift,
+        )
     }
 
     fn region(&self, range: Range<usize>) -> Option<Region> {
@@ -213,7 +243,13 @@ impl BlockDevice for RamDevice {
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        Box::pin(async move { if may_unmap { self.give_back(extent) } else { self.zero(extent) } })
+        Box::pin(async move {
+            if may_unmap {
+                self.give_back(extent)
+            } else {
+                self.zero(extent)
+            }
+        })
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
@@ -225,7 +261,12 @@ impl BlockDevice for RamDevice {
     }
 
     fn space(&self) -> Pending<'_, Space> {
-        Box::pin(async { Ok(Space { used_bytes: self.bytes_written(), available_bytes: None }) })
+        Box::pin(async {
+            Ok(Space {
+                used_bytes: self.bytes_written(),
+                available_bytes: None,
+            })
+        })
     }
 }
 

@@ -3,7 +3,11 @@ use super::*;
 use testkit::ready;
 
 fn volume(bytes: u64, block_size: BlockSize) -> RamDevice {
-    RamDevice::new(RamOptions { block_size, ..RamOptions::new(bytes) }).expect("memory")
+    RamDevice::new(RamOptions {
+        block_size,
+        ..RamOptions::new(bytes)
+    })
+    .expect("memory")
 }
 
 fn read(device: &RamDevice, lba: u64, blocks: u64) -> Buffer {
@@ -14,14 +18,18 @@ fn read(device: &RamDevice, lba: u64, blocks: u64) -> Buffer {
 fn fill(device: &RamDevice, lba: u64, blocks: u64, byte: u8) {
     let mut data = Buffer::zeroed((blocks << device.geometry().block_size.shift()) as usize);
     data.fill(byte);
-    ready(device.write(Extent::new(lba, blocks), data.share(), Durability::Cached)).expect("writable");
+    ready(device.write(Extent::new(lba, blocks), data.share(), Durability::Cached))
+        .expect("writable");
 }
 
 #[test]
 fn a_size_that_is_not_whole_blocks_is_refused() {
     for bytes in [0, 511, 513] {
         let refused = RamDevice::new(RamOptions::new(bytes)).err();
-        assert!(matches!(refused, Some(OpenError::NotWholeBlocks { .. })), "{bytes}");
+        assert!(
+            matches!(refused, Some(OpenError::NotWholeBlocks { .. })),
+            "{bytes}"
+        );
     }
 }
 
@@ -35,31 +43,56 @@ fn more_than_the_address_space_is_refused() {
 fn beyond_the_end_is_out_of_range_for_every_request() {
     let device = volume(8 * 512, BlockSize::B512);
     let beyond = Extent::new(7, 2);
-    assert_eq!(ready(device.read(beyond, Buffer::zeroed(1024))).err(), Some(DeviceError::OutOfRange));
+    assert_eq!(
+        ready(device.read(beyond, Buffer::zeroed(1024))).err(),
+        Some(DeviceError::OutOfRange)
+    );
     let data = Buffer::zeroed(1024).share();
-    assert_eq!(ready(device.write(beyond, data, Durability::Stable)), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        ready(device.write(beyond, data, Durability::Stable)),
+        Err(DeviceError::OutOfRange)
+    );
     assert_eq!(ready(device.unmap(beyond)), Err(DeviceError::OutOfRange));
-    assert_eq!(ready(device.write_zeroes(beyond, true)), Err(DeviceError::OutOfRange));
-    assert_eq!(ready(device.allocation(beyond, 1)), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        ready(device.write_zeroes(beyond, true)),
+        Err(DeviceError::OutOfRange)
+    );
+    assert_eq!(
+        ready(device.allocation(beyond, 1)),
+        Err(DeviceError::OutOfRange)
+    );
     assert!(device.memory(beyond).is_none() && device.memory_to_write(beyond).is_none());
 }
 
 #[test]
 fn a_read_only_volume_changes_for_nobody() {
-    let options = RamOptions { read_only: true, ..RamOptions::new(4096) };
+    let options = RamOptions {
+        read_only: true,
+        ..RamOptions::new(4096)
+    };
     let device = RamDevice::new(options).expect("memory");
     let extent = Extent::new(0, 1);
     let data = Buffer::zeroed(512).share();
-    assert_eq!(ready(device.write(extent, data, Durability::Cached)), Err(DeviceError::ReadOnly));
+    assert_eq!(
+        ready(device.write(extent, data, Durability::Cached)),
+        Err(DeviceError::ReadOnly)
+    );
     assert_eq!(ready(device.unmap(extent)), Err(DeviceError::ReadOnly));
-    assert_eq!(ready(device.write_zeroes(extent, false)), Err(DeviceError::ReadOnly));
+    assert_eq!(
+        ready(device.write_zeroes(extent, false)),
+        Err(DeviceError::ReadOnly)
+    );
     assert!(device.memory_to_write(extent).is_none());
     assert!(device.memory(extent).is_some());
 }
 
 #[test]
 fn what_was_written_is_read_and_the_rest_is_zero() {
-    for block_size in [BlockSize::B512, BlockSize::B4096, BlockSize::new(65_536).expect("legal")] {
+    for block_size in [
+        BlockSize::B512,
+        BlockSize::B4096,
+        BlockSize::new(65_536).expect("legal"),
+    ] {
         let device = volume(16 << block_size.shift(), block_size);
         fill(&device, 3, 2, 0xa5);
         assert!(read(&device, 3, 2).iter().all(|&byte| byte == 0xa5));
@@ -84,13 +117,24 @@ fn the_kernel_gets_the_pages_back() {
     let device = volume(256 << 20, BlockSize::B4096);
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/smaps_rollup").expect("proc");
-        let line = statm.lines().find(|line| line.starts_with("Rss:")).expect("its resident size");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+        let line = statm
+            .lines()
+            .find(|line| line.starts_with("Rss:"))
+            .expect("its resident size");
+        line.split_whitespace()
+            .nth(1)
+            .and_then(|kib| kib.parse::<u64>().ok())
+            .expect("a number")
+            / 1024
     };
     fill(&device, 0, 65_536, 7);
     let full = resident();
     ready(device.unmap(Extent::new(0, 65_536))).expect("unmapped");
-    assert!(resident() + 200 < full, "{} MiB of {full} MiB stay", resident());
+    assert!(
+        resident() + 200 < full,
+        "{} MiB of {full} MiB stay",
+        resident()
+    );
 }
 
 /// Each of these writes used to clear 2 MiB, which blocked its core.
@@ -121,7 +165,10 @@ fn settle(device: &RamDevice) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let huge_pages = device.memory.huge_pages.as_ref().expect("they are allowed");
     while !huge_pages.is_idle() || std::sync::Arc::strong_count(&device.memory) > 1 {
-        assert!(std::time::Instant::now() < limit, "the thread does not come to its end");
+        assert!(
+            std::time::Instant::now() < limit,
+            "the thread does not come to its end"
+        );
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
@@ -133,7 +180,13 @@ fn zeros_that_were_data_when_a_huge_page_was_wanted_get_none() {
     ready(device.unmap(Extent::new(0, 8192))).expect("unmapped");
     ready(device.write_zeroes(Extent::new(0, 8192), false)).expect("zeroed");
     settle(&device);
-    assert_eq!((device.bytes_written(), device.memory.mapping.resident_pages()), (4 << 20, 0));
+    assert_eq!(
+        (
+            device.bytes_written(),
+            device.memory.mapping.resident_pages()
+        ),
+        (4 << 20, 0)
+    );
 }
 
 #[test]
@@ -157,11 +210,25 @@ fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
     };
     assert_eq!(device.memory.mapping.resident_pages(), small + more);
     for (zone, blocks) in [(0, ZONE), (1, ZONE / 4 * 3 - 8), (2, ZONE / 4 * 3)] {
-        assert!(read(&device, zone * ZONE, blocks).iter().all(|&byte| byte == 9));
-        assert!(read(&device, zone * ZONE + blocks, ZONE - blocks).iter().all(|&byte| byte == 0));
+        assert!(
+            read(&device, zone * ZONE, blocks)
+                .iter()
+                .all(|&byte| byte == 9)
+        );
+        assert!(
+            read(&device, zone * ZONE + blocks, ZONE - blocks)
+                .iter()
+                .all(|&byte| byte == 0)
+        );
     }
     ready(device.unmap(Extent::new(0, 4 * ZONE))).expect("unmapped");
-    assert_eq!((device.bytes_written(), device.memory.mapping.resident_pages()), (0, 0));
+    assert_eq!(
+        (
+            device.bytes_written(),
+            device.memory.mapping.resident_pages()
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -217,12 +284,24 @@ fn allocation_tells_runs_in_order_without_gaps() {
     fill(&device, 16, 8, 1);
     let runs = ready(device.allocation(Extent::new(1, 100), 8)).expect("runs");
     let expected = [
-        Run { extent: Extent::new(1, 15), allocation: Allocation::Deallocated },
-        Run { extent: Extent::new(16, 8), allocation: Allocation::Mapped },
-        Run { extent: Extent::new(24, 77), allocation: Allocation::Deallocated },
+        Run {
+            extent: Extent::new(1, 15),
+            allocation: Allocation::Deallocated,
+        },
+        Run {
+            extent: Extent::new(16, 8),
+            allocation: Allocation::Mapped,
+        },
+        Run {
+            extent: Extent::new(24, 77),
+            allocation: Allocation::Deallocated,
+        },
     ];
     assert_eq!(runs, expected);
-    assert_eq!(ready(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
+    assert_eq!(
+        ready(device.allocation(Extent::new(1, 100), 1)).expect("runs"),
+        expected[..1]
+    );
 }
 
 /// The map of a 4 TiB volume is 128 MiB long. Virtual time passes only when the executor enters the world, so
@@ -232,10 +311,22 @@ fn a_scan_of_a_large_volume_leaves_other_tasks_their_turns() {
     let device = volume(4 << 40, BlockSize::B512);
     reactor::block_on(reactor::Alone::virtual_time(), async {
         let whole = Extent::new(0, device.geometry().blocks.0);
-        let scan = reactor::timeout(std::time::Duration::from_micros(100), device.allocation(whole, 8));
+        let scan = reactor::timeout(
+            std::time::Duration::from_micros(100),
+            device.allocation(whole, 8),
+        );
         assert!(scan.await.is_err(), "the scan kept the core until its end");
-        let runs = device.allocation(Extent::new(5, 64 << 21), 8).await.expect("runs");
-        assert_eq!(runs, [Run { extent: Extent::new(5, 64 << 21), allocation: Allocation::Deallocated }]);
+        let runs = device
+            .allocation(Extent::new(5, 64 << 21), 8)
+            .await
+            .expect("runs");
+        assert_eq!(
+            runs,
+            [Run {
+                extent: Extent::new(5, 64 << 21),
+                allocation: Allocation::Deallocated
+            }]
+        );
     });
 }
 
@@ -245,7 +336,11 @@ fn what_has_landed_is_the_volumes_and_takes_space() {
     let mut blocks = device.memory_to_write(Extent::new(8, 16)).expect("memory");
     assert_eq!(device.bytes_written(), 0, "nothing has landed");
     blocks.put(0, &[3; 4096 + 100]);
-    assert_eq!(device.bytes_written(), 4096, "a part of a block does not land");
+    assert_eq!(
+        device.bytes_written(),
+        4096,
+        "a part of a block does not land"
+    );
     assert!(read(&device, 8, 8).iter().all(|&byte| byte == 3));
     assert!(read(&device, 16, 8).iter().all(|&byte| byte == 0));
 }
@@ -259,8 +354,14 @@ fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more
     blocks.put(4096, &[3; 4096]);
     let runs = ready(device.allocation(Extent::new(0, 16), 8)).expect("runs");
     let expected = [
-        Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated },
-        Run { extent: Extent::new(8, 8), allocation: Allocation::Mapped },
+        Run {
+            extent: Extent::new(0, 8),
+            allocation: Allocation::Deallocated,
+        },
+        Run {
+            extent: Extent::new(8, 8),
+            allocation: Allocation::Mapped,
+        },
     ];
     assert_eq!(runs, expected);
     // A range that is too small to be freed is zeroed in place.
@@ -290,7 +391,10 @@ fn a_block_is_never_a_mixture_of_what_several_cores_made_of_it() {
         let left = read(&device, 0, 1);
         assert!(left.iter().all(|byte| *byte == left[0]), "round {round}");
         let allocated = ready(device.allocation(block, 1)).expect("a run")[0].allocation;
-        assert!(left[0] == 0 || allocated == Allocation::Mapped, "round {round}: there are data");
+        assert!(
+            left[0] == 0 || allocated == Allocation::Mapped,
+            "round {round}: there are data"
+        );
     }
 }
 
@@ -303,5 +407,8 @@ fn a_region_outlives_the_unmapping_of_its_blocks_and_the_device() {
     drop(device);
     let mut seen = [1; 32_768];
     region.load(0, &mut seen);
-    assert!(seen[..16_384].iter().all(|&byte| byte == 0) && seen[16_384..].iter().all(|&byte| byte == 5));
+    assert!(
+        seen[..16_384].iter().all(|&byte| byte == 0)
+            && seen[16_384..].iter().all(|&byte| byte == 5)
+    );
 }

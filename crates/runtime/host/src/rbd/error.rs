@@ -8,7 +8,10 @@ use block::BlockSize;
 
 /// The reason why an RBD image could not be opened.
 #[derive(Debug, Display, Error)]
-#[expect(missing_docs, reason = "the fields are the words of the sentences below")]
+#[expect(
+    missing_docs,
+    reason = "the fields are the words of the sentences below"
+)]
 pub enum RbdError {
     /// librados or librbd is missing or too old.
     #[display("{why}")]
@@ -40,7 +43,9 @@ pub enum RbdError {
     )]
     NoPool { pool: String },
     /// The image does not exist, and no size was specified for creating it.
-    #[display("there is no image {image}; to create it, specify a size, as in rbd:{image}?size=1GiB")]
+    #[display(
+        "there is no image {image}; to create it, specify a size, as in rbd:{image}?size=1GiB"
+    )]
     NoImage { image: String },
     /// The snapshot or its image does not exist.
     #[display("there is no snapshot {snapshot}; list the snapshots with `rbd snap ls IMAGE`")]
@@ -63,19 +68,31 @@ pub enum RbdError {
         "{image} has {setting} in its configuration, which can lose data or block requests; remove it with \
          `rbd config image remove {image} {name}`"
     )]
-    Setting { image: String, setting: String, name: String },
+    Setting {
+        image: String,
+        setting: String,
+        name: String,
+    },
     /// The image is shorter than the requested size.
     #[display(
         "{image} has {found} bytes, less than the requested {asked}; extend it (`rbd resize --size {asked}B \
          {image}`), or request less"
     )]
-    TooShort { image: String, found: u64, asked: u64 },
+    TooShort {
+        image: String,
+        found: u64,
+        asked: u64,
+    },
     /// The image's size is zero or not a whole number of blocks.
     #[display(
         "{image}: the size must be a multiple of the block size, {} bytes, and not 0; it is {bytes} bytes",
         block_size.bytes()
     )]
-    Ragged { image: String, bytes: u64, block_size: BlockSize },
+    Ragged {
+        image: String,
+        bytes: u64,
+        block_size: BlockSize,
+    },
     /// Any other error of the cluster or its libraries.
     #[display("{doing}: {source}")]
     Io { doing: String, source: io::Error },

@@ -33,7 +33,11 @@ struct Waiters {
 
 impl Fence {
     pub(super) fn new(image: String, is_locked: bool) -> Arc<Fence> {
-        Arc::new(Fence { image, is_locked, ..Fence::default() })
+        Arc::new(Fence {
+            image,
+            is_locked,
+            ..Fence::default()
+        })
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -68,16 +72,26 @@ impl Fence {
     }
 
     /// Returns the result of `work`, or the fence's error as soon as the fence is set.
-    pub(super) async fn unless_set<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    pub(super) async fn unless_set<T>(
+        &self,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
         let mut work = pin!(work);
-        let mut entry = Entry { fence: self, number: None };
+        let mut entry = Entry {
+            fence: self,
+            number: None,
+        };
         poll_fn(|cx| {
             // Register before checking, so that a fence set in between wakes this waiter.
             if let Poll::Ready(ended) = work.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
             entry.wake(cx.waker());
-            if self.is_set() { Poll::Ready(Err(shut_out())) } else { Poll::Pending }
+            if self.is_set() {
+                Poll::Ready(Err(shut_out()))
+            } else {
+                Poll::Pending
+            }
         })
         .await
     }
@@ -100,7 +114,11 @@ impl Entry<'_> {
             waiters.entered += 1;
             waiters.entered
         });
-        if !waiters.wakers.get(&number).is_some_and(|known| known.will_wake(waker)) {
+        if !waiters
+            .wakers
+            .get(&number)
+            .is_some_and(|known| known.will_wake(waker))
+        {
             waiters.wakers.insert(number, waker.clone());
         }
     }
@@ -142,14 +160,21 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         let mut waits = Box::pin(fence.unless_set(pending::<io::Result<()>>()));
-        assert!(waits.as_mut().poll(&mut cx).is_pending() && waits.as_mut().poll(&mut cx).is_pending());
+        assert!(
+            waits.as_mut().poll(&mut cx).is_pending() && waits.as_mut().poll(&mut cx).is_pending()
+        );
         assert_eq!(fence.waiters().wakers.len(), 1);
         assert_eq!(fence.error(-libc::EIO).raw_os_error(), Some(libc::EIO));
         assert!(!fence.is_set() && woken.0.load(Ordering::Relaxed) == 0);
         // The result of an abandoned request.
-        assert_eq!(fence.error(-libc::ESHUTDOWN).raw_os_error(), Some(libc::ESHUTDOWN));
+        assert_eq!(
+            fence.error(-libc::ESHUTDOWN).raw_os_error(),
+            Some(libc::ESHUTDOWN)
+        );
         assert!(fence.is_set() && woken.0.load(Ordering::Relaxed) == 1);
-        let Poll::Ready(Err(error)) = waits.as_mut().poll(&mut cx) else { panic!("it waits") };
+        let Poll::Ready(Err(error)) = waits.as_mut().poll(&mut cx) else {
+            panic!("it waits")
+        };
         assert_eq!(error.raw_os_error(), Some(libc::ESHUTDOWN));
     }
 
@@ -162,8 +187,13 @@ mod tests {
         drop(waits);
         assert!(fence.waiters().wakers.is_empty());
         fence.set(libc::ESHUTDOWN);
-        let ended = Box::pin(fence.unless_set(async { Ok(7) })).as_mut().poll(&mut cx);
-        assert!(matches!(ended, Poll::Ready(Ok(7))), "it was carried out before");
+        let ended = Box::pin(fence.unless_set(async { Ok(7) }))
+            .as_mut()
+            .poll(&mut cx);
+        assert!(
+            matches!(ended, Poll::Ready(Ok(7))),
+            "it was carried out before"
+        );
     }
 
     #[test]
@@ -172,7 +202,10 @@ mod tests {
         assert_eq!(reader.error(-libc::EROFS).raw_os_error(), Some(libc::EROFS));
         assert!(!reader.is_set());
         let writer = Fence::new("rbd/disk".to_owned(), true);
-        assert_eq!(writer.error(-libc::EROFS).raw_os_error(), Some(libc::ESHUTDOWN));
+        assert_eq!(
+            writer.error(-libc::EROFS).raw_os_error(),
+            Some(libc::ESHUTDOWN)
+        );
         assert!(writer.is_set());
     }
 }

@@ -78,7 +78,8 @@ impl Image {
         let object_bytes = handles.info().map_err(opening)?.object_size;
         let mut stripe_bytes = 0;
         // SAFETY: an open image, and space for the number.
-        ended(unsafe { (library.rbd_get_stripe_unit)(handles.image, &mut stripe_bytes) }).map_err(opening)?;
+        ended(unsafe { (library.rbd_get_stripe_unit)(handles.image, &mut stripe_bytes) })
+            .map_err(opening)?;
         let image = Arc::new(Image {
             library,
             handles: RwLock::new(Some(handles)),
@@ -103,10 +104,23 @@ impl Image {
         orphans: &Arc<Orphans>,
     ) -> io::Result<Running> {
         let handles = self.handles();
-        let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
+        let image = handles
+            .as_ref()
+            .filter(|_| !self.fence.is_set())
+            .map(|handles| handles.image);
         let image = image.ok_or_else(shut_out)?;
         // SAFETY: the image is open; only `rbd_close` closes it, and that call waits for its requests.
-        let running = unsafe { submit(self.library, &self.fence, image, request, at, permit, orphans) };
+        let running = unsafe {
+            submit(
+                self.library,
+                &self.fence,
+                image,
+                request,
+                at,
+                permit,
+                orphans,
+            )
+        };
         running.map_err(|error| self.fence.error(error))
     }
 
@@ -129,20 +143,41 @@ impl Image {
     /// Returns the whole range as one part if the library's result is unusable. This applies to images
     /// striped over objects, because the library reports their parts in another order. It also applies to
     /// clones before Ceph 17, because the library omits the parent's data (Ceph's tracker, 54970).
-    pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
-        if self.stripe_bytes != self.object_bytes || (self.library.hides_parents() && self.has_parent()?) {
+    pub(super) fn data(
+        &self,
+        at: u64,
+        length: u64,
+        parts_max: usize,
+    ) -> io::Result<Vec<(u64, u64)>> {
+        if self.stripe_bytes != self.object_bytes
+            || (self.library.hides_parents() && self.has_parent()?)
+        {
             return Ok(vec![(at, length)]);
         }
         // Start at the beginning of an object: otherwise, versions before 16.2.8 report a wrong offset
         // (Ceph's tracker, 53784).
         let begun = at % self.object_bytes;
         let (at, length) = (at - begun, length + begun);
-        let mut found = Found { parts: Vec::new(), parts_max };
+        let mut found = Found {
+            parts: Vec::new(),
+            parts_max,
+        };
         let argument = ptr::from_mut(&mut found).cast::<c_void>();
         let listed = self.call(|image| {
             // SAFETY: the image is open, no snapshot is named, and the callback gets the type that it expects
             // in `argument`, on this thread or while this thread waits.
-            unsafe { (self.library.rbd_diff_iterate2)(image, ptr::null(), at, length, 1, 1, note, argument) }
+            unsafe {
+                (self.library.rbd_diff_iterate2)(
+                    image,
+                    ptr::null(),
+                    at,
+                    length,
+                    1,
+                    1,
+                    note,
+                    argument,
+                )
+            }
         });
         match listed {
             Err(_) if found.parts.len() >= parts_max => Ok(found.parts),
@@ -166,7 +201,9 @@ impl Image {
         }
         let mut is_owner = 0;
         // SAFETY: the image is open for as long as the call lasts.
-        self.call(|image| unsafe { (self.library.rbd_is_exclusive_lock_owner)(image, &mut is_owner) })?;
+        self.call(|image| unsafe {
+            (self.library.rbd_is_exclusive_lock_owner)(image, &mut is_owner)
+        })?;
         if is_owner != 0 {
             self.lost_looks.store(0, Ordering::Relaxed);
             return Ok(());
@@ -182,7 +219,10 @@ impl Image {
 
     fn call(&self, call: impl FnOnce(Handle) -> c_int) -> io::Result<()> {
         let handles = self.handles();
-        let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
+        let image = handles
+            .as_ref()
+            .filter(|_| !self.fence.is_set())
+            .map(|handles| handles.image);
         match call(image.ok_or_else(shut_out)?) {
             0.. => Ok(()),
             error => Err(self.fence.error(error)),
@@ -194,7 +234,10 @@ impl Image {
     }
 
     fn take(&self) -> Option<Handles> {
-        self.handles.write().unwrap_or_else(PoisonError::into_inner).take()
+        self.handles
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -203,7 +246,11 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         if let Some(handles) = self.take() {
-            drop(thread::Builder::new().name("rbd-close".to_owned()).spawn(move || drop(handles)));
+            drop(
+                thread::Builder::new()
+                    .name("rbd-close".to_owned())
+                    .spawn(move || drop(handles)),
+            );
         }
     }
 }
@@ -211,9 +258,17 @@ impl Drop for Image {
 /// Closes all images before the process exits, because an unreleased lock blocks other clients until the
 /// cluster considers its holder dead. Returns after `limit` at the latest.
 pub fn close_all(limit: Duration) {
-    for image in OPEN.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+    for image in OPEN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .drain(..)
+    {
         if let Some(image) = image.upgrade() {
-            drop(thread::Builder::new().name("rbd-close".to_owned()).spawn(move || drop(image.take())));
+            drop(
+                thread::Builder::new()
+                    .name("rbd-close".to_owned())
+                    .spawn(move || drop(image.take())),
+            );
         }
     }
     let (count, changed) = &UNCLOSED;
@@ -242,26 +297,38 @@ impl Handles {
     fn connected(library: &'static Library, options: &RbdOptions) -> Result<Handles, RbdError> {
         *UNCLOSED.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let null = ptr::null_mut;
-        let mut handles = Handles { library, cluster: null(), pool: null(), image: null() };
+        let mut handles = Handles {
+            library,
+            cluster: null(),
+            pool: null(),
+            image: null(),
+        };
         let cluster = c_string(&options.cluster)?;
         let user = c_string(&format!("client.{}", options.user))?;
         // SAFETY: terminated strings, and space for the handle.
-        let created =
-            unsafe { (library.rados_create2)(&mut handles.cluster, cluster.as_ptr(), user.as_ptr(), 0) };
+        let created = unsafe {
+            (library.rados_create2)(&mut handles.cluster, cluster.as_ptr(), user.as_ptr(), 0)
+        };
         ended(created).map_err(|error| failed(options, "connecting", error))?;
         let conf = options.conf.as_deref().map(c_string).transpose()?;
         let conf = conf.as_ref().map_or(ptr::null(), |conf| conf.as_ptr());
-        let file = options.conf.clone().unwrap_or_else(|| format!("/etc/ceph/{}.conf", options.cluster));
+        let file = options
+            .conf
+            .clone()
+            .unwrap_or_else(|| format!("/etc/ceph/{}.conf", options.cluster));
         // SAFETY: an unconnected cluster, and a terminated string, or none for the default paths.
         let read = unsafe { (library.rados_conf_read_file)(handles.cluster, conf) };
         match ended(read) {
-            Err(source) if options.conf.is_some() => return Err(RbdError::Configuration { file, source }),
+            Err(source) if options.conf.is_some() => {
+                return Err(RbdError::Configuration { file, source });
+            }
             _ => {} // without a file, the environment and the defaults may suffice
         }
         for (name, value) in settings(options) {
             let (name, value) = (c_string(name)?, c_string(&value)?);
             // SAFETY: as above. A setting unknown to this version poses no danger there.
-            let _ = unsafe { (library.rados_conf_set)(handles.cluster, name.as_ptr(), value.as_ptr()) };
+            let _ =
+                unsafe { (library.rados_conf_set)(handles.cluster, name.as_ptr(), value.as_ptr()) };
         }
         // SAFETY: as above.
         match ended(unsafe { (library.rados_connect)(handles.cluster) }) {
@@ -276,10 +343,13 @@ impl Handles {
     fn open_pool(&mut self, options: &RbdOptions) -> Result<(), RbdError> {
         let pool = c_string(&options.pool)?;
         // SAFETY: a connected cluster, a terminated string, and space for the handle.
-        let opened =
-            unsafe { (self.library.rados_ioctx_create)(self.cluster, pool.as_ptr(), &mut self.pool) };
+        let opened = unsafe {
+            (self.library.rados_ioctx_create)(self.cluster, pool.as_ptr(), &mut self.pool)
+        };
         ended(opened).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT) => RbdError::NoPool { pool: options.pool.clone() },
+            Some(libc::ENOENT) => RbdError::NoPool {
+                pool: options.pool.clone(),
+            },
             _ => failed(options, "opening the pool", error),
         })?;
         if let Some(namespace) = &options.namespace {
@@ -298,7 +368,8 @@ impl Handles {
         {
             let (image, mut order) = (c_string(&options.image)?, 0);
             // SAFETY: an open pool, a terminated string, and order 0 for the cluster's default.
-            let created = unsafe { (self.library.rbd_create)(self.pool, image.as_ptr(), bytes, &mut order) };
+            let created =
+                unsafe { (self.library.rbd_create)(self.pool, image.as_ptr(), bytes, &mut order) };
             match ended(created) {
                 Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
                     return Err(failed(options, "creating", error));
@@ -307,8 +378,12 @@ impl Handles {
             }
         }
         opened.map_err(|error| match &options.snapshot {
-            None if is_missing(&error) => RbdError::NoImage { image: options.path() },
-            Some(_) if is_missing(&error) => RbdError::NoSnapshot { snapshot: options.path() },
+            None if is_missing(&error) => RbdError::NoImage {
+                image: options.path(),
+            },
+            Some(_) if is_missing(&error) => RbdError::NoSnapshot {
+                snapshot: options.path(),
+            },
             _ => failed(options, "opening", error),
         })
     }
@@ -316,9 +391,15 @@ impl Handles {
     fn try_open_image(&mut self, options: &RbdOptions) -> Result<io::Result<()>, RbdError> {
         let image = c_string(&options.image)?;
         let snapshot = options.snapshot.as_deref().map(c_string).transpose()?;
-        let snapshot = snapshot.as_ref().map_or(ptr::null(), |snapshot| snapshot.as_ptr());
+        let snapshot = snapshot
+            .as_ref()
+            .map_or(ptr::null(), |snapshot| snapshot.as_ptr());
         let library = self.library;
-        let open = if options.is_read_only() { library.rbd_open_read_only } else { library.rbd_open };
+        let open = if options.is_read_only() {
+            library.rbd_open_read_only
+        } else {
+            library.rbd_open
+        };
         let mut handle = ptr::null_mut();
         // SAFETY: an open pool, terminated strings or none, and space for the handle.
         let opened = ended(unsafe { open(self.pool, image.as_ptr(), &mut handle, snapshot) });
@@ -335,13 +416,16 @@ impl Handles {
         let (image, failed) = (options.path(), |error| failed(options, "locking", error));
         let mut features = 0;
         // SAFETY: an open image, and space for the number.
-        ended(unsafe { (self.library.rbd_get_features)(self.image, &mut features) }).map_err(failed)?;
+        ended(unsafe { (self.library.rbd_get_features)(self.image, &mut features) })
+            .map_err(failed)?;
         if features & FEATURE_EXCLUSIVE_LOCK == 0 {
             return Err(RbdError::NoExclusiveLock { image });
         }
         let begun = Instant::now();
         let gone = loop {
-            let Some(holder) = self.holder().map_err(failed)? else { break None };
+            let Some(holder) = self.holder().map_err(failed)? else {
+                break None;
+            };
             if !self.watchers().map_err(failed)?.contains(&holder) {
                 break Some(holder);
             }
@@ -352,11 +436,13 @@ impl Handles {
         };
         gone.iter().for_each(|gone| self.keep_out(gone, &image));
         // SAFETY: an open image.
-        let taken = ended(unsafe { (self.library.rbd_lock_acquire)(self.image, LOCK_MODE_EXCLUSIVE) });
+        let taken =
+            ended(unsafe { (self.library.rbd_lock_acquire)(self.image, LOCK_MODE_EXCLUSIVE) });
         taken.map_err(|error| match (error.raw_os_error(), self.holder()) {
-            (Some(libc::EROFS | libc::EBUSY), Ok(Some(holder))) => {
-                RbdError::Locked { image: image.clone(), holder }
-            }
+            (Some(libc::EROFS | libc::EBUSY), Ok(Some(holder))) => RbdError::Locked {
+                image: image.clone(),
+                holder,
+            },
             _ => failed(error),
         })?;
         // Wait for the newest map, which blocklists the former holder. Maps spread lazily, but each request
@@ -372,7 +458,9 @@ impl Handles {
         let command = format!(
             r#"{{"prefix": "osd blocklist", "blocklistop": "add", "addr": "{client}", "expire": {KEPT_OUT_SECONDS}.0}}"#
         );
-        let Ok(command) = CString::new(command) else { return };
+        let Ok(command) = CString::new(command) else {
+            return;
+        };
         let (commands, null) = ([command.as_ptr()], ptr::null_mut);
         // SAFETY: a connected cluster, one terminated string, no input, and no space for outputs, which are
         // optional.
@@ -410,7 +498,12 @@ impl Handles {
         let (mut mode, mut owners, mut count) = (0, [ptr::null_mut(); 4], 4);
         // SAFETY: an open image, and space for `count` pointers.
         let listed = unsafe {
-            (self.library.rbd_lock_get_owners)(self.image, &mut mode, owners.as_mut_ptr(), &mut count)
+            (self.library.rbd_lock_get_owners)(
+                self.image,
+                &mut mode,
+                owners.as_mut_ptr(),
+                &mut count,
+            )
         };
         match ended(listed) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
@@ -425,11 +518,21 @@ impl Handles {
     /// The addresses of the clients that have the image open for writing.
     fn watchers(&self) -> io::Result<Vec<String>> {
         const WATCHERS_MAX: usize = 64;
-        let mut watchers = [Watcher { address: ptr::null_mut(), id: 0, cookie: 0 }; WATCHERS_MAX];
+        let mut watchers = [Watcher {
+            address: ptr::null_mut(),
+            id: 0,
+            cookie: 0,
+        }; WATCHERS_MAX];
         let mut count = WATCHERS_MAX;
         // SAFETY: an open image, and space for `count` watchers.
-        ended(unsafe { (self.library.rbd_watchers_list)(self.image, watchers.as_mut_ptr(), &mut count) })?;
-        let found = watchers.iter().take(count).map(|watcher| text(watcher.address)).collect();
+        ended(unsafe {
+            (self.library.rbd_watchers_list)(self.image, watchers.as_mut_ptr(), &mut count)
+        })?;
+        let found = watchers
+            .iter()
+            .take(count)
+            .map(|watcher| text(watcher.address))
+            .collect();
         // SAFETY: the values filled in by the call above.
         unsafe { (self.library.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
         Ok(found)
@@ -440,23 +543,34 @@ impl Handles {
     /// blocklisting the client, or block a thread that submits requests.
     fn check_settings(&self, image: &str) -> Result<(), RbdError> {
         const SETTINGS_MAX: usize = 512;
-        let none = Setting { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
+        let none = Setting {
+            name: ptr::null_mut(),
+            value: ptr::null_mut(),
+            source: 0,
+        };
         let (mut settings, mut count) = ([none; SETTINGS_MAX], SETTINGS_MAX as c_int);
         // SAFETY: an open image, and space for `count` settings.
-        let listed =
-            unsafe { (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count) };
+        let listed = unsafe {
+            (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count)
+        };
         match ended(listed) {
             // A cluster that does not support this query has no image settings.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
             Err(source) => {
-                return Err(RbdError::Io { doing: format!("reading the settings of {image}"), source });
+                return Err(RbdError::Io {
+                    doing: format!("reading the settings of {image}"),
+                    source,
+                });
             }
             Ok(()) => {}
         }
         // Values are stored as the user typed them, and Ceph also accepts numbers as Boolean values.
-        let is_off = |value: &str| value.eq_ignore_ascii_case("false") || value.trim().parse() == Ok(0_i64);
-        let found =
-            settings.iter().take(count as usize).map(|setting| (text(setting.name), text(setting.value)));
+        let is_off =
+            |value: &str| value.eq_ignore_ascii_case("false") || value.trim().parse() == Ok(0_i64);
+        let found = settings
+            .iter()
+            .take(count as usize)
+            .map(|setting| (text(setting.name), text(setting.value)));
         let cached = found.into_iter().find(|(name, value)| match name.as_str() {
             "rbd_cache" => !is_off(value),
             "rbd_blocklist_on_break_lock" | "rbd_non_blocking_aio" => is_off(value),
@@ -467,9 +581,11 @@ impl Handles {
         unsafe { (self.library.rbd_config_image_list_cleanup)(settings.as_mut_ptr(), count) };
         match cached {
             None => Ok(()),
-            Some((name, value)) => {
-                Err(RbdError::Setting { image: image.to_owned(), setting: format!("{name} = {value}"), name })
-            }
+            Some((name, value)) => Err(RbdError::Setting {
+                image: image.to_owned(),
+                setting: format!("{name} = {value}"),
+                name,
+            }),
         }
     }
 
@@ -504,7 +620,10 @@ impl Drop for Handles {
 /// Settings for every image. They override the configuration file.
 fn settings(options: &RbdOptions) -> [(&'static str, String); 7] {
     [
-        ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
+        (
+            "client_mount_timeout",
+            options.timeout.as_secs().max(1).to_string(),
+        ),
         // Without a cache, an acknowledged write is on the object servers.
         ("rbd_cache", "false".to_owned()),
         ("rbd_persistent_cache_mode", "disabled".to_owned()),
@@ -524,14 +643,21 @@ fn settings(options: &RbdOptions) -> [(&'static str, String); 7] {
 fn failed(options: &RbdOptions, doing: &str, source: io::Error) -> RbdError {
     let doing = format!("{doing} {}", options.path());
     match source.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => RbdError::NotAllowed { doing, user: options.user.clone() },
+        Some(libc::EACCES | libc::EPERM) => RbdError::NotAllowed {
+            doing,
+            user: options.user.clone(),
+        },
         _ => RbdError::Io { doing, source },
     }
 }
 
 /// Converts the result of a call.
 fn ended(result: c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::from_raw_os_error(-result))
+    } else {
+        Ok(())
+    }
 }
 
 fn c_string(text: &str) -> Result<CString, RbdError> {
@@ -544,5 +670,7 @@ fn text(string: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: the libraries' strings are terminated, and the callers have not freed them yet.
-    unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(string) }
+        .to_string_lossy()
+        .into_owned()
 }

@@ -158,7 +158,10 @@ impl Library {
 /// The missing library, and how to install it.
 pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    LIBRARY.get_or_init(Library::load).as_ref().map_err(Clone::clone)
+    LIBRARY
+        .get_or_init(Library::load)
+        .as_ref()
+        .map_err(Clone::clone)
 }
 
 fn cstr(text: &'static str) -> &'static CStr {
@@ -178,7 +181,10 @@ fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the library was opened and is never closed.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     match found.is_null() {
-        true => Err(format!("the Ceph library is too old ({}); use version 16 or later", loader_error())),
+        true => Err(format!(
+            "the Ceph library is too old ({}); use version 16 or later",
+            loader_error()
+        )),
         false => Ok(found),
     }
 }
@@ -187,7 +193,10 @@ fn loader_error() -> String {
     // SAFETY: the text of this thread's latest error is valid until its next call to the loader, and is
     // copied before that.
     let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text)) };
-    text.map_or_else(|| "no reason given".to_owned(), |text| text.to_string_lossy().into_owned())
+    text.map_or_else(
+        || "no reason given".to_owned(),
+        |text| text.to_string_lossy().into_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -197,12 +206,18 @@ mod tests {
     #[test]
     fn a_library_that_is_absent_is_named_with_the_package_that_has_it() {
         let said = symbol(c"librbd.so.0-absent", c"rbd_open").expect_err("no such library");
-        assert!(said.contains("librbd.so.0-absent") && said.contains("apt install librbd1"), "{said}");
+        assert!(
+            said.contains("librbd.so.0-absent") && said.contains("apt install librbd1"),
+            "{said}"
+        );
     }
 
     #[test]
     fn a_function_that_is_absent_is_one_of_a_later_version() {
         let said = symbol(c"libc.so.6", c"rbd_open").expect_err("no such function");
-        assert!(said.contains("rbd_open") && said.contains("version 16"), "{said}");
+        assert!(
+            said.contains("rbd_open") && said.contains("version 16"),
+            "{said}"
+        );
     }
 }

@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, Compared, DeviceError, Durability, Extent, Geometry,
-    Lba, LossCounter, Losses, Pending, Permits, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, Compared, DeviceError, Durability, Extent,
+    Geometry, Lba, LossCounter, Losses, Pending, Permits, Profile, Run, Slice,
 };
 
 use crate::file::{LatestError, Verb};
@@ -78,8 +78,16 @@ pub struct RbdOptions {
 impl RbdOptions {
     /// The image in the notation of Ceph's commands: `POOL/IMAGE[@SNAPSHOT]`.
     fn path(&self) -> String {
-        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
+        let namespace = self
+            .namespace
+            .as_ref()
+            .map(|namespace| format!("{namespace}/"))
+            .unwrap_or_default();
+        let snapshot = self
+            .snapshot
+            .as_ref()
+            .map(|snapshot| format!("@{snapshot}"))
+            .unwrap_or_default();
         format!("{}/{namespace}{}{snapshot}", self.pool, self.image)
     }
 
@@ -132,16 +140,23 @@ impl RbdDevice {
     /// The reason that the image cannot be used.
     pub async fn open(options: RbdOptions) -> Result<RbdDevice, RbdError> {
         let limit = options.timeout + options.lock_wait;
-        let timed_out = || RbdError::TimedOut { seconds: limit.as_secs() };
+        let timed_out = || RbdError::TimedOut {
+            seconds: limit.as_secs(),
+        };
         let lane = Lane::new(LANE_THREADS);
         let asked = options.clone();
         // If the timeout expires first, the image is closed when the work ends.
         let opened = lane.run(move || {
             let image = Image::open(&asked)?;
-            let size = image.size().map_err(|source| RbdError::Io { doing: asked.path(), source })?;
+            let size = image.size().map_err(|source| RbdError::Io {
+                doing: asked.path(),
+                source,
+            })?;
             Ok((image, size))
         });
-        let (image, size) = reactor::timeout(limit, opened).await.map_err(|_| timed_out())??;
+        let (image, size) = reactor::timeout(limit, opened)
+            .await
+            .map_err(|_| timed_out())??;
         let blocks = capacity(&options, size)?;
         Ok(RbdDevice {
             image,
@@ -162,7 +177,11 @@ impl RbdDevice {
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().contains(extent) {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     fn check_change(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -171,18 +190,37 @@ impl RbdDevice {
             return Err(DeviceError::ReadOnly);
         }
         let end = self.geometry().offset(extent) + self.geometry().length(extent);
-        if end > self.present_bytes.load(Ordering::Relaxed) { Err(DeviceError::OutOfRange) } else { Ok(()) }
+        if end > self.present_bytes.load(Ordering::Relaxed) {
+            Err(DeviceError::OutOfRange)
+        } else {
+            Ok(())
+        }
     }
 
     fn check_length(&self, extent: Extent, bytes: usize) -> Result<(), DeviceError> {
-        if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().length(extent) == bytes as u64 {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     /// Executes a request through the library, starting at block `lba`.
-    async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
-        let read_bytes = if let Request::Read(buffer) = &request { buffer.len() } else { 0 };
-        let (result, request) =
-            self.carry_out(request, lba).await.map_err(|error| self.told(&error, verb, lba))?;
+    async fn perform(
+        &self,
+        request: Request,
+        verb: Verb,
+        lba: Lba,
+    ) -> Result<Option<Request>, DeviceError> {
+        let read_bytes = if let Request::Read(buffer) = &request {
+            buffer.len()
+        } else {
+            0
+        };
+        let (result, request) = self
+            .carry_out(request, lba)
+            .await
+            .map_err(|error| self.told(&error, verb, lba))?;
         match result {
             // The image has become shorter, and the library has not filled the rest of the buffer.
             0.. if (result as usize) < read_bytes => Err(DeviceError::Unreadable(lba)),
@@ -204,7 +242,11 @@ impl RbdDevice {
     /// Converts the error of a request that failed at `lba`.
     fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         let told = self.latest_error.told(error, verb, lba);
-        if self.image.fence.is_set() { DeviceError::Fenced } else { told }
+        if self.image.fence.is_set() {
+            DeviceError::Fenced
+        } else {
+            told
+        }
     }
 
     async fn load(&self, extent: Extent, buffer: Buffer) -> Result<Buffer, DeviceError> {
@@ -213,7 +255,10 @@ impl RbdDevice {
         if extent.is_empty() {
             return Ok(buffer);
         }
-        match self.perform(Request::Read(buffer), Verb::Read, extent.lba).await? {
+        match self
+            .perform(Request::Read(buffer), Verb::Read, extent.lba)
+            .await?
+        {
             Some(Request::Read(buffer)) => Ok(buffer),
             _ => Err(DeviceError::Unreadable(extent.lba)),
         }
@@ -225,7 +270,9 @@ impl RbdDevice {
         if extent.is_empty() {
             return Ok(());
         }
-        self.perform(Request::Write(data), Verb::Write, extent.lba).await.map(drop)
+        self.perform(Request::Write(data), Verb::Write, extent.lba)
+            .await
+            .map(drop)
     }
 
     async fn compare_and_store(
@@ -238,14 +285,23 @@ impl RbdDevice {
         self.check_length(extent, expected.len())?;
         self.check_length(extent, data.len())?;
         let differs_at = Box::new(AtomicU64::new(0));
-        let request = Request::CompareAndWrite { expected, data, differs_at };
+        let request = Request::CompareAndWrite {
+            expected,
+            data,
+            differs_at,
+        };
         let carried_out = self.carry_out(request, extent.lba).await;
-        let (result, request) = carried_out.map_err(|error| self.told(&error, Verb::Write, extent.lba))?;
+        let (result, request) =
+            carried_out.map_err(|error| self.told(&error, Verb::Write, extent.lba))?;
         match (result as i32, request) {
             (0.., _) => Ok(Compared::Written),
             // The library returns the offset in the compared part plus the offset of the object in the image.
-            (error, Some(Request::CompareAndWrite { differs_at, .. })) if error == -libc::EILSEQ => {
-                Ok(Compared::Differs { offset_bytes: differs_at.into_inner() % SECTOR_BYTES })
+            (error, Some(Request::CompareAndWrite { differs_at, .. }))
+                if error == -libc::EILSEQ =>
+            {
+                Ok(Compared::Differs {
+                    offset_bytes: differs_at.into_inner() % SECTOR_BYTES,
+                })
             }
             (error, _) => Err(self.told(&self.image.fence.error(error), Verb::Write, extent.lba)),
         }
@@ -254,7 +310,10 @@ impl RbdDevice {
     async fn zero(&self, extent: Extent, is_thick: bool) -> Result<(), DeviceError> {
         self.check_change(extent)?;
         for part in extent.chunks(ZERO_BYTES_MAX >> self.options.block_size.shift()) {
-            let request = Request::Zero { length: self.geometry().length(part) as usize, is_thick };
+            let request = Request::Zero {
+                length: self.geometry().length(part) as usize,
+                is_thick,
+            };
             self.perform(request, Verb::Write, part.lba).await?;
         }
         Ok(())
@@ -269,7 +328,10 @@ impl RbdDevice {
         }
         let (geometry, image) = (self.geometry(), Arc::clone(&self.image));
         let (at, length) = (geometry.offset(extent), geometry.length(extent));
-        let data = self.lane.run(move || image.data(at, length, runs_max)).await;
+        let data = self
+            .lane
+            .run(move || image.data(at, length, runs_max))
+            .await;
         let data = data.map_err(|error| self.told(&error, Verb::Inspect, extent.lba))?;
         Ok(runs(self.options.block_size, extent, &data, runs_max))
     }
@@ -279,12 +341,25 @@ impl RbdDevice {
 fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     let bytes = match options.bytes {
         Some(asked) if size < asked => {
-            return Err(RbdError::TooShort { image: options.path(), found: size, asked });
+            return Err(RbdError::TooShort {
+                image: options.path(),
+                found: size,
+                asked,
+            });
         }
         asked => asked.unwrap_or(size),
     };
-    let ragged = || RbdError::Ragged { image: options.path(), bytes, block_size: options.block_size };
-    options.block_size.exact(bytes).map(|blocks| blocks.0).filter(|blocks| *blocks > 0).ok_or_else(ragged)
+    let ragged = || RbdError::Ragged {
+        image: options.path(),
+        bytes,
+        block_size: options.block_size,
+    };
+    options
+        .block_size
+        .exact(bytes)
+        .map(|blocks| blocks.0)
+        .filter(|blocks| *blocks > 0)
+        .ok_or_else(ragged)
 }
 
 /// Converts parts with data to up to `runs_max` contiguous runs of the extent. The parts are in bytes and in
@@ -302,12 +377,18 @@ fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: us
         at = upto;
         match runs.last_mut() {
             Some(last) if last.allocation == allocation => last.extent.blocks.0 += part.blocks.0,
-            _ => runs.push(Run { extent: part, allocation }),
+            _ => runs.push(Run {
+                extent: part,
+                allocation,
+            }),
         }
     };
     for &(offset, length) in data {
         add(offset >> block_size.shift(), Allocation::Deallocated);
-        add((offset + length).div_ceil(u64::from(block_size.bytes())), Allocation::Mapped);
+        add(
+            (offset + length).div_ceil(u64::from(block_size.bytes())),
+            Allocation::Mapped,
+        );
     }
     // If the number of parts has reached the limit, there may be more parts, and the rest is not known to be
     // a hole.
@@ -328,7 +409,8 @@ impl BlockDevice for RbdDevice {
     }
 
     fn profile(&self) -> Profile {
-        let granularity = GRANULARITY_BYTES.min(self.image.object_bytes) >> self.options.block_size.shift();
+        let granularity =
+            GRANULARITY_BYTES.min(self.image.object_bytes) >> self.options.block_size.shift();
         Profile {
             read_only: self.options.is_read_only(),
             thin: !self.options.is_read_only(),
@@ -362,7 +444,10 @@ impl BlockDevice for RbdDevice {
         expected: &Slice,
         data: &Slice,
     ) -> Option<Pending<'_, Compared>> {
-        let (at, length) = (self.geometry().offset(extent), self.geometry().length(extent));
+        let (at, length) = (
+            self.geometry().offset(extent),
+            self.geometry().length(extent),
+        );
         let is_within = |unit: u64| length > 0 && at / unit == (at + length - 1) / unit;
         let can = is_within(SECTOR_BYTES) && is_within(self.image.stripe_bytes);
         can.then(|| Box::pin(self.compare_and_store(extent, expected.clone(), data.clone())) as _)
@@ -373,7 +458,10 @@ impl BlockDevice for RbdDevice {
             if self.options.is_read_only() {
                 return Ok(());
             }
-            let flushed = self.perform(Request::Flush, Verb::Write, Lba(0)).await.map(drop);
+            let flushed = self
+                .perform(Request::Flush, Verb::Write, Lba(0))
+                .await
+                .map(drop);
             flushed.inspect_err(|error| {
                 if error.is_loss() {
                     self.losses.count();
@@ -399,7 +487,9 @@ impl BlockDevice for RbdDevice {
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let image = Arc::clone(&self.image);
-            let look = self.lane.run(move || image.check_lock().and_then(|()| image.size()));
+            let look = self
+                .lane
+                .run(move || image.check_lock().and_then(|()| image.size()));
             // Stop waiting when the fence is set: the library may wait for a lock that it cannot get.
             let size = self.image.fence.unless_set(look).await;
             let size = size.map_err(|error| self.told(&error, Verb::Inspect, Lba(0)))?;
@@ -407,14 +497,19 @@ impl BlockDevice for RbdDevice {
             if self.options.bytes.is_some() {
                 return Ok(());
             }
-            self.blocks.fetch_max(size >> self.options.block_size.shift(), Ordering::Relaxed);
+            self.blocks
+                .fetch_max(size >> self.options.block_size.shift(), Ordering::Relaxed);
             Ok(())
         })
     }
 
     fn grow(&self, bytes: u64) -> Pending<'_, ()> {
         Box::pin(async move {
-            let blocks = self.options.block_size.exact(bytes).ok_or(DeviceError::OutOfRange)?;
+            let blocks = self
+                .options
+                .block_size
+                .exact(bytes)
+                .ok_or(DeviceError::OutOfRange)?;
             if self.options.is_read_only() {
                 return Err(DeviceError::ReadOnly);
             }
@@ -424,7 +519,9 @@ impl BlockDevice for RbdDevice {
                 _ => Ok(()),
             });
             let at_end = Lba(self.geometry().blocks.0);
-            grown.await.map_err(|error| self.told(&error, Verb::Write, at_end))?;
+            grown
+                .await
+                .map_err(|error| self.told(&error, Verb::Write, at_end))?;
             self.present_bytes.fetch_max(bytes, Ordering::Relaxed);
             self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
             Ok(())
@@ -451,13 +548,25 @@ mod tests {
     fn parts_with_data_make_runs_without_gaps() {
         let found = |data: &[(u64, u64)], runs_max| {
             let runs = runs(BlockSize::B512, Extent::new(8, 24), data, runs_max);
-            let of = |run: Run| (run.extent.lba.0, run.extent.blocks.0, run.allocation == Allocation::Mapped);
+            let of = |run: Run| {
+                (
+                    run.extent.lba.0,
+                    run.extent.blocks.0,
+                    run.allocation == Allocation::Mapped,
+                )
+            };
             runs.into_iter().map(of).collect::<Vec<_>>()
         };
         assert_eq!(found(&[], 4), [(8, 24, false)]);
         assert_eq!(found(&[(0, 1 << 20)], 4), [(8, 24, true)]);
-        assert_eq!(found(&[(8192, 4096)], 4), [(8, 8, false), (16, 8, true), (24, 8, false)]);
-        assert_eq!(found(&[(4096, 4096), (8192, 4096)], 4), [(8, 16, true), (24, 8, false)]);
+        assert_eq!(
+            found(&[(8192, 4096)], 4),
+            [(8, 8, false), (16, 8, true), (24, 8, false)]
+        );
+        assert_eq!(
+            found(&[(4096, 4096), (8192, 4096)], 4),
+            [(8, 16, true), (24, 8, false)]
+        );
         assert_eq!(found(&[(8192, 4096)], 2), [(8, 8, false), (16, 8, true)]);
         assert_eq!(found(&[(8192, 4096)], 1), [(8, 8, false)]);
     }

@@ -72,14 +72,23 @@ pub(super) unsafe fn submit(
     orphans: &Arc<Orphans>,
 ) -> Result<Running, c_int> {
     let (claim, ticket) = orphans.ticket();
-    let state =
-        OperationState { request: Some(request), result: None, waker: None, held: Some((permit, ticket)) };
-    let operation = Arc::new(Operation { library, fence: Arc::clone(fence), state: Mutex::new(state) });
+    let state = OperationState {
+        request: Some(request),
+        result: None,
+        waker: None,
+        held: Some((permit, ticket)),
+    };
+    let operation = Arc::new(Operation {
+        library,
+        fence: Arc::clone(fence),
+        state: Mutex::new(state),
+    });
     let given = Arc::into_raw(Arc::clone(&operation)).cast_mut();
     let mut completion = ptr::null_mut();
     // SAFETY: the callback has the type that the library calls, and takes over the reference `given`.
-    let created =
-        unsafe { (library.rbd_aio_create_completion)(given.cast::<c_void>(), completed, &mut completion) };
+    let created = unsafe {
+        (library.rbd_aio_create_completion)(given.cast::<c_void>(), completed, &mut completion)
+    };
     let begun = match created {
         // SAFETY: the caller guarantees the image, and `completion` was just created.
         0.. => unsafe { operation.begin(image, at, completion) },
@@ -95,7 +104,10 @@ pub(super) unsafe fn submit(
         }
         return Err(begun);
     }
-    Ok(Running { operation, _claim: claim })
+    Ok(Running {
+        operation,
+        _claim: claim,
+    })
 }
 
 impl Operation {
@@ -107,13 +119,28 @@ impl Operation {
         let (address, length, kind) = match &mut self.state().request {
             Some(Request::Read(buffer)) => (buffer.as_mut_ptr(), buffer.len(), Kind::Read),
             Some(Request::Write(data)) => (data.as_ptr().cast_mut(), data.len(), Kind::Write),
-            Some(Request::CompareAndWrite { expected, data, differs_at }) => {
+            Some(Request::CompareAndWrite {
+                expected,
+                data,
+                differs_at,
+            }) => {
                 let (expected, differs_at) = (expected.as_ptr(), differs_at.as_ptr());
-                (data.as_ptr().cast_mut(), data.len(), Kind::CompareAndWrite { expected, differs_at })
+                (
+                    data.as_ptr().cast_mut(),
+                    data.len(),
+                    Kind::CompareAndWrite {
+                        expected,
+                        differs_at,
+                    },
+                )
             }
-            Some(Request::Zero { length, is_thick }) => {
-                (ptr::null_mut(), *length, Kind::Zero { flags: if *is_thick { THICK_PROVISION } else { 0 } })
-            }
+            Some(Request::Zero { length, is_thick }) => (
+                ptr::null_mut(),
+                *length,
+                Kind::Zero {
+                    flags: if *is_thick { THICK_PROVISION } else { 0 },
+                },
+            ),
             Some(Request::Flush) | None => (ptr::null_mut(), 0, Kind::Flush),
         };
         let (address, library) = (address.cast(), self.library);
@@ -124,7 +151,10 @@ impl Operation {
             match kind {
                 Kind::Read => (library.rbd_aio_read)(image, at, length, address, completion),
                 Kind::Write => (library.rbd_aio_write)(image, at, length, address, completion),
-                Kind::CompareAndWrite { expected, differs_at } => (library.rbd_aio_compare_and_write)(
+                Kind::CompareAndWrite {
+                    expected,
+                    differs_at,
+                } => (library.rbd_aio_compare_and_write)(
                     image,
                     at,
                     length,
@@ -164,8 +194,13 @@ impl Operation {
 enum Kind {
     Read,
     Write,
-    CompareAndWrite { expected: *const u8, differs_at: *mut u64 },
-    Zero { flags: c_int },
+    CompareAndWrite {
+        expected: *const u8,
+        differs_at: *mut u64,
+    },
+    Zero {
+        flags: c_int,
+    },
     Flush,
 }
 

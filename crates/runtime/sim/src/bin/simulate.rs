@@ -34,7 +34,11 @@ enum Task {
         without: Vec<Feature>,
     },
     /// Like `many`, but stop at the first fault
-    Find { first: u64, seconds: u64, without: Vec<Feature> },
+    Find {
+        first: u64,
+        seconds: u64,
+        without: Vec<Feature>,
+    },
     /// Run these seeds
     Each {
         #[arg(required = true)]
@@ -54,17 +58,43 @@ enum Task {
 
 fn main() -> ExitCode {
     let Arguments { task, with } = Arguments::parse();
-    let all = Run { with, ..Run::default() };
+    let all = Run {
+        with,
+        ..Run::default()
+    };
     let sound = match task {
-        Task::Show { seed, without } => show(&Run { seed, without, shown: true, ..all }),
-        Task::Many { first, seconds, without } => many(first, seconds, &Run { without, ..all }),
-        Task::Find { first, seconds, without } => find(first, seconds, &Run { without, ..all }),
+        Task::Show { seed, without } => show(&Run {
+            seed,
+            without,
+            shown: true,
+            ..all
+        }),
+        Task::Many {
+            first,
+            seconds,
+            without,
+        } => many(first, seconds, &Run { without, ..all }),
+        Task::Find {
+            first,
+            seconds,
+            without,
+        } => find(first, seconds, &Run { without, ..all }),
         Task::Each { seeds } => each(&seeds, &all),
-        Task::Print { commands, seeds } => print(&seeds, &Run { commands: Some(commands), ..all }),
+        Task::Print { commands, seeds } => print(
+            &seeds,
+            &Run {
+                commands: Some(commands),
+                ..all
+            },
+        ),
         Task::Rate { seed } => rate(seed),
         Task::Minimize { seed } => minimize(Run { seed, ..all }),
     };
-    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn show(shown: &Run) -> bool {
@@ -92,14 +122,22 @@ fn find(first: u64, seconds: u64, all: &Run) -> bool {
 }
 
 /// Runs consecutive seeds until the CPU time is used up or `look` breaks.
-fn play(first: u64, seconds: u64, all: &Run, mut look: impl FnMut(&Outcome) -> ControlFlow<()>) -> Sum {
+fn play(
+    first: u64,
+    seconds: u64,
+    all: &Run,
+    mut look: impl FnMut(&Outcome) -> ControlFlow<()>,
+) -> Sum {
     let mut sum = Sum::new();
     let limit = Duration::from_secs(seconds);
     for seed in first.. {
         if sum.used() >= limit {
             break;
         }
-        let outcome = run(&Run { seed, ..all.clone() });
+        let outcome = run(&Run {
+            seed,
+            ..all.clone()
+        });
         sum.add(&outcome);
         if look(&outcome).is_break() {
             break;
@@ -110,16 +148,33 @@ fn play(first: u64, seconds: u64, all: &Run, mut look: impl FnMut(&Outcome) -> C
 
 fn each(seeds: &[u64], all: &Run) -> bool {
     let mut sum = Sum::new();
-    seeds.iter().for_each(|&seed| sum.add(&run(&Run { seed, ..all.clone() })));
+    seeds.iter().for_each(|&seed| {
+        sum.add(&run(&Run {
+            seed,
+            ..all.clone()
+        }))
+    });
     sum.tell()
 }
 
 fn print(seeds: &[u64], all: &Run) -> bool {
     let mut is_sound = true;
     for &seed in seeds {
-        let outcome = run(&Run { seed, ..all.clone() });
-        let Outcome { fingerprint, steps, commands, fault, .. } = outcome;
-        println!("{seed}: {fingerprint:016x} {steps} {commands} {}", fault.as_deref().unwrap_or("sound"));
+        let outcome = run(&Run {
+            seed,
+            ..all.clone()
+        });
+        let Outcome {
+            fingerprint,
+            steps,
+            commands,
+            fault,
+            ..
+        } = outcome;
+        println!(
+            "{seed}: {fingerprint:016x} {steps} {commands} {}",
+            fault.as_deref().unwrap_or("sound")
+        );
         is_sound &= fault.is_none();
     }
     is_sound
@@ -127,7 +182,11 @@ fn print(seeds: &[u64], all: &Run) -> bool {
 
 fn rate(seed: u64) -> bool {
     let before = cputime::process();
-    let outcome = run(&Run { seed, dense: true, ..Run::default() });
+    let outcome = run(&Run {
+        seed,
+        dense: true,
+        ..Run::default()
+    });
     let used = cputime::process().saturating_sub(before).as_secs_f64();
     let (commands, simulated) = (outcome.commands as f64, outcome.passed.as_secs_f64());
     println!(
@@ -157,7 +216,16 @@ struct Sum {
 impl Sum {
     fn new() -> Sum {
         let (begun, passed) = (cputime::process(), Duration::ZERO);
-        Sum { begun, worlds: 0, commands: 0, crashes: 0, ends: 0, checks: 0, passed, faults: 0 }
+        Sum {
+            begun,
+            worlds: 0,
+            commands: 0,
+            crashes: 0,
+            ends: 0,
+            checks: 0,
+            passed,
+            faults: 0,
+        }
     }
 
     /// Returns the CPU time used so far.
@@ -216,19 +284,32 @@ fn minimize(first_run: Run) -> bool {
         });
         let found = tried
             .map(|tried| (run(&tried), tried))
-            .find(|(outcome, _)| outcome.fault.as_ref().is_some_and(|other| kind(other) == kind(&fault)));
+            .find(|(outcome, _)| {
+                outcome
+                    .fault
+                    .as_ref()
+                    .is_some_and(|other| kind(other) == kind(&fault))
+            });
         if let Some((outcome, tried)) = found {
             (best, run_of_it) = (outcome, tried);
         }
     }
-    let parts: Vec<String> = run_of_it.without.iter().map(|part| format!("{part:?}")).collect();
+    let parts: Vec<String> = run_of_it
+        .without
+        .iter()
+        .map(|part| format!("{part:?}"))
+        .collect();
     println!(
         "{} steps, without {}: simulate show {} {}{}",
         best.steps,
         parts.join(", "),
         run_of_it.seed,
         parts.join(" "),
-        run_of_it.with.iter().map(|part| format!(" --with {part:?}")).collect::<String>()
+        run_of_it
+            .with
+            .iter()
+            .map(|part| format!(" --with {part:?}"))
+            .collect::<String>()
     );
     false
 }
@@ -237,5 +318,9 @@ const TRIES: u64 = 20;
 
 /// Returns the kind of a fault: its text without numbers.
 fn kind(fault: &str) -> String {
-    fault.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
+    fault
+        .chars()
+        .filter(|letter| !letter.is_ascii_digit())
+        .take(60)
+        .collect()
 }

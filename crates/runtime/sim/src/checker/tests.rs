@@ -60,7 +60,9 @@ fn what_two_commands_found_and_exchanged_was_not_alone_with_either() {
     assert!(checker.exchanged(begun, 0, &found).is_err());
     checker.cut_power();
     let begun = checker.now();
-    checker.exchanged(begun, 0, &found).expect("it was there again");
+    checker
+        .exchanged(begun, 0, &found)
+        .expect("it was there again");
 }
 
 #[test]
@@ -151,7 +153,9 @@ fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
     let lost = data(&checker, older);
     checker.sync_failed(0, &lost, &[0; 512]);
     let flush = checker.now();
-    checker.flushed(2, flush).expect("the disk has yet to get it");
+    checker
+        .flushed(2, flush)
+        .expect("the disk has yet to get it");
     assert!(checker.flushed(1, flush).is_err());
 }
 
@@ -160,7 +164,15 @@ fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
 #[test]
 fn what_is_sent_again_is_not_lost_with_the_first_try() {
     let mut checker = checker();
-    let write = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
+    let write = checker.begin_write(
+        1,
+        0,
+        1,
+        WriteKind {
+            repeats: true,
+            ..WriteKind::default()
+        },
+    );
     let lost = data(&checker, write);
     checker.sync_failed(0, &lost, &[0; 512]);
     checker.wrote(write);
@@ -177,7 +189,15 @@ fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
     checker.wrote(older);
     let flush = checker.now();
     checker.flushed(1, flush).expect("nothing was lost");
-    let copy = checker.begin_write(1, 0, 1, WriteKind { copied_from: Some(0), ..WriteKind::default() });
+    let copy = checker.begin_write(
+        1,
+        0,
+        1,
+        WriteKind {
+            copied_from: Some(0),
+            ..WriteKind::default()
+        },
+    );
     let (older, copied) = (data(&checker, older), data(&checker, WriteId(7)));
     checker.sync_failed(0, &copied, &older);
     checker.flush_failed(1);
@@ -193,8 +213,15 @@ fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
 fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
     let mut checker = Checker::new(2, 512, 8, false, true);
     let mut copied = |source: u64| {
-        let copy =
-            checker.begin_write(1, 0, 1, WriteKind { copied_from: Some(source), ..WriteKind::default() });
+        let copy = checker.begin_write(
+            1,
+            0,
+            1,
+            WriteKind {
+                copied_from: Some(source),
+                ..WriteKind::default()
+            },
+        );
         checker.wrote(copy);
         let flush = checker.now();
         (data(&checker, WriteId(source << VOLUME_SHIFT | 7)), flush)
@@ -213,24 +240,51 @@ fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
 #[test]
 fn zeros_that_are_kept_may_be_those_of_a_later_copy() {
     let mut checker = Checker::new(1, 512, 8, false, true);
-    let zeros = checker.begin_write(1, 0, 1, WriteKind { zeros: true, ..WriteKind::default() });
+    let zeros = checker.begin_write(
+        1,
+        0,
+        1,
+        WriteKind {
+            zeros: true,
+            ..WriteKind::default()
+        },
+    );
     checker.wrote(zeros);
-    let copy = checker.begin_write(2, 0, 1, WriteKind { copied_from: Some(0), ..WriteKind::default() });
+    let copy = checker.begin_write(
+        2,
+        0,
+        1,
+        WriteKind {
+            copied_from: Some(0),
+            ..WriteKind::default()
+        },
+    );
     checker.wrote(copy);
     let flush = checker.now();
     let newer = checker.begin_write(3, 0, 1, WriteKind::default());
     checker.wrote(newer);
     checker.sync_failed(0, &data(&checker, newer), &[0; 512]);
-    checker.flushed(2, flush).expect("it was carried out before the loss");
-    assert!(checker.flushed(3, flush).is_ok(), "it had not been answered then");
+    checker
+        .flushed(2, flush)
+        .expect("it was carried out before the loss");
+    assert!(
+        checker.flushed(3, flush).is_ok(),
+        "it had not been answered then"
+    );
     let flush = checker.now();
-    assert!(checker.flushed(3, flush).is_err(), "the newer one is lost for certain");
+    assert!(
+        checker.flushed(3, flush).is_err(),
+        "the newer one is lost for certain"
+    );
 }
 
 #[test]
 fn of_two_copies_of_one_volume_either_may_be_what_is_kept() {
     let mut checker = Checker::new(1, 512, 8, false, true);
-    let copy = WriteKind { copied_from: Some(0), ..WriteKind::default() };
+    let copy = WriteKind {
+        copied_from: Some(0),
+        ..WriteKind::default()
+    };
     let first = checker.begin_write(1, 0, 1, copy);
     checker.is_over(first);
     let second = checker.begin_write(1, 0, 1, copy);
@@ -265,12 +319,23 @@ fn what_is_shut_out_does_not_land_until_it_is_let_in() {
 #[test]
 fn a_copy_that_was_let_in_again_shows_what_its_source_has() {
     let mut checker = Checker::new(1, 512, 1, false, true);
-    let copy = WriteKind { copied_from: Some(0), ..WriteKind::default() };
+    let copy = WriteKind {
+        copied_from: Some(0),
+        ..WriteKind::default()
+    };
     checker.begin_write(1, 0, 1, copy);
     let now = checker.now();
     checker.suspend(now, |_, _| true);
     checker.resume();
-    let zeros = checker.begin_write(2, 0, 1, WriteKind { zeros: true, ..WriteKind::default() });
+    let zeros = checker.begin_write(
+        2,
+        0,
+        1,
+        WriteKind {
+            zeros: true,
+            ..WriteKind::default()
+        },
+    );
     checker.wrote(zeros);
     let mut source = Checker::new(0, 512, 1, false, true);
     let write = source.begin_write(1, 0, 1, WriteKind::default());
@@ -321,8 +386,18 @@ fn what_was_given_up_before_a_restart_may_be_lost_untold_and_what_was_answered_m
 fn what_was_answered_and_may_be_carried_out_again_comes_back_over_others_until_it_is_over() {
     let mut checker = checker();
     let opened = checker.now();
-    let (mine, other) =
-        (checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() }), 2);
+    let (mine, other) = (
+        checker.begin_write(
+            1,
+            0,
+            1,
+            WriteKind {
+                repeats: true,
+                ..WriteKind::default()
+            },
+        ),
+        2,
+    );
     assert!(reads(&mut checker, &[0; 512]));
     checker.wrote_perhaps_again(mine, opened);
     assert!(!reads(&mut checker, &[0; 512]), "it was carried out once");
@@ -342,10 +417,30 @@ fn what_may_be_carried_out_again_never_comes_back_over_a_newer_write_of_the_same
     for is_same_client in [true, false] {
         let mut checker = checker();
         let opened = checker.now();
-        let old = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
+        let old = checker.begin_write(
+            1,
+            0,
+            1,
+            WriteKind {
+                repeats: true,
+                ..WriteKind::default()
+            },
+        );
         checker.wrote_perhaps_again(old, opened);
-        let opened = if is_same_client { opened } else { checker.now() };
-        let new = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
+        let opened = if is_same_client {
+            opened
+        } else {
+            checker.now()
+        };
+        let new = checker.begin_write(
+            1,
+            0,
+            1,
+            WriteKind {
+                repeats: true,
+                ..WriteKind::default()
+            },
+        );
         checker.wrote_perhaps_again(new, opened);
         let old = data(&checker, old);
         assert_eq!(reads(&mut checker, &old), !is_same_client);

@@ -22,10 +22,16 @@ async fn live(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
         let wait = draw(|random| random.mostly_small(100_000, 5_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
-        let Ok(stream) = reactor::world().connect(super::portal(), &Default::default()) else { continue };
+        let Ok(stream) = reactor::world().connect(super::portal(), &Default::default()) else {
+            continue;
+        };
         let kind = draw(|random| random.below(8));
-        note(&[61, kind], || format!("the NBD adversary starts with behaviour {kind}"));
-        let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000)));
+        note(&[61, kind], || {
+            format!("the NBD adversary starts with behaviour {kind}")
+        });
+        let time = Duration::from_nanos(draw(|random| {
+            random.mostly_small(100_000_000, 60_000_000_000)
+        }));
         let _ = reactor::timeout(time, attack(&*stream, &simulation, kind)).await;
     }
 }
@@ -41,7 +47,11 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
     }
     let is_own = draw(|random| random.once_in(2));
     let lun = draw(|random| random.below(simulation.volumes.len() as u64)) as u16;
-    let name = if is_own { super::VICTIM.to_owned() } else { super::export_name(lun) };
+    let name = if is_own {
+        super::VICTIM.to_owned()
+    } else {
+        super::export_name(lun)
+    };
     pdu::write(stream, &option(simple::OPT_GO, &go(&name))).await?;
     loop {
         match option_reply(stream, simple::OPT_GO).await?.0 {
@@ -77,21 +87,28 @@ async fn babble(stream: &dyn Stream) -> io::Result<()> {
 /// Sends options that are unknown, too long, truncated or repeated.
 async fn haggle(stream: &dyn Stream) -> io::Result<()> {
     loop {
-        let number = draw(|random| *random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, u32::MAX]));
+        let number =
+            draw(|random| *random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, u32::MAX]));
         let mut data = vec![0; draw(|random| random.mostly_small(1, 8192)) as usize - 1];
         draw(|random| random.fill(&mut data));
         let mut sent = option(number, &data);
         match draw(|random| random.below(8)) {
-            0 => sent[8 + 4..16].copy_from_slice(&draw(|random| random.next() as u32).to_be_bytes()),
+            0 => {
+                sent[8 + 4..16].copy_from_slice(&draw(|random| random.next() as u32).to_be_bytes())
+            }
             1 => sent.truncate(draw(|random| random.below(sent.len() as u64)) as usize),
-            2 => sent[..8].copy_from_slice(&OPTION_MAGIC[..].iter().rev().copied().collect::<Vec<_>>()),
+            2 => sent[..8]
+                .copy_from_slice(&OPTION_MAGIC[..].iter().rev().copied().collect::<Vec<_>>()),
             _ => {}
         }
         pdu::write(stream, &sent).await?;
         if draw(|random| random.once_in(4)) {
             read_what_is_there(stream)?;
         }
-        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(1_000, 3_000_000_000)))).await;
+        reactor::sleep(Duration::from_nanos(draw(|random| {
+            random.mostly_small(1_000, 3_000_000_000)
+        })))
+        .await;
     }
 }
 
@@ -99,7 +116,13 @@ async fn haggle(stream: &dyn Stream) -> io::Result<()> {
 /// export.
 fn request(is_own: bool) -> Vec<u8> {
     let reading = [simple::READ, simple::READ, simple::CACHE, 7, 8, 0xffff];
-    let changing = [simple::WRITE, simple::WRITE, simple::TRIM, simple::WRITE_ZEROES, simple::FLUSH];
+    let changing = [
+        simple::WRITE,
+        simple::WRITE,
+        simple::TRIM,
+        simple::WRITE_ZEROES,
+        simple::FLUSH,
+    ];
     let changes = is_own && draw(|random| random.once_in(2));
     let command = *draw(|random| random.pick(if changes { &changing[..] } else { &reading[..] }));
     let magic = if draw(|random| random.once_in(200)) {

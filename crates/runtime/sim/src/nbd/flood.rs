@@ -34,14 +34,26 @@ pub(crate) fn begin(simulation: &Rc<Simulation>) -> Vec<Machine> {
 /// Floods the server through one connection after another.
 async fn flood(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
-        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(100_000, 1_000_000_000))))
-            .await;
+        reactor::sleep(Duration::from_nanos(draw(|random| {
+            random.mostly_small(100_000, 1_000_000_000)
+        })))
+        .await;
         let is_nbd = draw(|random| random.once_in(2));
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-        let to = if is_nbd { super::portal() } else { portal(group) };
-        let Ok(stream) = reactor::world().connect(to, &Default::default()) else { continue };
-        note(&[62, u64::from(is_nbd)], || format!("a flood starts at {to}"));
-        let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 20_000_000_000)));
+        let to = if is_nbd {
+            super::portal()
+        } else {
+            portal(group)
+        };
+        let Ok(stream) = reactor::world().connect(to, &Default::default()) else {
+            continue;
+        };
+        note(&[62, u64::from(is_nbd)], || {
+            format!("a flood starts at {to}")
+        });
+        let time = Duration::from_nanos(draw(|random| {
+            random.mostly_small(100_000_000, 20_000_000_000)
+        }));
         let _ = reactor::timeout(time, async {
             if is_nbd {
                 greet(&*stream).await?;
@@ -93,7 +105,9 @@ fn flooding_portal() -> SocketAddr {
 
 /// Runs a server that replies to a client's options, to one of them endlessly.
 async fn serve() {
-    let Ok(listener) = reactor::world().listen(flooding_portal(), &Default::default()) else { return };
+    let Ok(listener) = reactor::world().listen(flooding_portal(), &Default::default()) else {
+        return;
+    };
     while let Ok(stream) = listener.accept().await {
         drop(reactor::spawn(async move { drop(answer(&*stream).await) }));
     }
@@ -106,7 +120,11 @@ async fn answer(stream: &dyn Stream) -> io::Result<()> {
     loop {
         let mut header = [0; 16];
         pdu::read(stream, &mut header).await?;
-        let word = |at: usize| header[at..at + 4].iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        let word = |at: usize| {
+            header[at..at + 4]
+                .iter()
+                .fold(0, |word, byte| word << 8 | u32::from(*byte))
+        };
         let number = word(8);
         pdu::read(stream, &mut vec![0; word(12) as usize]).await?;
         if number == last {
@@ -122,26 +140,36 @@ async fn answer(stream: &dyn Stream) -> io::Result<()> {
 
 fn reply(to: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = OPTION_REPLY.to_be_bytes().to_vec();
-    [to, kind, data.len() as u32].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+    [to, kind, data.len() as u32]
+        .iter()
+        .for_each(|word| bytes.extend(word.to_be_bytes()));
     bytes.extend(data);
     bytes
 }
 
 /// Connects our client to that server, and checks that the handshake fails within its timeout.
 async fn ask(simulation: Rc<Simulation>) {
-    let Ok(mut url) = nbd_client::Url::parse(&format!("nbd://{}/volume0", flooding_portal())) else { return };
+    let Ok(mut url) = nbd_client::Url::parse(&format!("nbd://{}/volume0", flooding_portal()))
+    else {
+        return;
+    };
     url.options.timeout = Duration::from_secs(5);
     while !simulation.is_over.get() {
         let opened = nbd_client::open(&url, None, universe::fill_random);
         match reactor::timeout(OPEN_MAX, opened).await {
-            Ok(Ok(_)) => {
-                universe::fault("a client completed its handshake with a flooding server".to_owned())
-            }
+            Ok(Ok(_)) => universe::fault(
+                "a client completed its handshake with a flooding server".to_owned(),
+            ),
             Ok(Err(error)) => note(&[63], || format!("a client is flooded: {error}")),
-            Err(_) => universe::fault(format!("a flooded client still waits after {} s", OPEN_MAX.as_secs())),
+            Err(_) => universe::fault(format!(
+                "a flooded client still waits after {} s",
+                OPEN_MAX.as_secs()
+            )),
         }
-        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(1_000_000, 1_000_000_000))))
-            .await;
+        reactor::sleep(Duration::from_nanos(draw(|random| {
+            random.mostly_small(1_000_000, 1_000_000_000)
+        })))
+        .await;
     }
 }
 

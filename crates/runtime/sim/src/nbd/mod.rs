@@ -43,7 +43,9 @@ pub(crate) fn export_name(lun: u16) -> String {
 /// Returns the configuration of the NBD exports for these LUNs, except hidden ones.
 pub(crate) fn config(simulation: &Simulation, exports: &[iscsi_server::Export]) -> Config {
     let hidden = simulation.hidden.get();
-    let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);
+    let served = exports
+        .iter()
+        .filter(|export| hidden >> export.lun & 1 == 0);
     let export = |export: &iscsi_server::Export| {
         Arc::new(Export {
             clients: None,
@@ -62,5 +64,9 @@ pub(crate) fn config(simulation: &Simulation, exports: &[iscsi_server::Export]) 
         staging_bytes: simulation.limits.session_staging_bytes,
         ..Limits::default()
     };
-    Config { exports: served.map(export).collect(), limits, tls: None }
+    Config {
+        exports: served.map(export).collect(),
+        limits,
+        tls: None,
+    }
 }

@@ -119,7 +119,10 @@ pub(super) struct Reply {
 }
 
 fn wrong(what: impl Into<String>) -> io::Error {
-    universe::fault(format!("the NBD server violates the protocol: {}", what.into()));
+    universe::fault(format!(
+        "the NBD server violates the protocol: {}",
+        what.into()
+    ));
     io::ErrorKind::InvalidData.into()
 }
 
@@ -202,7 +205,9 @@ async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u
     loop {
         match option_reply(stream, OPT_GO).await? {
             (REPLY_INFO, data) if data.len() == 12 && data[..2] == [0, 0] => {
-                let bytes = data[2..10].iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+                let bytes = data[2..10]
+                    .iter()
+                    .fold(0, |value, byte| value << 8 | u64::from(*byte));
                 export = Some((bytes, u16::from_be_bytes([data[10], data[11]])));
             }
             (REPLY_INFO, _) => {}
@@ -267,9 +272,14 @@ impl Client {
         let cookie = self.send(command, flags, (offset, length), data);
         let reply = poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
-            let Some(request) = state.requests.get_mut(&cookie) else { return Poll::Ready(Err(Lost)) };
+            let Some(request) = state.requests.get_mut(&cookie) else {
+                return Poll::Ready(Err(Lost));
+            };
             if request.done {
-                let reply = Reply { error: request.error, data: std::mem::take(&mut request.data) };
+                let reply = Reply {
+                    error: request.error,
+                    data: std::mem::take(&mut request.data),
+                };
                 state.requests.remove(&cookie);
                 return Poll::Ready(Ok(reply));
             }
@@ -288,8 +298,17 @@ impl Client {
         state.next += 1;
         let is_extended = self.0.form == Form::Extended;
         // With extended headers, the flag NBD_CMD_FLAG_PAYLOAD_LEN indicates that a write's data follows.
-        let flags = flags | if is_extended && command == WRITE { 1 << 5 } else { 0 };
-        let magic = if is_extended { EXTENDED_REQUEST } else { REQUEST };
+        let flags = flags
+            | if is_extended && command == WRITE {
+                1 << 5
+            } else {
+                0
+            };
+        let magic = if is_extended {
+            EXTENDED_REQUEST
+        } else {
+            REQUEST
+        };
         let mut sent = magic.to_be_bytes().to_vec();
         sent.extend(flags.to_be_bytes());
         sent.extend(command.to_be_bytes());
@@ -302,7 +321,15 @@ impl Client {
         sent.extend(data);
         state.out.put(&sent);
         let data = vec![0; if command == READ { length as usize } else { 0 }];
-        let request = Request { command, offset, data, filled: 0, error: 0, done: false, waker: None };
+        let request = Request {
+            command,
+            offset,
+            data,
+            filled: 0,
+            error: 0,
+            done: false,
+            waker: None,
+        };
         if command != DISCONNECT {
             state.requests.insert(cookie, request);
         }
@@ -353,8 +380,11 @@ impl Client {
         self.0.lost.set(true);
         let wakers = {
             let mut state = self.0.state.borrow_mut();
-            let mut wakers: Vec<Waker> =
-                state.requests.values_mut().filter_map(|request| request.waker.take()).collect();
+            let mut wakers: Vec<Waker> = state
+                .requests
+                .values_mut()
+                .filter_map(|request| request.waker.take())
+                .collect();
             wakers.extend(state.out.take_writer());
             wakers.extend(state.end.take());
             wakers
@@ -377,7 +407,9 @@ impl Client {
             let (error, cookie) = (get_32(stream).await?, get_64(stream).await?);
             let command = self.command(cookie)?;
             if command == READ && self.0.form != Form::Simple {
-                return Err(wrong("a simple reply to a read, although structured replies were negotiated"));
+                return Err(wrong(
+                    "a simple reply to a read, although structured replies were negotiated",
+                ));
             }
             let length = self.length(cookie, error);
             let mut data = vec![0; length];
@@ -401,16 +433,28 @@ impl Client {
         let mut payload = vec![0; length as usize];
         pdu::read(stream, &mut payload).await?;
         let number = |at: usize, bytes: usize| {
-            let found = payload.get(at..at + bytes).ok_or_else(|| wrong("a short chunk"));
-            found.map(|found| found.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+            let found = payload
+                .get(at..at + bytes)
+                .ok_or_else(|| wrong("a short chunk"));
+            found.map(|found| {
+                found
+                    .iter()
+                    .fold(0, |value, byte| value << 8 | u64::from(*byte))
+            })
         };
         let mut error = 0;
         match kind {
             0 if length == 0 => {}
             1 if command == READ => self.fill(cookie, number(0, 8)?, &payload[8..])?,
-            2 if command == READ => self.fill(cookie, number(0, 8)?, &vec![0; number(8, 4)? as usize])?,
+            2 if command == READ => {
+                self.fill(cookie, number(0, 8)?, &vec![0; number(8, 4)? as usize])?
+            }
             _ if kind >> 15 == 1 => error = number(0, 4)? as u32,
-            _ => return Err(wrong(format!("a chunk of type {kind:#x} to command {command}"))),
+            _ => {
+                return Err(wrong(format!(
+                    "a chunk of type {kind:#x} to command {command}"
+                )));
+            }
         }
         match (flags & 1, error) {
             (1, _) => self.end(cookie, error),
@@ -422,20 +466,28 @@ impl Client {
     fn command(&self, cookie: u64) -> io::Result<u16> {
         let state = self.0.state.borrow();
         let request = state.requests.get(&cookie).filter(|request| !request.done);
-        request.map(|request| request.command).ok_or_else(|| wrong(format!("unsolicited reply to {cookie}")))
+        request
+            .map(|request| request.command)
+            .ok_or_else(|| wrong(format!("unsolicited reply to {cookie}")))
     }
 
     /// Returns the number of bytes that follow a simple reply.
     fn length(&self, cookie: u64, error: u32) -> usize {
         let state = self.0.state.borrow();
-        state.requests.get(&cookie).filter(|_| error == 0).map_or(0, |request| request.data.len())
+        state
+            .requests
+            .get(&cookie)
+            .filter(|_| error == 0)
+            .map_or(0, |request| request.data.len())
     }
 
     /// Stores data of a read at this offset of the export. In a simple reply, `offset` 0 stands for the
     /// offset of the request.
     fn fill(&self, cookie: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.0.state.borrow_mut();
-        let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
+        let Some(request) = state.requests.get_mut(&cookie) else {
+            return Ok(());
+        };
         let at = offset.max(request.offset) - request.offset;
         let Some(place) = request.data.get_mut(at as usize..at as usize + data.len()) else {
             return Err(wrong("more data than requested"));
@@ -454,13 +506,19 @@ impl Client {
 
     fn end(&self, cookie: u64, error: u32) -> io::Result<()> {
         let mut state = self.0.state.borrow_mut();
-        let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
+        let Some(request) = state.requests.get_mut(&cookie) else {
+            return Ok(());
+        };
         if error == EOVERFLOW || error == EINVAL {
             return Err(wrong(format!("it rejects a legal request (error {error})")));
         }
         request.error = request.error.max(error);
         if request.error == 0 && request.filled != request.data.len() {
-            return Err(wrong(format!("{} of {} bytes were read", request.filled, request.data.len())));
+            return Err(wrong(format!(
+                "{} of {} bytes were read",
+                request.filled,
+                request.data.len()
+            )));
         }
         request.done = true;
         if let Some(waker) = request.waker.take() {
@@ -481,14 +539,26 @@ async fn read(client: Client) {
 
 async fn write(client: Client) {
     loop {
-        let taken = poll_fn(|cx| client.0.state.borrow_mut().out.poll_take(cx, client.0.lost.get())).await;
+        let taken = poll_fn(|cx| {
+            client
+                .0
+                .state
+                .borrow_mut()
+                .out
+                .poll_take(cx, client.0.lost.get())
+        })
+        .await;
         let Some(bytes) = taken else { return };
         let mut at = 0;
         while at < bytes.len() {
             // Send in pieces, so that a slow client pauses in the middle of a request.
             dawdle(client.0.slow.sends_once_in, client.0.slow.longest).await;
             let end = bytes.len().min(at + (8 << 10));
-            if client.is_lost() || pdu::write(&*client.0.stream, &bytes[at..end]).await.is_err() {
+            if client.is_lost()
+                || pdu::write(&*client.0.stream, &bytes[at..end])
+                    .await
+                    .is_err()
+            {
                 return client.lose();
             }
             at = end;

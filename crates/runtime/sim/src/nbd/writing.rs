@@ -57,7 +57,11 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
             continue;
         };
         note(&[70, writer, clients.len() as u64], || {
-            format!("NBD client {writer} has {} connections to volume {}", clients.len(), volume.lun)
+            format!(
+                "NBD client {writer} has {} connections to volume {}",
+                clients.len(),
+                volume.lun
+            )
         });
         let begun = volume.check(|checker| checker.now());
         let session = Rc::new(Session {
@@ -68,8 +72,14 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
             begun,
             ends: Cell::new(false),
         });
-        let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 12)) } else { 1 };
-        let hands: Vec<_> = (0..depth).map(|_| reactor::spawn(work(Rc::clone(&session)))).collect();
+        let depth = if simulation.has(Feature::Depth) {
+            draw(|random| random.between(1, 12))
+        } else {
+            1
+        };
+        let hands: Vec<_> = (0..depth)
+            .map(|_| reactor::spawn(work(Rc::clone(&session))))
+            .collect();
         for hand in hands {
             hand.await;
         }
@@ -80,7 +90,11 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
 /// Opens a random number of connections. All of them are opened before the first request, because a loss of
 /// writes is reported only to existing connections. Returns `None` if one fails.
 async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>> {
-    let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
+    let longest = if simulation.is_calm {
+        1_000_000_000
+    } else {
+        90_000_000_000
+    };
     let never = crate::disk::NEVER;
     let slow = match simulation.has(Feature::SlowPeers) {
         true => draw(|random| Slowness {
@@ -88,21 +102,36 @@ async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>
             sends_once_in: *random.pick(&[never, 50, 1_000]),
             longest: random.mostly_small(10_000_000, longest),
         }),
-        false => Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
+        false => Slowness {
+            reads_once_in: never,
+            sends_once_in: never,
+            longest: 1_000_000,
+        },
     };
     let mut clients: Vec<Client> = Vec::new();
     for _ in 0..draw(|random| random.between(1, 4)) {
         let form = draw(|random| *random.pick(&[Form::Simple, Form::Structured, Form::Extended]));
         let old = draw(|random| random.once_in(4)) && form != Form::Extended;
-        let terms =
-            Terms { export: super::export_name(volume.lun), form, old, slow, is_calm: simulation.is_calm };
-        let connected = reactor::timeout(Duration::from_secs(20), Client::connect(super::portal(), &terms));
+        let terms = Terms {
+            export: super::export_name(volume.lun),
+            form,
+            old,
+            slow,
+            is_calm: simulation.is_calm,
+        };
+        let connected = reactor::timeout(
+            Duration::from_secs(20),
+            Client::connect(super::portal(), &terms),
+        );
         let Ok(Some(client)) = connected.await else {
             clients.iter().for_each(Client::leave);
             return None;
         };
         if client.bytes() != volume.blocks * BLOCK as u64 || !client.can(simple::CAN_MULTI_CONN) {
-            universe::fault(format!("volume {} is exported as something else", volume.lun));
+            universe::fault(format!(
+                "volume {} is exported as something else",
+                volume.lun
+            ));
         }
         clients.push(client);
     }
@@ -141,9 +170,17 @@ async fn work(session: Rc<Session>) {
 
 impl Session {
     /// Executes a request that changes blocks.
-    async fn write(&self, client: &Client, command: u16, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
+    async fn write(
+        &self,
+        client: &Client,
+        command: u16,
+        (lba, blocks): (u64, u64),
+    ) -> Result<(), Lost> {
         let volume = &self.volume;
-        let kind = WriteKind { zeros: command != simple::WRITE, ..WriteKind::default() };
+        let kind = WriteKind {
+            zeros: command != simple::WRITE,
+            ..WriteKind::default()
+        };
         let before = volume.gate.get();
         let id = volume.check(|checker| {
             let id = checker.begin_write(self.writer, lba, blocks, kind);
@@ -153,7 +190,14 @@ impl Session {
             }
             id
         });
-        let mut data = vec![0; if kind.zeros { 0 } else { blocks as usize * BLOCK }];
+        let mut data = vec![
+            0;
+            if kind.zeros {
+                0
+            } else {
+                blocks as usize * BLOCK
+            }
+        ];
         volume.check(|checker| checker.fill(id, lba, &mut data));
         let optional: &[u16] = match command {
             simple::WRITE_ZEROES => &[0, simple::NO_HOLE, simple::FAST_ZERO],
@@ -168,8 +212,12 @@ impl Session {
                 self.writer, volume.lun
             )
         });
-        let reply = client.request(command, flags, bytes(lba, blocks), &data).await;
-        note(&[73, self.writer, lba], || format!("NBD client {}: {id:?} ends: {reply:?}", self.writer));
+        let reply = client
+            .request(command, flags, bytes(lba, blocks), &data)
+            .await;
+        note(&[73, self.writer, lba], || {
+            format!("NBD client {}: {id:?} ends: {reply:?}", self.writer)
+        });
         let Reply { error, .. } = reply?;
         match error {
             0 if before.is_shut && volume.gate.get() == before => universe::fault(format!(
@@ -192,8 +240,17 @@ impl Session {
     async fn read_bytes(&self, client: &Client, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
         let most = BLOCK as u64 - 1;
         let (before, behind) = draw(|random| (random.below(most), random.below(most)));
-        let behind = if lba + blocks < self.volume.blocks { behind } else { 0 };
-        self.read_around(client, (lba, blocks), (if lba > 0 { before } else { 0 }, behind)).await
+        let behind = if lba + blocks < self.volume.blocks {
+            behind
+        } else {
+            0
+        };
+        self.read_around(
+            client,
+            (lba, blocks),
+            (if lba > 0 { before } else { 0 }, behind),
+        )
+        .await
     }
 
     async fn read_around(
@@ -205,18 +262,34 @@ impl Session {
         let volume = &self.volume;
         let begun = volume.check(|checker| checker.begin_read(lba, blocks));
         note(&[78, self.writer, lba, blocks], || {
-            format!("NBD client {} starts to read LUN {} {lba}+{blocks}", self.writer, volume.lun)
+            format!(
+                "NBD client {} starts to read LUN {} {lba}+{blocks}",
+                self.writer, volume.lun
+            )
         });
         let (offset, length) = bytes(lba, blocks);
-        let flags = if client.has_chunks() && draw(|random| random.once_in(4)) { simple::DF } else { 0 };
-        let reply =
-            client.request(simple::READ, flags, (offset - before, length + before + behind), &[]).await;
+        let flags = if client.has_chunks() && draw(|random| random.once_in(4)) {
+            simple::DF
+        } else {
+            0
+        };
+        let reply = client
+            .request(
+                simple::READ,
+                flags,
+                (offset - before, length + before + behind),
+                &[],
+            )
+            .await;
         if !matches!(&reply, Ok(reply) if reply.error == 0) {
             volume.check(|checker| checker.read_nothing(begun));
         }
         let Reply { error, data } = reply?;
         note(&[74, self.writer, lba, blocks], || {
-            format!("NBD client {} reads LUN {} {lba}+{blocks}: {error}", self.writer, volume.lun)
+            format!(
+                "NBD client {} reads LUN {} {lba}+{blocks}: {error}",
+                self.writer, volume.lun
+            )
         });
         if error == 0 {
             let own = before as usize..data.len() - behind as usize;
@@ -233,22 +306,33 @@ impl Session {
     }
 
     async fn cache(&self, client: &Client, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
-        client.request(simple::CACHE, 0, bytes(lba, blocks), &[]).await.map(drop)
+        client
+            .request(simple::CACHE, 0, bytes(lba, blocks), &[])
+            .await
+            .map(drop)
     }
 
     /// Flushes on one connection. This covers writes that were answered on any connection.
     async fn flush(&self, client: &Client) -> Result<(), Lost> {
         let begun = self.volume.check(|checker| checker.now());
         note(&[79, self.writer], || {
-            format!("NBD client {} requests a flush of LUN {}", self.writer, self.volume.lun)
+            format!(
+                "NBD client {} requests a flush of LUN {}",
+                self.writer, self.volume.lun
+            )
         });
         let error = client.request(simple::FLUSH, 0, (0, 0), &[]).await?.error;
         note(&[75, self.writer], || {
-            format!("NBD client {} flushes LUN {}: {error}", self.writer, self.volume.lun)
+            format!(
+                "NBD client {} flushes LUN {}: {error}",
+                self.writer, self.volume.lun
+            )
         });
         match error {
             0 => self.volume.check_flush(self.writer, begun),
-            _ => self.volume.check(|checker| checker.flush_failed(self.writer)),
+            _ => self
+                .volume
+                .check(|checker| checker.flush_failed(self.writer)),
         }
         Ok(())
     }
@@ -262,7 +346,10 @@ impl Session {
             _ => false,
         };
         if is_wrong {
-            universe::fault(format!("LUN {}: legal NBD request: error {error}", self.volume.lun));
+            universe::fault(format!(
+                "LUN {}: legal NBD request: error {error}",
+                self.volume.lun
+            ));
         }
     }
 
@@ -277,8 +364,15 @@ impl Session {
         // Losses are not reported to connections that are opened after them.
         self.volume.check(|checker| checker.is_gone(self.writer));
         let of = self.clients.iter().map(Client::local).collect();
-        let writes = self.volume.check(|checker| checker.open_since(self.begun, self.writer));
-        let unknown = Unknown { volume: Rc::clone(&self.volume), writer: self.writer, of, writes };
+        let writes = self
+            .volume
+            .check(|checker| checker.open_since(self.begun, self.writer));
+        let unknown = Unknown {
+            volume: Rc::clone(&self.volume),
+            writer: self.writer,
+            of,
+            writes,
+        };
         if !unknown.writes.is_empty() {
             reactor::spawn(unknown.settle());
         }
@@ -287,12 +381,19 @@ impl Session {
 
 impl Unknown {
     async fn settle(self) {
-        while !self.of.iter().all(|client| network::is_closed_by_peer(*client)) {
+        while !self
+            .of
+            .iter()
+            .all(|client| network::is_closed_by_peer(*client))
+        {
             reactor::sleep(LOOK).await;
         }
         reactor::sleep(LOOK).await;
-        note(&[76, self.writer], || format!("NBD client {}: {:?} are over", self.writer, self.writes));
-        self.volume.check(|checker| self.writes.iter().for_each(|write| checker.is_over(*write)));
+        note(&[76, self.writer], || {
+            format!("NBD client {}: {:?} are over", self.writer, self.writes)
+        });
+        self.volume
+            .check(|checker| self.writes.iter().for_each(|write| checker.is_over(*write)));
     }
 }
 

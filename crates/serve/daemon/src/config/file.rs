@@ -32,18 +32,30 @@ impl ConfigFile {
         let mode = open.metadata().map_err(unreadable)?.permissions().mode();
         let mut text = Zeroizing::new(String::new());
         open.read_to_string(&mut text).map_err(unreadable)?;
-        Ok(ConfigFile { path: path.to_owned(), mode, text, front_ends })
+        Ok(ConfigFile {
+            path: path.to_owned(),
+            mode,
+            text,
+            front_ends,
+        })
     }
 
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let (file, exposed) = (self.path.display().to_string(), secrets::exposed(&self.path, self.mode));
+        let (file, exposed) = (
+            self.path.display().to_string(),
+            secrets::exposed(&self.path, self.mode),
+        );
         Config::read(Mistakes::new(&file, &self.text, exposed), self.front_ends)
     }
 
     /// The control socket and the state directory that the file specifies. Other keys are not checked here;
     /// the server checks them.
     pub(crate) fn places(&self) -> Result<[Option<PathBuf>; 2], ConfigError> {
-        places(Mistakes::new(&self.path.display().to_string(), &self.text, None))
+        places(Mistakes::new(
+            &self.path.display().to_string(),
+            &self.text,
+            None,
+        ))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -53,7 +65,12 @@ impl ConfigFile {
     /// Returns the same file with another text, not yet written.
     fn with(&self, text: String) -> ConfigFile {
         let (path, text) = (self.path.clone(), Zeroizing::new(text));
-        ConfigFile { path, text, mode: self.mode, front_ends: self.front_ends }
+        ConfigFile {
+            path,
+            text,
+            mode: self.mode,
+            front_ends: self.front_ends,
+        }
     }
 
     /// Replaces the file atomically, with the same owner and mode. Fails if another program has changed it
@@ -65,7 +82,9 @@ impl ConfigFile {
         debug_assert_eq!(self.path, before.path, "another text of the same file");
         let path = fs::canonicalize(&self.path)?;
         if *Zeroizing::new(fs::read(&path)?) != *before.text.as_bytes() {
-            return Err(io::Error::other("another program has changed the file since it was read"));
+            return Err(io::Error::other(
+                "another program has changed the file since it was read",
+            ));
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
@@ -88,7 +107,8 @@ impl ConfigFile {
         file.set_permissions(like.permissions())?;
         file.sync_all()?;
         fs::rename(new, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        path.parent()
+            .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
     /// Adds a volume, exported by this front end.
@@ -108,7 +128,10 @@ impl ConfigFile {
             let mut keys = vec![("spec", addition.spec.into())];
             for (key, value) in addition.keys {
                 if keys.iter().any(|(other, _)| other == key) {
-                    return Err(format!("`{key}` of the volume {} is specified twice", addition.volume));
+                    return Err(format!(
+                        "`{key}` of the volume {} is specified twice",
+                        addition.volume
+                    ));
                 }
                 // All other keys are strings. Unknown keys are rejected when the whole file is checked.
                 let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
@@ -126,8 +149,13 @@ impl ConfigFile {
     /// There is no such volume; the error is a sentence.
     pub(crate) fn without_volume(&self, name: &VolumeName) -> Result<ConfigFile, String> {
         self.edited(|root| {
-            volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
-            self.front_ends.0.iter().try_for_each(|kind| (kind.remove)(root, name))
+            volumes(root)?
+                .remove(name.as_str())
+                .ok_or_else(|| no_such(name))?;
+            self.front_ends
+                .0
+                .iter()
+                .try_for_each(|kind| (kind.remove)(root, name))
         })
     }
 
@@ -149,8 +177,12 @@ impl ConfigFile {
         spec_of: impl FnOnce(&str) -> Result<String, String>,
     ) -> Result<ConfigFile, String> {
         self.edited(|root| {
-            let volume = volumes(root)?.get_mut(name.as_str()).and_then(Item::as_table_like_mut);
-            let spec = volume.and_then(|volume| volume.get_mut("spec")).and_then(Item::as_value_mut);
+            let volume = volumes(root)?
+                .get_mut(name.as_str())
+                .and_then(Item::as_table_like_mut);
+            let spec = volume
+                .and_then(|volume| volume.get_mut("spec"))
+                .and_then(Item::as_value_mut);
             let spec = spec.ok_or_else(|| no_such(name))?;
             let other = spec_of(spec.as_str().unwrap_or_default())?;
             let layout = spec.decor().clone();
@@ -160,19 +192,28 @@ impl ConfigFile {
         })
     }
 
-    fn edited(&self, edit: impl FnOnce(&mut Table) -> Result<(), String>) -> Result<ConfigFile, String> {
+    fn edited(
+        &self,
+        edit: impl FnOnce(&mut Table) -> Result<(), String>,
+    ) -> Result<ConfigFile, String> {
         let mut document: DocumentMut = self.text.parse().map_err(|_| not_editable())?;
         edit(document.as_table_mut())?;
         let (text, ends) = (document.to_string(), self.text.matches('\n').count());
         // toml_edit writes UNIX line endings.
         let is_of_windows = ends > 0 && self.text.matches("\r\n").count() == ends;
-        Ok(self.with(if is_of_windows { text.replace('\n', "\r\n") } else { text }))
+        Ok(self.with(if is_of_windows {
+            text.replace('\n', "\r\n")
+        } else {
+            text
+        }))
     }
 }
 
 /// Returns a specification with another `size=`; `None` if it has no size.
 pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
-    let start = ["?size=", "&size="].iter().find_map(|key| Some(spec.find(key)? + key.len()))?;
+    let start = ["?size=", "&size="]
+        .iter()
+        .find_map(|key| Some(spec.find(key)? + key.len()))?;
     let rest = &spec[start..];
     let end = rest.find(['&', ']', ',']).unwrap_or(rest.len());
     debug_assert!(start + end <= spec.len());
@@ -245,7 +286,10 @@ impl Tables<'_> {
     /// All tables.
     pub fn tables(&mut self) -> Vec<&mut dyn TableLike> {
         match self {
-            Tables::Headed(tables) => tables.iter_mut().map(|table| table as &mut dyn TableLike).collect(),
+            Tables::Headed(tables) => tables
+                .iter_mut()
+                .map(|table| table as &mut dyn TableLike)
+                .collect(),
             Tables::Inline(array) => {
                 let inline = array.iter_mut().filter_map(Value::as_inline_table_mut);
                 inline.map(|table| table as &mut dyn TableLike).collect()
@@ -262,7 +306,11 @@ impl Tables<'_> {
     pub fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
         let verdicts: Vec<bool> = self.tables().into_iter().map(&mut stays).collect();
         debug_assert_eq!(verdicts.len(), self.tables().len(), "a verdict on each");
-        let gone = verdicts.iter().enumerate().rev().filter(|(_, stays)| !**stays);
+        let gone = verdicts
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, stays)| !**stays);
         gone.for_each(|(index, _)| match self {
             Tables::Headed(tables) => drop(tables.remove(index)),
             Tables::Inline(array) => drop(array.remove(index)),
@@ -280,7 +328,10 @@ impl Tables<'_> {
 
 /// Creates a table, preceded by an empty line.
 fn table<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Table {
-    let mut table: Table = entries.into_iter().map(|(key, value)| (key, Item::Value(value))).collect();
+    let mut table: Table = entries
+        .into_iter()
+        .map(|(key, value)| (key, Item::Value(value)))
+        .collect();
     table.decor_mut().set_prefix("\n");
     table
 }
@@ -308,21 +359,40 @@ mod tests {
     #[test]
     fn another_text_has_the_mode_and_the_place_of_the_old_one() {
         let (folder, file) = file("a");
-        let (link, mode) = (folder.path().join("link.toml"), fs::Permissions::from_mode(0o640));
+        let (link, mode) = (
+            folder.path().join("link.toml"),
+            fs::Permissions::from_mode(0o640),
+        );
         std::os::unix::fs::symlink(file.path(), &link).expect("a link");
         fs::set_permissions(file.path(), mode).expect("its mode");
         let linked = ConfigFile::read(&link, FrontEnds::default()).expect("readable");
-        linked.with("b".to_owned()).replace(&linked).expect("written");
+        linked
+            .with("b".to_owned())
+            .replace(&linked)
+            .expect("written");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "b");
-        assert_eq!(fs::metadata(file.path()).expect("there").permissions().mode() & 0o777, 0o640);
+        assert_eq!(
+            fs::metadata(file.path())
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o640
+        );
         assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("a folder").count(),
+            2,
+            "nothing else is left"
+        );
     }
 
     #[test]
     fn what_a_killed_server_of_the_same_number_has_left_is_not_in_the_way() {
         let (folder, file) = file("a");
-        let left = folder.path().join(format!("linerate.toml.{}", std::process::id()));
+        let left = folder
+            .path()
+            .join(format!("linerate.toml.{}", std::process::id()));
         fs::write(&left, "half of").expect("written");
         file.with("b".to_owned()).replace(&file).expect("written");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "b");
@@ -333,8 +403,16 @@ mod tests {
     fn what_somebody_else_has_written_stays() {
         let (folder, file) = file("a");
         fs::write(file.path(), "theirs").expect("written");
-        let error = file.with("b".to_owned()).replace(&file).expect_err("it is not what it was");
-        assert!(error.to_string().contains("another program has changed the file"), "{error}");
+        let error = file
+            .with("b".to_owned())
+            .replace(&file)
+            .expect_err("it is not what it was");
+        assert!(
+            error
+                .to_string()
+                .contains("another program has changed the file"),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "theirs");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
@@ -359,17 +437,29 @@ mod tests {
 
     /// Returns the served volumes, and the LUNs of targets, in order.
     fn meaning(file: &ConfigFile) -> (Vec<String>, Vec<String>) {
-        let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
-        let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));
+        let config: Config = file
+            .config()
+            .unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
+        let volumes = config
+            .volumes
+            .iter()
+            .map(|volume| format!("{} = {}", volume.name, volume.spec));
         let luns = config.iscsi().targets.iter().flat_map(|target| {
-            let name = |lun: &Lun| format!("{} {} {} {:?}", target.name, lun.lun, lun.volume, lun.initiators);
+            let name = |lun: &Lun| {
+                format!(
+                    "{} {} {} {:?}",
+                    target.name, lun.lun, lun.volume, lun.initiators
+                )
+            };
             target.luns.iter().map(name).collect::<Vec<_>>()
         });
         (volumes.collect(), luns.collect())
     }
 
     fn comments(text: &str) -> Vec<&str> {
-        text.lines().filter_map(|line| Some(line.split_once('#')?.1)).collect()
+        text.lines()
+            .filter_map(|line| Some(line.split_once('#')?.1))
+            .collect()
     }
 
     fn name(text: &str) -> VolumeName {
@@ -377,7 +467,14 @@ mod tests {
     }
 
     fn addition<'a>(volume: &'a VolumeName, target: &'a str) -> Addition<'a> {
-        Addition { volume, spec: "ram:4MiB", target: Some(target), lun: None, initiators: &[], keys: &[] }
+        Addition {
+            volume,
+            spec: "ram:4MiB",
+            target: Some(target),
+            lun: None,
+            initiators: &[],
+            keys: &[],
+        }
     }
 
     #[test]
@@ -390,18 +487,40 @@ mod tests {
             for (written, target, lun) in [
                 (TARGET, TARGET, 1),
                 (&capitals, TARGET, 1),
-                ("iqn.2026-01.com.example:new", "iqn.2026-01.com.example:new", 0),
+                (
+                    "iqn.2026-01.com.example:new",
+                    "iqn.2026-01.com.example:new",
+                    0,
+                ),
             ] {
                 let c = name("c");
-                let with = file.with_volume(&addition(&c, written), &iscsi::KIND).expect("room for it");
+                let with = file
+                    .with_volume(&addition(&c, written), &iscsi::KIND)
+                    .expect("room for it");
                 let (more, more_luns) = meaning(&with);
-                assert!(volumes.iter().all(|volume| more.contains(volume)), "{}", with.text());
+                assert!(
+                    volumes.iter().all(|volume| more.contains(volume)),
+                    "{}",
+                    with.text()
+                );
                 assert!(more.contains(&"c = ram:4MiB".to_owned()) && more.len() == 3);
-                assert!(luns.iter().all(|lun| more_luns.contains(lun)), "{}", with.text());
-                assert!(more_luns.contains(&format!("{target} {lun} c None")), "{more_luns:?}");
+                assert!(
+                    luns.iter().all(|lun| more_luns.contains(lun)),
+                    "{}",
+                    with.text()
+                );
+                assert!(
+                    more_luns.contains(&format!("{target} {lun} c None")),
+                    "{more_luns:?}"
+                );
                 assert_eq!(comments(with.text()), comments(text), "{}", with.text());
                 let without = with.without_volume(&c).expect("it is there");
-                assert_eq!(meaning(&without), (volumes.clone(), luns.clone()), "{}", without.text());
+                assert_eq!(
+                    meaning(&without),
+                    (volumes.clone(), luns.clone()),
+                    "{}",
+                    without.text()
+                );
                 assert_eq!(comments(without.text()), comments(text));
             }
         }
@@ -411,12 +530,17 @@ mod tests {
     fn a_size_is_all_that_becomes_another() {
         for text in LAYOUTS {
             let (_folder, file) = file(text);
-            let larger = file.with_size(&name("f"), Bytes(3 << 20)).expect("it has a size");
+            let larger = file
+                .with_size(&name("f"), Bytes(3 << 20))
+                .expect("it has a size");
             assert_eq!(
                 larger.text().replace('\'', "\""),
                 text.replace("size=1MiB", "size=3MiB").replace('\'', "\"")
             );
-            let none = file.with_size(&name("a"), Bytes(3 << 20)).map(|_| ()).expect_err("a RAM volume");
+            let none = file
+                .with_size(&name("a"), Bytes(3 << 20))
+                .map(|_| ())
+                .expect_err("a RAM volume");
             assert!(none.contains("has no size="), "{none}");
         }
     }
@@ -449,24 +573,61 @@ mod tests {
         let (_folder, file) = file(TEXT);
         let (a, b) = (name("a"), name("b"));
         let without = file.without_volume(&a).expect("it is there");
-        let none = without.config().unwrap_or_else(|error| panic!("{error}\n{}", without.text()));
+        let none = without
+            .config()
+            .unwrap_or_else(|error| panic!("{error}\n{}", without.text()));
         assert_eq!(none.exported().count(), 0, "{}", without.text());
-        let b_at = |target, lun| Addition { lun, ..addition(&b, target) };
+        let b_at = |target, lun| Addition {
+            lun,
+            ..addition(&b, target)
+        };
         for (kind, kept, addition) in [
-            (&iscsi::KIND, "LUN 3: b = ram:4MiB, for listed", b_at("iqn.2026-01.com.example:u", Some(3))),
-            (&iscsi::KIND, "for any initiator in listed networks", b_at(TARGET, None)),
-            (&nbd::KIND, "NBD export a for listed networks", b_at("a", None)),
+            (
+                &iscsi::KIND,
+                "LUN 3: b = ram:4MiB, for listed",
+                b_at("iqn.2026-01.com.example:u", Some(3)),
+            ),
+            (
+                &iscsi::KIND,
+                "for any initiator in listed networks",
+                b_at(TARGET, None),
+            ),
+            (
+                &nbd::KIND,
+                "NBD export a for listed networks",
+                b_at("a", None),
+            ),
             (&aoe::KIND, "AoE 7.1 for listed stations", b_at("7.1", None)),
-            (&hyperscsi::KIND, "HyperSCSI target a for listed", b_at("a", None)),
+            (
+                &hyperscsi::KIND,
+                "HyperSCSI target a for listed",
+                b_at("a", None),
+            ),
         ] {
-            let with = without.with_volume(&addition, kind).unwrap_or_else(|error| panic!("{kept}: {error}"));
-            let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
-            let told: String = config.front_ends().map(|front_end| front_end.summary(&config)).collect();
+            let with = without
+                .with_volume(&addition, kind)
+                .unwrap_or_else(|error| panic!("{kept}: {error}"));
+            let config = with
+                .config()
+                .unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
+            let told: String = config
+                .front_ends()
+                .map(|front_end| front_end.summary(&config))
+                .collect();
             assert!(told.contains(kept), "{kept}: {told}");
             assert_eq!(config.exported().count(), 1, "{kept}: {}", with.text());
         }
-        let masked = Addition { initiators: &["*".to_owned()], ..b_at("iqn.2026-01.com.example:u", None) };
-        let refused = without.with_volume(&Addition { lun: Some(3), ..masked }, &iscsi::KIND);
+        let masked = Addition {
+            initiators: &["*".to_owned()],
+            ..b_at("iqn.2026-01.com.example:u", None)
+        };
+        let refused = without.with_volume(
+            &Addition {
+                lun: Some(3),
+                ..masked
+            },
+            &iscsi::KIND,
+        );
         assert!(refused.is_err_and(|error| error.contains("has initiators in the file")));
     }
 
@@ -481,18 +642,31 @@ mod tests {
         let taken = file.with_volume(&addition(&b, "7.1"), &aoe::KIND);
         assert!(taken.is_err_and(|error| error.contains("slot 7.1 already exists")));
         let without = file.without_volume(&name("a")).expect("it is there");
-        let with = without.with_volume(&addition(&b, "7.1"), &aoe::KIND).expect("vacant");
-        let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
-        let told: String = config.front_ends().map(|front_end| front_end.summary(&config)).collect();
+        let with = without
+            .with_volume(&addition(&b, "7.1"), &aoe::KIND)
+            .expect("vacant");
+        let config = with
+            .config()
+            .unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
+        let told: String = config
+            .front_ends()
+            .map(|front_end| front_end.summary(&config))
+            .collect();
         assert!(told.contains("AoE 7.1 for listed stations"), "{told}");
-        assert_eq!(with.text().matches("[[aoe.slot]]").count(), 1, "{}", with.text());
+        assert_eq!(
+            with.text().matches("[[aoe.slot]]").count(),
+            1,
+            "{}",
+            with.text()
+        );
     }
 
     /// Regression: host settings of an entry without a volume were ignored if another entry had the same
     /// name.
     #[test]
     fn an_entry_without_a_volume_has_its_name_for_itself() {
-        const VOLUME: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n";
+        const VOLUME: &str =
+            "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n";
         let lun = |volume: &str| format!("lun = 0\nvolume = \"{volume}\"\n");
         let of_target = |heading: &str, name: &str| {
             format!(
@@ -501,18 +675,33 @@ mod tests {
                 lun("a")
             )
         };
-        let slot = |volume: &str| format!("[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"{volume}\"\n");
-        let export = |volume: &str| format!("[[nbd.export]]\nname = \"x\"\nvolume = \"{volume}\"\n");
+        let slot =
+            |volume: &str| format!("[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"{volume}\"\n");
+        let export =
+            |volume: &str| format!("[[nbd.export]]\nname = \"x\"\nvolume = \"{volume}\"\n");
         for (entries, told) in [
             (of_target("target", TARGET), "LUN 0 is defined twice"),
             (
-                format!("[hyperscsi]\nlisten = [\"eth0\"]\n{}", of_target("hyperscsi.target", "x")),
+                format!(
+                    "[hyperscsi]\nlisten = [\"eth0\"]\n{}",
+                    of_target("hyperscsi.target", "x")
+                ),
                 "LUN 0 is defined twice",
             ),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "have the address 7.1"),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "have the address 7.1"),
             (
-                format!("[nbd]\nlisten = [\"127.0.0.1:2\"]\n{}{}", export(""), export("a")),
+                format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")),
+                "have the address 7.1",
+            ),
+            (
+                format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")),
+                "have the address 7.1",
+            ),
+            (
+                format!(
+                    "[nbd]\nlisten = [\"127.0.0.1:2\"]\n{}{}",
+                    export(""),
+                    export("a")
+                ),
                 "two exports are named `x`",
             ),
         ] {
@@ -527,15 +716,38 @@ mod tests {
         let (_folder, file) = file(LAYOUTS[0]);
         let c = name("c");
         let (initiators, a) = (["iqn.2026-01.com.example:i*".to_owned()], name("a"));
-        let masked = Addition { initiators: &initiators, lun: Some(7), ..addition(&c, TARGET) };
-        let masked = file.with_volume(&masked, &iscsi::KIND).expect("room for it");
-        assert!(masked.text().contains("initiators = [\"iqn.2026-01.com.example:i*\"]"), "{}", masked.text());
+        let masked = Addition {
+            initiators: &initiators,
+            lun: Some(7),
+            ..addition(&c, TARGET)
+        };
+        let masked = file
+            .with_volume(&masked, &iscsi::KIND)
+            .expect("room for it");
+        assert!(
+            masked
+                .text()
+                .contains("initiators = [\"iqn.2026-01.com.example:i*\"]"),
+            "{}",
+            masked.text()
+        );
         let refused = |addition: &Addition<'_>| {
-            file.with_volume(addition, &iscsi::KIND).map(|_| ()).expect_err("taken")
+            file.with_volume(addition, &iscsi::KIND)
+                .map(|_| ())
+                .expect_err("taken")
         };
         assert_eq!(refused(&addition(&a, TARGET)), "volume a already exists");
-        let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
-        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is in use; LUN 1 is free"));
-        assert_eq!(file.without_volume(&c).map(|_| ()), Err("volume c does not exist".to_owned()));
+        let taken = Addition {
+            lun: Some(0),
+            ..addition(&c, TARGET)
+        };
+        assert_eq!(
+            refused(&taken),
+            format!("LUN 0 of {TARGET} is in use; LUN 1 is free")
+        );
+        assert_eq!(
+            file.without_volume(&c).map(|_| ()),
+            Err("volume c does not exist".to_owned())
+        );
     }
 }

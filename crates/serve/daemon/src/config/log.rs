@@ -106,13 +106,22 @@ impl FromStr for LogTargets {
 
     fn from_str(text: &str) -> Result<LogTargets, Unfit> {
         let example = "write one such as info or warn,audit=info,iscsi_server=debug";
-        let targets = text.parse::<Targets>().map_err(|error| Unfit(format!("{error}; {example}")))?;
+        let targets = text
+            .parse::<Targets>()
+            .map_err(|error| Unfit(format!("{error}; {example}")))?;
         // A word without a level would count as the name of a part, and enable all levels of that part.
-        match targets.iter().map(|(name, _)| name).find(|name| !is_known(name)) {
+        match targets
+            .iter()
+            .map(|(name, _)| name)
+            .find(|name| !is_known(name))
+        {
             None => Ok(LogTargets(targets)),
             Some(name) => {
                 let is_alone = text.split(',').any(|part| part.trim() == name);
-                Err(Unfit(format!("unknown log target `{name}`{}", meant(name, is_alone))))
+                Err(Unfit(format!(
+                    "unknown log target `{name}`{}",
+                    meant(name, is_alone)
+                )))
             }
         }
     }
@@ -120,8 +129,11 @@ impl FromStr for LogTargets {
 
 /// Whether there are log lines with this name, or with a name within this part.
 fn is_known(name: &str) -> bool {
-    let is_within =
-        |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let is_within = |known: &&str| {
+        known
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
     KNOWN.iter().any(is_within)
 }
 
@@ -133,9 +145,16 @@ fn meant(name: &str, is_alone: bool) -> String {
     }
     let part = name.split("::").next().unwrap_or(name);
     let known: Vec<&str> = match name.contains("::") && is_known(part) {
-        true => KNOWN.iter().copied().filter(|known| known.starts_with(part)).collect(),
+        true => KNOWN
+            .iter()
+            .copied()
+            .filter(|known| known.starts_with(part))
+            .collect(),
         false => {
-            let mut parts: Vec<&str> = KNOWN.iter().filter_map(|known| known.split("::").next()).collect();
+            let mut parts: Vec<&str> = KNOWN
+                .iter()
+                .filter_map(|known| known.split("::").next())
+                .collect();
             parts.dedup();
             parts.into_iter().chain(levels).collect()
         }
@@ -144,7 +163,9 @@ fn meant(name: &str, is_alone: bool) -> String {
 }
 
 pub(super) fn read(section: &Section<'_>) -> Log {
-    let filter = section.parsed::<Filter>("filter").map(|filter| filter.value.0);
+    let filter = section
+        .parsed::<Filter>("filter")
+        .map(|filter| filter.value.0);
     let format = section.parsed("format").map(|format| format.value);
     section.done();
     Log { filter, format }
@@ -168,7 +189,10 @@ impl FromStr for LogFormat {
         match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
-            _ => Err(Unfit(format!("`{text}` is unknown{}", hint(text, &["text", "json"])))),
+            _ => Err(Unfit(format!(
+                "`{text}` is unknown{}",
+                hint(text, &["text", "json"])
+            ))),
         }
     }
 }
@@ -193,15 +217,25 @@ mod tests {
             "iscsi_server=debug",
             "warn,iscsi_server::admission=debug,daemon::live=trace",
         ] {
-            good.parse::<LogTargets>().unwrap_or_else(|error| panic!("{good}: {error}"));
+            good.parse::<LogTargets>()
+                .unwrap_or_else(|error| panic!("{good}: {error}"));
         }
         for (bad, says) in [
-            ("warn,deamon=debug", "unknown log target `deamon`; did you mean `daemon`?"),
+            (
+                "warn,deamon=debug",
+                "unknown log target `deamon`; did you mean `daemon`?",
+            ),
             ("inof", "unknown log target `inof`; did you mean `info`?"),
             ("wran", "unknown log target `wran`; did you mean `warn`?"),
             ("nonsense=debug", "; known are `agent`, "),
-            ("iscsi_server::admision=debug", "did you mean `iscsi_server::admission`?"),
-            ("iscsi_server::x=debug", "known are `iscsi_server::admission`, "),
+            (
+                "iscsi_server::admision=debug",
+                "did you mean `iscsi_server::admission`?",
+            ),
+            (
+                "iscsi_server::x=debug",
+                "known are `iscsi_server::admission`, ",
+            ),
             ("target=debug", "unknown log target `target`"),
             ("daemon=loud", "write one such as info"),
         ] {
@@ -223,7 +257,10 @@ mod tests {
     /// Returns the name of a library, from its manifest.
     fn library(package: &Path) -> String {
         let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest");
-        let lib = manifest.split("[lib]\nname = \"").nth(1).and_then(|rest| rest.split('"').next());
+        let lib = manifest
+            .split("[lib]\nname = \"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
         lib.unwrap_or("linerate").to_owned()
     }
 
@@ -232,18 +269,30 @@ mod tests {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut files = Vec::new();
         sources(&crates, &mut files);
-        let macros = ["error", "warn", "info", "debug", "trace"].map(|level| format!("tracing::{level}!("));
+        let macros =
+            ["error", "warn", "info", "debug", "trace"].map(|level| format!("tracing::{level}!("));
         let mut modules: Vec<String> = vec!["audit".to_owned(), "fuser".to_owned()];
         for file in files {
-            let path = file.strip_prefix(&crates).expect("within").to_string_lossy().into_owned();
-            let Some((package, module)) = path.split_once("/src/") else { continue };
+            let path = file
+                .strip_prefix(&crates)
+                .expect("within")
+                .to_string_lossy()
+                .into_owned();
+            let Some((package, module)) = path.split_once("/src/") else {
+                continue;
+            };
             // The simulator is not shipped.
             if package == "runtime/sim"
-                || !macros.iter().any(|one| fs::read_to_string(&file).is_ok_and(|text| text.contains(one)))
+                || !macros
+                    .iter()
+                    .any(|one| fs::read_to_string(&file).is_ok_and(|text| text.contains(one)))
             {
                 continue;
             }
-            let module = module.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+            let module = module
+                .trim_end_matches(".rs")
+                .trim_end_matches("/mod")
+                .replace('/', "::");
             let library = library(&crates.join(package));
             modules.push(if ["lib", "main"].contains(&module.as_str()) {
                 library

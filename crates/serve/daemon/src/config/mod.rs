@@ -191,9 +191,17 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// Human-readable differences in `wanted`, a configuration of the same front end. One line each: `+`
     /// added, `-` removed, `~` changed. A reload ignores differences without a line. `renamed` lists volumes
     /// renamed in `wanted`, as pairs of old and new name.
-    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+    fn changes(
+        &self,
+        wanted: &dyn Configured,
+        renamed: &[(VolumeName, VolumeName)],
+    ) -> Vec<String> {
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
-        lines.extend(portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal)));
+        lines.extend(portal_changes(
+            &self.portals(),
+            &wanted.portals(),
+            |portal| self.describe(portal),
+        ));
         lines
     }
 
@@ -243,9 +251,17 @@ impl Config {
     }
 
     /// Parses the configuration of a server with these front ends.
-    pub(crate) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Config, ConfigError> {
-        let Some(document) = parsed(&mistakes) else { return mistakes.verdict(None) };
-        let config = Config::of_document(&Section::new("the file", 0..0, &document, &mistakes), front_ends);
+    pub(crate) fn read(
+        mistakes: Mistakes<'_>,
+        front_ends: FrontEnds,
+    ) -> Result<Config, ConfigError> {
+        let Some(document) = parsed(&mistakes) else {
+            return mistakes.verdict(None);
+        };
+        let config = Config::of_document(
+            &Section::new("the file", 0..0, &document, &mistakes),
+            front_ends,
+        );
         mistakes.verdict(Some(config))
     }
 
@@ -257,14 +273,24 @@ impl Config {
     fn of_document(root: &Section<'_>, front_ends: FrontEnds) -> Config {
         let (names, volumes) = volume::all(&root.named("volume"));
         let limits = root.section("limits", "[limits]");
-        let document = Document { root, limits: limits.as_ref(), volumes: &names };
+        let document = Document {
+            root,
+            limits: limits.as_ref(),
+            volumes: &names,
+        };
         let config = Config {
-            front_ends: front_ends.0.iter().map(|kind| (kind.read)(&document)).collect(),
+            front_ends: front_ends
+                .0
+                .iter()
+                .map(|kind| (kind.read)(&document))
+                .collect(),
             limits: limits.as_ref().map(Limits::read).unwrap_or_default(),
             congestion: None,
             state: root.text("state").map(|path| PathBuf::from(path.value)),
             control: root.text("control").map(|path| PathBuf::from(path.value)),
-            reactors: root.count("reactors", 1..=1024).map(|count| count.value as usize),
+            reactors: root
+                .count("reactors", 1..=1024)
+                .map(|count| count.value as usize),
             poll: root.parsed::<Poll>("poll").map(|poll| poll.value.0),
             gather: root.parsed::<Gather>("gather").map(|gather| gather.value.0),
             io_engine: root.parsed("io-engine").map(|engine| engine.value),
@@ -274,11 +300,21 @@ impl Config {
                 section.done();
                 Some(listen?.value.0)
             }),
-            log: root.section("log", "[log]").map(|section| log::read(&section)).unwrap_or_default(),
+            log: root
+                .section("log", "[log]")
+                .map(|section| log::read(&section))
+                .unwrap_or_default(),
             volumes,
         };
-        debug_assert_eq!(config.front_ends.len(), front_ends.0.len(), "one for each line of the table");
-        debug_assert!(names.len() >= config.volumes.len(), "volumes with mistakes have names only");
+        debug_assert_eq!(
+            config.front_ends.len(),
+            front_ends.0.len(),
+            "one for each line of the table"
+        );
+        debug_assert!(
+            names.len() >= config.volumes.len(),
+            "volumes with mistakes have names only"
+        );
         limits.iter().chain([root]).for_each(Section::done);
         config
     }
@@ -304,16 +340,24 @@ impl Config {
     /// The volumes that a front end exports: only these are opened.
     pub fn exported(&self) -> impl Iterator<Item = &Volume> {
         let exposed = self.front_ends().flat_map(Configured::exposed);
-        let names = exposed.flat_map(|exposed| exposed.contents().volumes()).map(|(_, name)| name);
+        let names = exposed
+            .flat_map(|exposed| exposed.contents().volumes())
+            .map(|(_, name)| name);
         let exported: HashSet<&VolumeName> = names.collect();
-        self.volumes.iter().filter(move |volume| exported.contains(&volume.name))
+        self.volumes
+            .iter()
+            .filter(move |volume| exported.contains(&volume.name))
     }
 
     pub(crate) fn exports_of(&self, volume: &VolumeName) -> Vec<control::Lun> {
         let mut exports = Vec::new();
         for front_end in self.front_ends() {
             for exposed in front_end.exposed() {
-                let its = exposed.contents().volumes().into_iter().filter(|(_, name)| *name == volume);
+                let its = exposed
+                    .contents()
+                    .volumes()
+                    .into_iter()
+                    .filter(|(_, name)| *name == volume);
                 let front_end = front_end.kind().name;
                 exports.extend(its.map(|(lun, _)| control::Lun {
                     front_end: front_end.to_owned(),
@@ -330,7 +374,11 @@ impl Config {
     pub(crate) fn targets(&self, portals: &[Portal]) -> Vec<control::Target> {
         let of = |front_end: &dyn Configured| -> Vec<control::Target> {
             let name = front_end.kind().name;
-            front_end.exposed().into_iter().map(|exposed| exposed::target(exposed, name, portals)).collect()
+            front_end
+                .exposed()
+                .into_iter()
+                .map(|exposed| exposed::target(exposed, name, portals))
+                .collect()
         };
         self.front_ends().flat_map(of).collect()
     }
@@ -338,7 +386,10 @@ impl Config {
     /// Returns the summary that `serve --check` prints.
     pub(crate) fn summary_of(&self, exposed: &[&dyn Exposed]) -> String {
         let spec_of = |name: &VolumeName| self.volume(name).map(|volume| volume.spec.to_string());
-        exposed.iter().map(|exposed| exposed::summary(*exposed, &spec_of)).collect()
+        exposed
+            .iter()
+            .map(|exposed| exposed::summary(*exposed, &spec_of))
+            .collect()
     }
 
     /// The portals of all front ends, each with its front end.
@@ -348,7 +399,10 @@ impl Config {
             portal
         };
         self.front_ends().flat_map(move |front_end| {
-            front_end.portals().into_iter().map(move |portal| (front_end, with(portal)))
+            front_end
+                .portals()
+                .into_iter()
+                .map(move |portal| (front_end, with(portal)))
         })
     }
 
@@ -357,20 +411,31 @@ impl Config {
         // A volume that is not exported may have had the new name.
         let is_replaced = |volume: &&Volume| renamed.iter().any(|(_, to)| *to == volume.name);
         let rename = |volume: &Volume| match renamed.iter().find(|(from, _)| *from == volume.name) {
-            Some((from, to)) => {
-                Volume { name: to.clone(), previous_name: Some(from.clone()), ..volume.clone() }
-            }
+            Some((from, to)) => Volume {
+                name: to.clone(),
+                previous_name: Some(from.clone()),
+                ..volume.clone()
+            },
             None => volume.clone(),
         };
-        self.volumes.iter().filter(|volume| !is_replaced(volume)).map(rename).collect()
+        self.volumes
+            .iter()
+            .filter(|volume| !is_replaced(volume))
+            .map(rename)
+            .collect()
     }
 
     /// Restores the specification, identity and names that these volumes had `before`, under their new volume
     /// names.
     pub(crate) fn keep_volumes(&mut self, before: &[Volume], names: &[VolumeName]) {
-        for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
+        for volume in self
+            .volumes
+            .iter_mut()
+            .filter(|volume| names.contains(&volume.name))
+        {
             if let Some(old) = before.iter().find(|old| old.name == volume.name) {
-                (volume.spec, volume.uuid, volume.names) = (old.spec.clone(), old.uuid, old.names.clone());
+                (volume.spec, volume.uuid, volume.names) =
+                    (old.spec.clone(), old.uuid, old.names.clone());
             }
         }
     }
@@ -379,7 +444,10 @@ impl Config {
 fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
     let (document, errors) = DeTable::parse_recoverable(mistakes.text());
     for error in &errors {
-        mistakes.add(error.span().unwrap_or(0..0), format!("invalid TOML: {}", error.message()));
+        mistakes.add(
+            error.span().unwrap_or(0..0),
+            format!("invalid TOML: {}", error.message()),
+        );
     }
     errors.is_empty().then(|| document.into_inner())
 }
@@ -387,8 +455,12 @@ fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
 /// Reads the keys `control` and `state`, even if the rest of the file has errors.
 pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], ConfigError> {
     let places = parsed(&mistakes).map(|table| {
-        ["control", "state"]
-            .map(|key| table.get(key).and_then(|value| value.get_ref().as_str()).map(PathBuf::from))
+        ["control", "state"].map(|key| {
+            table
+                .get(key)
+                .and_then(|value| value.get_ref().as_str())
+                .map(PathBuf::from)
+        })
     });
     mistakes.verdict(places)
 }
@@ -397,18 +469,29 @@ pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], Con
 fn known_keys(text: &str) -> Vec<(String, Vec<KnownKey>)> {
     let mistakes = Mistakes::new("", text, None);
     let (document, _) = DeTable::parse_recoverable(text);
-    Config::of_document(&Section::new("", 0..0, document.get_ref(), &mistakes), FrontEnds::default());
+    Config::of_document(
+        &Section::new("", 0..0, document.get_ref(), &mistakes),
+        FrontEnds::default(),
+    );
     mistakes.sections()
 }
 
 impl Limits {
     fn read(section: &Section<'_>) -> Limits {
-        let count = |key| section.count(key, 1..=65_535).map(|count| count.value as usize);
+        let count = |key| {
+            section
+                .count(key, 1..=65_535)
+                .map(|count| count.value as usize)
+        };
         Limits {
             connections_per_address: count("connections-per-address"),
             logins: count("logins"),
-            fence_time: section.parsed::<Time>("fence-time").map(|time| time.value.0),
-            staging_bytes: section.parsed::<Bytes>("staging").map(|bytes| bytes.value.0 as usize),
+            fence_time: section
+                .parsed::<Time>("fence-time")
+                .map(|time| time.value.0),
+            staging_bytes: section
+                .parsed::<Bytes>("staging")
+                .map(|bytes| bytes.value.0 as usize),
         }
     }
 
@@ -416,7 +499,9 @@ impl Limits {
     pub fn of_server(&self) -> front_end_core::Limits {
         let usual = front_end_core::Limits::default();
         front_end_core::Limits {
-            connections_per_address: self.connections_per_address.unwrap_or(usual.connections_per_address),
+            connections_per_address: self
+                .connections_per_address
+                .unwrap_or(usual.connections_per_address),
             logins: self.logins.unwrap_or(usual.logins),
             fence_time: self.fence_time.unwrap_or(usual.fence_time),
             staging_bytes: self.staging_bytes.unwrap_or(usual.staging_bytes),
@@ -432,7 +517,10 @@ impl Serving<'_> {
 
     /// The part of the configuration that all front ends share.
     pub(crate) fn of_server(&self) -> front_end_core::Config {
-        let named = self.units.iter().map(|(name, unit)| (name.to_string(), Arc::clone(unit.volume())));
+        let named = self
+            .units
+            .iter()
+            .map(|(name, unit)| (name.to_string(), Arc::clone(unit.volume())));
         front_end_core::Config {
             volumes: named.collect(),
             portals: self.config.portals().map(|(_, portal)| portal).collect(),
@@ -449,14 +537,20 @@ impl FrontEnds {
             None => self.0.first(),
             Some(name) => self.0.iter().find(|kind| kind.name == name),
         };
-        let unknown = || name.map_or_else(String::new, |name| format!(" `{name}`{}", hint(name, &names)));
+        let unknown = || {
+            name.map_or_else(String::new, |name| {
+                format!(" `{name}`{}", hint(name, &names))
+            })
+        };
         found.ok_or_else(|| format!("unknown front end{}", unknown()))
     }
 }
 
 impl fmt::Debug for FrontEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|kind| kind.name)).finish()
+        f.debug_list()
+            .entries(self.0.iter().map(|kind| kind.name))
+            .finish()
     }
 }
 
@@ -477,7 +571,10 @@ impl Document<'_> {
             Some(_) => hint(name.value, &names),
             None => format!("; add [volume.{}], or name an existing volume", name.value),
         };
-        section.mistakes.add(name.at.clone(), format!("unknown volume `{}`{meant}", name.value));
+        section.mistakes.add(
+            name.at.clone(),
+            format!("unknown volume `{}`{meant}", name.value),
+        );
         None
     }
 }

@@ -37,18 +37,30 @@ pub fn sections() -> Vec<Section> {
     let known = known_keys(TEXT);
     let kind = |heading: &str, name: &str| {
         let of_section = known.iter().filter(|(title, _)| generic(title) == heading);
-        let key = of_section.flat_map(|(_, keys)| keys).find(|key| key.name == name);
+        let key = of_section
+            .flat_map(|(_, keys)| keys)
+            .find(|key| key.name == name);
         key.map_or_else(String::new, |key| key.kind.clone())
     };
-    let mut sections = vec![Section { heading: String::new(), text: String::new(), keys: Vec::new() }];
+    let mut sections = vec![Section {
+        heading: String::new(),
+        text: String::new(),
+        keys: Vec::new(),
+    }];
     let (mut current, mut above) = (0, String::new());
     for line in TEXT.lines() {
         if line.starts_with('[') {
             let (text, heading) = (std::mem::take(&mut above), generic(line));
-            current =
-                sections.iter().position(|section| section.heading == heading).unwrap_or(sections.len());
+            current = sections
+                .iter()
+                .position(|section| section.heading == heading)
+                .unwrap_or(sections.len());
             if current == sections.len() {
-                sections.push(Section { heading: heading.to_owned(), text, keys: Vec::new() });
+                sections.push(Section {
+                    heading: heading.to_owned(),
+                    text,
+                    keys: Vec::new(),
+                });
             }
         } else if let Some(comment) = line.strip_prefix("# ") {
             add(&mut above, comment);
@@ -58,7 +70,12 @@ pub fn sections() -> Vec<Section> {
             if !keys.iter().any(|key| key.name == name) {
                 let kind = kind(&sections[current].heading, name);
                 let (name, example) = (name.to_owned(), example.trim().to_owned());
-                sections[current].keys.push(Key { name, kind, example, text });
+                sections[current].keys.push(Key {
+                    name,
+                    kind,
+                    example,
+                    text,
+                });
             }
         }
     }
@@ -67,7 +84,11 @@ pub fn sections() -> Vec<Section> {
 
 /// Returns the heading, with a placeholder in place of a name that users choose.
 fn generic(heading: &str) -> &str {
-    if heading.starts_with("[volume.") { "[volume.NAME]" } else { heading }
+    if heading.starts_with("[volume.") {
+        "[volume.NAME]"
+    } else {
+        heading
+    }
 }
 
 fn add(text: &mut String, more: &str) {
@@ -88,14 +109,26 @@ mod tests {
         let explained = sections();
         for Section { heading, keys, .. } in &explained {
             for key in keys {
-                assert!(!key.kind.is_empty(), "{} of {heading} is not accepted", key.name);
-                assert!(!key.text.is_empty(), "{} of {heading} is not explained", key.name);
+                assert!(
+                    !key.kind.is_empty(),
+                    "{} of {heading} is not accepted",
+                    key.name
+                );
+                assert!(
+                    !key.text.is_empty(),
+                    "{} of {heading} is not explained",
+                    key.name
+                );
             }
         }
         for (heading, keys) in known_keys(TEXT) {
-            let section = explained.iter().find(|section| section.heading == generic(&heading));
+            let section = explained
+                .iter()
+                .find(|section| section.heading == generic(&heading));
             let path = |name: &str| {
-                format!("{}.{name}", heading.trim_matches(['[', ']'])).trim_start_matches('.').to_owned()
+                format!("{}.{name}", heading.trim_matches(['[', ']']))
+                    .trim_start_matches('.')
+                    .to_owned()
             };
             for key in keys {
                 let path = path(key.name);
@@ -105,9 +138,15 @@ mod tests {
                 };
                 let is_there = match key.kind.as_str() {
                     "a table" | "tables" => explained.iter().any(is_below),
-                    _ => section.is_some_and(|section| section.keys.iter().any(|told| told.name == key.name)),
+                    _ => section.is_some_and(|section| {
+                        section.keys.iter().any(|told| told.name == key.name)
+                    }),
                 };
-                assert!(is_there, "{} of {heading} is missing in reference.toml", key.name);
+                assert!(
+                    is_there,
+                    "{} of {heading} is missing in reference.toml",
+                    key.name
+                );
             }
         }
     }

@@ -55,7 +55,13 @@ impl<'a> Section<'a> {
         mistakes: &'a Mistakes<'a>,
     ) -> Section<'a> {
         debug_assert!(at.start <= at.end, "a place in the file");
-        Section { title: title.into(), at, table, asked: RefCell::default(), mistakes }
+        Section {
+            title: title.into(),
+            at,
+            table,
+            asked: RefCell::default(),
+            mistakes,
+        }
     }
 
     /// The position of the heading.
@@ -86,12 +92,19 @@ impl<'a> Section<'a> {
         kind: impl Into<String>,
         read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Placed<T>> {
-        self.asked.borrow_mut().push(KnownKey { name: key, kind: kind.into() });
+        self.asked.borrow_mut().push(KnownKey {
+            name: key,
+            kind: kind.into(),
+        });
         let value = self.table.get(key)?;
         match read(value.get_ref()) {
-            Ok(read) => Some(Placed { value: read, at: value.span() }),
+            Ok(read) => Some(Placed {
+                value: read,
+                at: value.span(),
+            }),
             Err(sentence) => {
-                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
+                self.mistakes
+                    .add(value.span(), format!("`{key}`: {sentence}"));
                 None
             }
         }
@@ -105,9 +118,12 @@ impl<'a> Section<'a> {
     /// Reads a Boolean value.
     pub fn flag(&self, key: &'static str) -> Option<bool> {
         let flag = |value: &DeValue<'_>| {
-            value.as_bool().ok_or_else(|| format!("{}; write true or false", is_not(value)))
+            value
+                .as_bool()
+                .ok_or_else(|| format!("{}; write true or false", is_not(value)))
         };
-        self.read(key, "true or false", flag).map(|placed| placed.value)
+        self.read(key, "true or false", flag)
+            .map(|placed| placed.value)
     }
 
     /// Reads a number in this range.
@@ -133,15 +149,28 @@ impl<'a> Section<'a> {
         read: impl Fn(&str) -> Result<T, E>,
     ) -> Option<Vec<T>> {
         let read = |value| read(text(value)?).map_err(|error| error.to_string());
-        let list =
-            self.elements(key, "a list of strings", "write strings in brackets: [\"…\", \"…\"]", read)?;
+        let list = self.elements(
+            key,
+            "a list of strings",
+            "write strings in brackets: [\"…\", \"…\"]",
+            read,
+        )?;
         Some(list.into_iter().map(|element| element.value).collect())
     }
 
     /// Reads an array of numbers, if the key exists.
-    pub fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
+    pub fn counts(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<Vec<Placed<u64>>> {
         let read = |value| count(value, &range);
-        self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
+        self.elements(
+            key,
+            "a list of numbers",
+            "write numbers in brackets: [1, 2]",
+            read,
+        )
     }
 
     /// Returns the elements of an array that `read` accepts. An empty array is an error, because it could
@@ -154,9 +183,13 @@ impl<'a> Section<'a> {
         read: impl Fn(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Vec<Placed<T>>> {
         let element = |value: &'a Value<'a>| match read(value.get_ref()) {
-            Ok(read) => Some(Placed { value: read, at: value.span() }),
+            Ok(read) => Some(Placed {
+                value: read,
+                at: value.span(),
+            }),
             Err(sentence) => {
-                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
+                self.mistakes
+                    .add(value.span(), format!("`{key}`: {sentence}"));
                 None
             }
         };
@@ -173,7 +206,9 @@ impl<'a> Section<'a> {
     /// Reads the table under `key`.
     pub fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
         let table = self.read(key, "a table", |value| {
-            value.as_table().ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
+            value
+                .as_table()
+                .ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
         })?;
         Some(Section::new(title, table.at, table.value, self.mistakes))
     }
@@ -181,18 +216,34 @@ impl<'a> Section<'a> {
     /// Reads the array of tables under `key`.
     pub fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
         let read = |value: &'a DeValue<'a>| {
-            value.as_table().ok_or_else(|| format!("{}; write {title}", is_not(value)))
+            value
+                .as_table()
+                .ok_or_else(|| format!("{}; write {title}", is_not(value)))
         };
-        debug_assert!(title.starts_with("[["), "each of them has a separate heading");
+        debug_assert!(
+            title.starts_with("[["),
+            "each of them has a separate heading"
+        );
         let remedy = format!("write {title} with two brackets, once for each");
-        let tables = self.elements(key, "tables", &remedy, read).unwrap_or_default();
-        tables.into_iter().map(|table| Section::new(title, table.at, table.value, self.mistakes)).collect()
+        let tables = self
+            .elements(key, "tables", &remedy, read)
+            .unwrap_or_default();
+        tables
+            .into_iter()
+            .map(|table| Section::new(title, table.at, table.value, self.mistakes))
+            .collect()
     }
 
     /// Reads the tables under `key` with names chosen by the user, in the order of the file.
     pub fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
-        let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else { return Vec::new() };
-        let mut named: Vec<_> = parent.table.iter().filter_map(|entry| parent.child(key, entry)).collect();
+        let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else {
+            return Vec::new();
+        };
+        let mut named: Vec<_> = parent
+            .table
+            .iter()
+            .filter_map(|entry| parent.child(key, entry))
+            .collect();
         named.sort_by_key(|(name, _)| name.at.start);
         named
     }
@@ -202,20 +253,32 @@ impl<'a> Section<'a> {
         key: &str,
         (name, value): (&'a Spanned<std::borrow::Cow<'a, str>>, &'a Value<'a>),
     ) -> Option<(Placed<&'a str>, Section<'a>)> {
-        let placed = Placed { value: name.get_ref().as_ref(), at: name.span() };
+        let placed = Placed {
+            value: name.get_ref().as_ref(),
+            at: name.span(),
+        };
         let Some(table) = value.get_ref().as_table() else {
-            let sentence = format!("{} instead of a name; write [{key}.NAME]", is_not(value.get_ref()));
+            let sentence = format!(
+                "{} instead of a name; write [{key}.NAME]",
+                is_not(value.get_ref())
+            );
             self.mistakes.add(name.span(), sentence);
             return None;
         };
         let title = format!("[{key}.{}]", placed.value);
-        Some((placed, Section::new(title, name.span(), table, self.mistakes)))
+        Some((
+            placed,
+            Section::new(title, name.span(), table, self.mistakes),
+        ))
     }
 
     /// Returns `read`. If the key is missing, records an error at the heading.
     pub fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
         if !self.has(key) {
-            let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
+            let sentence = format!(
+                "{} has no `{key}`; write one, such as {key} = {example}",
+                self.title
+            );
             self.mistakes.add(self.at(), sentence);
         }
         read
@@ -229,12 +292,16 @@ impl<'a> Section<'a> {
             None
         };
         match (self.text("secret"), self.text("secret-file")) {
-            (Some(_), Some(file)) => {
-                refuse(&file, "both `secret` and `secret-file` are set; keep one of them".to_owned())
-            }
+            (Some(_), Some(file)) => refuse(
+                &file,
+                "both `secret` and `secret-file` are set; keep one of them".to_owned(),
+            ),
             (None, Some(file)) => match secrets::read(Path::new(file.value)) {
                 Ok(bytes) => Some((file, bytes.to_vec())),
-                Err(error) => refuse(&file, format!("cannot read the secret in {}: {error}", file.value)),
+                Err(error) => refuse(
+                    &file,
+                    format!("cannot read the secret in {}: {error}", file.value),
+                ),
             },
             (secret, None) => {
                 let inline = self.required("secret", secret, &format!("\"{example}\""))?;
@@ -253,7 +320,11 @@ impl<'a> Section<'a> {
         for (key, _) in self.table.iter() {
             let name: &str = key.get_ref();
             if !asked.contains(&name) {
-                let sentence = format!("unknown key `{name}` in {}{}", self.title, hint(name, &asked));
+                let sentence = format!(
+                    "unknown key `{name}` in {}{}",
+                    self.title,
+                    hint(name, &asked)
+                );
                 self.mistakes.add(key.span(), sentence);
             }
         }
@@ -262,7 +333,9 @@ impl<'a> Section<'a> {
 }
 
 fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {
-    value.as_str().ok_or_else(|| format!("{}; write a string in quotes", is_not(value)))
+    value
+        .as_str()
+        .ok_or_else(|| format!("{}; write a string in quotes", is_not(value)))
 }
 
 fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
@@ -271,12 +344,16 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 
 fn count(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let number = value.as_integer().and_then(|integer| {
-        u64::from_str_radix(integer.as_str(), integer.radix()).ok().filter(|number| range.contains(number))
+        u64::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .filter(|number| range.contains(number))
     });
     number.ok_or_else(|| {
         let (least, most) = (range.start(), range.end());
-        let found =
-            value.as_integer().map_or_else(|| is_not(value), |integer| format!("{integer} is out of range"));
+        let found = value.as_integer().map_or_else(
+            || is_not(value),
+            |integer| format!("{integer} is out of range"),
+        );
         format!("{found}; write a number from {least} to {most}")
     })
 }
@@ -305,7 +382,9 @@ pub struct ConfigError {
 impl ConfigError {
     /// Creates the error for a file that cannot be read.
     pub fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
-        ConfigError { shown: format!("cannot read the configuration {file}: {error}") }
+        ConfigError {
+            shown: format!("cannot read the configuration {file}: {error}"),
+        }
     }
 }
 
@@ -336,7 +415,13 @@ struct Mistake {
 impl<'a> Mistakes<'a> {
     pub(super) fn new(file: &'a str, text: &'a str, exposed: Option<Exposed>) -> Mistakes<'a> {
         let exposed = Cell::new(exposed);
-        Mistakes { file, text, exposed, list: RefCell::default(), sections: RefCell::default() }
+        Mistakes {
+            file,
+            text,
+            exposed,
+            list: RefCell::default(),
+            sections: RefCell::default(),
+        }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -354,7 +439,10 @@ impl<'a> Mistakes<'a> {
     /// Adds an error at its place in the file.
     pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
         debug_assert!(at.start <= at.end, "a place in the file");
-        let mistake = Mistake { at, sentence: sentence.into() };
+        let mistake = Mistake {
+            at,
+            sentence: sentence.into(),
+        };
         let mut list = self.list.borrow_mut();
         // A key that several front ends share is read by each of them.
         if !list.contains(&mistake) {
@@ -386,11 +474,16 @@ impl<'a> Mistakes<'a> {
     /// Returns `value` if there were no errors.
     pub(super) fn verdict<T>(self, value: Option<T>) -> Result<T, ConfigError> {
         let mut list = self.list.into_inner();
-        debug_assert!(value.is_some() || !list.is_empty(), "a file without mistakes has a value");
+        debug_assert!(
+            value.is_some() || !list.is_empty(),
+            "a file without mistakes has a value"
+        );
         list.sort_by_key(|mistake| mistake.at.start);
         match value {
             Some(value) if list.is_empty() => Ok(value),
-            _ => Err(ConfigError { shown: shown(self.file, self.text, &list) }),
+            _ => Err(ConfigError {
+                shown: shown(self.file, self.text, &list),
+            }),
         }
     }
 }
@@ -437,7 +530,12 @@ impl SourceLine {
         let rest = text.get(start..).unwrap_or("");
         let source = rest.lines().next().unwrap_or("");
         let column = before.get(start..).unwrap_or("").chars().count() + 1;
-        let meant = text.get(at.clone()).unwrap_or("").lines().next().unwrap_or("");
+        let meant = text
+            .get(at.clone())
+            .unwrap_or("")
+            .lines()
+            .next()
+            .unwrap_or("");
         debug_assert!(start <= before.len(), "the line begins before the place");
         let (before_it, carets) = (column - 1, meant.chars().count().max(1));
         let place = SourceLine {
@@ -448,10 +546,17 @@ impl SourceLine {
             carets,
         };
         match harmless_part(text.get(..start).unwrap_or(""), source) {
-            None => SourceLine { source: secrets::masked(source), ..place },
+            None => SourceLine {
+                source: secrets::masked(source),
+                ..place
+            },
             Some(part) if before_it < part.chars().count() => {
                 let carets = carets.min(part.chars().count() - before_it);
-                SourceLine { source: format!("{part}{NOT_SHOWN}"), carets, ..place }
+                SourceLine {
+                    source: format!("{part}{NOT_SHOWN}"),
+                    carets,
+                    ..place
+                }
             }
             Some(part) => SourceLine {
                 source: format!("{part}{NOT_SHOWN}"),
@@ -484,7 +589,10 @@ fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
     if !std::iter::once(line).chain(section).any(speaks_of_secrets) {
         return None;
     }
-    let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
+    let key = line
+        .split_once('=')
+        .map(|(key, _)| key)
+        .filter(|key| key.split('.').all(is_known_key));
     // Include the space after the `=`, if there is one. Any other character at this position may be longer
     // than a byte.
     let blank = |key: &str| usize::from(line[key.len() + 1..].starts_with(' '));
@@ -495,18 +603,23 @@ fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
 fn is_heading(line: &str) -> bool {
     let heading = line.split('#').next().unwrap_or("").trim();
     let letter = |c: char| c.is_ascii_alphanumeric() || "[]._- ".contains(c);
-    let begins = heading.trim_start_matches('[').starts_with(|c: char| c.is_ascii_alphanumeric());
+    let begins = heading
+        .trim_start_matches('[')
+        .starts_with(|c: char| c.is_ascii_alphanumeric());
     heading.starts_with('[') && begins && heading.chars().all(letter)
 }
 
 fn speaks_of_secrets(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
-    ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
+    ["secret", "passw", "chap", "account", "mutual"]
+        .iter()
+        .any(|word| line.contains(word))
 }
 
 /// Whether this is one of the keys that occur near secrets. Any other word may be a misplaced secret.
 fn is_known_key(key: &str) -> bool {
-    const KNOWN: &str = "account algorithms chap discovery initiators mutual secret secret-file target user";
+    const KNOWN: &str =
+        "account algorithms chap discovery initiators mutual secret secret-file target user";
     KNOWN.split(' ').any(|known| known == key.trim())
 }
 
@@ -531,6 +644,9 @@ mod tests {
     fn a_place_beyond_the_text_is_shown_at_its_end() {
         let mistakes = Mistakes::new("x", "", None);
         mistakes.add(5..9, "?");
-        assert_eq!(mistakes.verdict(None::<()>).expect_err("one").to_string(), "x:1:1: ?\n1 | \n  | ^");
+        assert_eq!(
+            mistakes.verdict(None::<()>).expect_err("one").to_string(),
+            "x:1:1: ?\n1 | \n  | ^"
+        );
     }
 }

@@ -26,7 +26,10 @@ impl std::error::Error for Unfit {}
 pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
     debug_assert!(!table.is_empty(), "there is something to choose");
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
-    let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    let found = table
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value);
     found.ok_or_else(|| Unfit(format!("unknown {what} `{text}`{}", hint(text, &known))))
 }
 
@@ -64,9 +67,17 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
 }
 
 /// Parses a listen address as in [`listen_address`], or a Unix socket: `SCHEME+unix://PATH`.
-pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
-    let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
-    let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
+pub fn listen_address_or_path(
+    text: &str,
+    own_scheme: &str,
+    own_port: u16,
+) -> Result<ListenAddress, Unfit> {
+    let local = text
+        .strip_prefix(own_scheme)
+        .and_then(|rest| rest.strip_prefix("+unix://"));
+    let Some(path) = local else {
+        return Ok(listen_address(text, own_scheme, own_port)?.into());
+    };
     // Allow only characters that need no escaping in a URL, because clients use the path in a URL.
     let is_plain = |c: char| !c.is_control() && !" \"#%&?\\".contains(c);
     match path.starts_with('/') && !path.ends_with('/') && path.chars().all(is_plain) {
@@ -83,12 +94,15 @@ pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, 
     let name = without_scheme(text, own_scheme)?;
     // These are the kernel's rules for interface names (`dev_valid_name`).
     let is_name = (1..16).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
     match is_name {
         true => Ok(name),
         false => {
-            let sentence =
-                format!("`{name}` is not the name of an interface; write one such as {own_scheme}://eth0");
+            let sentence = format!(
+                "`{name}` is not the name of an interface; write one such as {own_scheme}://eth0"
+            );
             Err(Unfit(sentence))
         }
     }
@@ -98,7 +112,9 @@ fn without_scheme<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit>
     match text.split_once("://") {
         None => Ok(text),
         Some((scheme, place)) if scheme == own_scheme => Ok(place),
-        Some((scheme, _)) => Err(Unfit(format!("`{scheme}://` is not served here; write {own_scheme}://…"))),
+        Some((scheme, _)) => Err(Unfit(format!(
+            "`{scheme}://` is not served here; write {own_scheme}://…"
+        ))),
     }
 }
 
@@ -147,8 +163,11 @@ impl FromStr for VolumeName {
             return Ok(VolumeName(text.to_owned()));
         }
         let example = text.to_ascii_lowercase();
-        let example: String =
-            example.chars().map(|c| if letter(c) { c } else { '-' }).take(NAME_MAX).collect();
+        let example: String = example
+            .chars()
+            .map(|c| if letter(c) { c } else { '-' })
+            .take(NAME_MAX)
+            .collect();
         let example = example.trim_start_matches(['-', '.']);
         let example = if example.is_empty() { "vm1" } else { example };
         Err(Unfit(format!(
@@ -171,7 +190,10 @@ impl Uuid {
     pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        debug_assert!(bytes[6] >> 4 == 4 && bytes[8] >> 6 == 2, "version 4 of the usual variant");
+        debug_assert!(
+            bytes[6] >> 4 == 4 && bytes[8] >> 6 == 2,
+            "version 4 of the usual variant"
+        );
         Uuid(bytes)
     }
 }
@@ -179,7 +201,11 @@ impl Uuid {
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
-            let dash = if [4, 6, 8, 10].contains(&index) { "-" } else { "" };
+            let dash = if [4, 6, 8, 10].contains(&index) {
+                "-"
+            } else {
+                ""
+            };
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
@@ -196,17 +222,19 @@ impl FromStr for Uuid {
             .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
             .collect();
         let bytes: Option<Vec<u8>> = digits.map(|digits| {
-            digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | d)).collect()
+            digits
+                .chunks(2)
+                .map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | d))
+                .collect()
         });
         let uuid = bytes.and_then(|bytes| bytes.try_into().ok()).map(Uuid);
         // Accept only the two usual forms: with dashes in the standard positions, or without dashes.
-        uuid.filter(|uuid| !text.contains('-') || uuid.to_string().eq_ignore_ascii_case(text)).ok_or_else(
-            || {
+        uuid.filter(|uuid| !text.contains('-') || uuid.to_string().eq_ignore_ascii_case(text))
+            .ok_or_else(|| {
                 Unfit(format!(
                     "`{text}` is not a UUID; write one such as 6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f"
                 ))
-            },
-        )
+            })
     }
 }
 
@@ -233,8 +261,9 @@ impl Poll {
         if text == ALWAYS {
             return Ok(Poll(reactor::Spin::ALWAYS));
         }
-        let microseconds: u32 =
-            text.parse().map_err(|_| "write a whole number of microseconds, or `always`")?;
+        let microseconds: u32 = text
+            .parse()
+            .map_err(|_| "write a whole number of microseconds, or `always`")?;
         Ok(Poll(Duration::from_micros(microseconds.into())))
     }
 }
@@ -253,12 +282,16 @@ impl FromStr for Poll {
 impl Gather {
     /// Parses a number of microseconds: the value of `--gather-us`.
     pub fn of_microseconds(text: &str) -> Result<Gather, String> {
-        let microseconds: u32 = text.parse().map_err(|_| "write a whole number of microseconds")?;
+        let microseconds: u32 = text
+            .parse()
+            .map_err(|_| "write a whole number of microseconds")?;
         Gather::new(Duration::from_micros(microseconds.into()))
     }
 
     fn new(span: Duration) -> Result<Gather, String> {
-        (span <= GATHER_MAX).then_some(Gather(span)).ok_or_else(|| "the maximum is 10 ms".to_owned())
+        (span <= GATHER_MAX)
+            .then_some(Gather(span))
+            .ok_or_else(|| "the maximum is 10 ms".to_owned())
     }
 }
 
@@ -276,12 +309,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn address(text: &str) -> Result<String, String> {
-        text.parse::<Address>().map(|address| address.0.to_string()).map_err(|error| error.0)
+        text.parse::<Address>()
+            .map(|address| address.0.to_string())
+            .map_err(|error| error.0)
     }
 
     #[test]
     fn scheme_and_port_may_be_left_out() {
-        for text in ["iscsi://127.0.0.1:3260", "127.0.0.1:3260", "iscsi://127.0.0.1", "127.0.0.1"] {
+        for text in [
+            "iscsi://127.0.0.1:3260",
+            "127.0.0.1:3260",
+            "iscsi://127.0.0.1",
+            "127.0.0.1",
+        ] {
             assert_eq!(address(text), Ok("127.0.0.1:3260".to_owned()), "{text}");
         }
         assert_eq!(address("[::1]:3261"), Ok("[::1]:3261".to_owned()));
@@ -290,10 +330,30 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_meant_name_the_remedy() {
-        assert!(address("::1").expect_err("a mistake").contains("write [::1]:3260"));
-        assert!(address("nbd://127.0.0.1").expect_err("a mistake").contains("not served here"));
-        for bad in ["", "localhost:3260", "127.0.0.1:99999", "3260", "*:3260", ":3260"] {
-            assert!(address(bad).expect_err("a mistake").contains("0.0.0.0:3260"), "{bad}");
+        assert!(
+            address("::1")
+                .expect_err("a mistake")
+                .contains("write [::1]:3260")
+        );
+        assert!(
+            address("nbd://127.0.0.1")
+                .expect_err("a mistake")
+                .contains("not served here")
+        );
+        for bad in [
+            "",
+            "localhost:3260",
+            "127.0.0.1:99999",
+            "3260",
+            "*:3260",
+            ":3260",
+        ] {
+            assert!(
+                address(bad)
+                    .expect_err("a mistake")
+                    .contains("0.0.0.0:3260"),
+                "{bad}"
+            );
         }
     }
 
@@ -301,7 +361,11 @@ mod tests {
     fn a_volume_name_can_be_part_of_an_iscsi_name() {
         let name = |text: &str| text.parse::<VolumeName>().map_err(|error| error.0);
         assert_eq!(name("vm-1.disk0").expect("a name").as_str(), "vm-1.disk0");
-        assert!(name("VM_1").expect_err("a mistake").ends_with("such as `vm-1`"));
+        assert!(
+            name("VM_1")
+                .expect_err("a mistake")
+                .ends_with("such as `vm-1`")
+        );
         for bad in ["", "../etc", ".a", "a/b", "ä", &"x".repeat(65)] {
             assert!(name(bad).is_err(), "{bad}");
         }
@@ -313,9 +377,12 @@ mod tests {
         let uuid: Uuid = text.parse().expect("a UUID");
         assert_eq!(uuid.to_string(), text);
         assert_eq!(text.replace('-', "").parse(), Ok(uuid));
-        for bad in
-            ["", "6f2d4c1e", "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6g", "6f2d4c1e8-a3b-4f5d-9c7e-1b2a3c4d5e6f"]
-        {
+        for bad in [
+            "",
+            "6f2d4c1e",
+            "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6g",
+            "6f2d4c1e8-a3b-4f5d-9c7e-1b2a3c4d5e6f",
+        ] {
             assert!(bad.parse::<Uuid>().is_err(), "{bad}");
         }
     }
@@ -324,7 +391,10 @@ mod tests {
     fn requests_gather_for_ten_milliseconds_at_most() {
         assert_eq!("10ms".parse(), Ok(Gather(GATHER_MAX)));
         assert!("11ms".parse::<Gather>().is_err() && Gather::of_microseconds("10001").is_err());
-        assert_eq!(Gather::of_microseconds("200"), Ok(Gather(Duration::from_micros(200))));
+        assert_eq!(
+            Gather::of_microseconds("200"),
+            Ok(Gather(Duration::from_micros(200)))
+        );
     }
 
     #[test]
@@ -333,7 +403,10 @@ mod tests {
         assert_eq!("always".parse(), Ok(Poll(reactor::Spin::ALWAYS)));
         assert!("often".parse::<Poll>().is_err());
         assert_eq!(Poll::of_microseconds("0"), Ok(Poll(Duration::ZERO)));
-        assert_eq!(Poll::of_microseconds("always"), Ok(Poll(reactor::Spin::ALWAYS)));
+        assert_eq!(
+            Poll::of_microseconds("always"),
+            Ok(Poll(reactor::Spin::ALWAYS))
+        );
         assert!(Poll::of_microseconds("50us").is_err());
     }
 

@@ -33,14 +33,27 @@ impl Volume {
     /// Creates a volume with defaults for everything else.
     pub fn new(name: VolumeName, spec: Spec) -> Volume {
         let (uuid, names, previous_name) = (None, GivenNames::default(), None);
-        Volume { name, spec, uuid, names, previous_name, deadline: Volume::DEADLINE }
+        Volume {
+            name,
+            spec,
+            uuid,
+            names,
+            previous_name,
+            deadline: Volume::DEADLINE,
+        }
     }
 }
 
 /// Reads the names of all volumes, including invalid ones, and the valid volumes.
 pub(super) fn all(named: &[(Placed<&str>, Section<'_>)]) -> (Vec<String>, Vec<Volume>) {
-    let names = named.iter().map(|(name, _)| name.value.to_owned()).collect();
-    let volumes: Vec<Volume> = named.iter().filter_map(|(name, section)| read(name, section)).collect();
+    let names = named
+        .iter()
+        .map(|(name, _)| name.value.to_owned())
+        .collect();
+    let volumes: Vec<Volume> = named
+        .iter()
+        .filter_map(|(name, section)| read(name, section))
+        .collect();
     one_identity_each(named, &volumes);
     one_successor_each(named, &volumes);
     (names, volumes)
@@ -64,7 +77,10 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     let previous_name = section.parsed("previous-name").map(|name| name.value);
     let deadline = section.parsed::<Time>("deadline");
     if let Some(zero) = deadline.as_ref().filter(|time| time.value.0.is_zero()) {
-        section.mistakes.add(zero.at.clone(), "the deadline must not be 0; write one such as \"30s\"");
+        section.mistakes.add(
+            zero.at.clone(),
+            "the deadline must not be 0; write one such as \"30s\"",
+        );
     }
     let (readonly, removable) = (section.flag("read-only"), section.flag("removable"));
     let thick = section.flag("thick");
@@ -74,7 +90,12 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     volume.spec.removable = removable.unwrap_or(volume.spec.removable);
     volume.spec.thick = thick.unwrap_or(volume.spec.thick);
     volume.deadline = deadline.map_or(volume.deadline, |time| time.value.0);
-    Some(Volume { uuid, names, previous_name, ..volume })
+    Some(Volume {
+        uuid,
+        names,
+        previous_name,
+        ..volume
+    })
 }
 
 /// Reads the specification; an error in it is reported at its column in the file.
@@ -92,13 +113,20 @@ fn spec(section: &Section<'_>) -> Option<Spec> {
 fn one_successor_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
     let mut taken: HashMap<&str, &VolumeName> = HashMap::new();
     for volume in volumes {
-        let Some(previous) = &volume.previous_name else { continue };
+        let Some(previous) = &volume.previous_name else {
+            continue;
+        };
         let twin = taken.insert(previous.as_str(), &volume.name);
-        let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
+        let section = named
+            .iter()
+            .find(|(name, _)| name.value == volume.name.as_str());
         if let (Some(twin), Some((_, section))) = (twin, section) {
-            let sentence =
-                format!("`{twin}` has the same previous name, and only one volume can be renamed from it");
-            section.mistakes.add(section.placed("previous-name"), sentence);
+            let sentence = format!(
+                "`{twin}` has the same previous name, and only one volume can be renamed from it"
+            );
+            section
+                .mistakes
+                .add(section.placed("previous-name"), sentence);
         }
     }
 }
@@ -118,21 +146,35 @@ fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) 
         let is_known = |is_given: bool| is_given || volume.uuid.is_some();
         let keys = [
             ("uuid", "UUID", volume.uuid.map(|uuid| uuid.0.to_vec())),
-            ("naa", "NAA identifier", Some(naa).filter(|_| is_known(volume.names.naa.is_some()))),
-            ("t10-id", "T10 identifier", Some(t10_id).filter(|_| is_known(volume.names.t10_id.is_some()))),
+            (
+                "naa",
+                "NAA identifier",
+                Some(naa).filter(|_| is_known(volume.names.naa.is_some())),
+            ),
+            (
+                "t10-id",
+                "T10 identifier",
+                Some(t10_id).filter(|_| is_known(volume.names.t10_id.is_some())),
+            ),
         ];
         let twin = keys.into_iter().find_map(|(key, what, value)| {
             let twin = taken.insert((key, value?), &volume.name)?;
             Some((key, what, twin))
         });
-        let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
+        let section = named
+            .iter()
+            .find(|(name, _)| name.value == volume.name.as_str());
         if let (Some((key, what, twin)), Some((name, section))) = (twin, section) {
             let sentence = format!(
                 "`{}` and `{twin}` have the same {what}, so initiators would treat them as one disk; change \
                  or remove one of them",
                 volume.name
             );
-            let at = if section.has(key) { section.placed(key) } else { name.at.clone() };
+            let at = if section.has(key) {
+                section.placed(key)
+            } else {
+                name.at.clone()
+            };
             section.mistakes.add(at, sentence);
         }
     }

@@ -35,7 +35,9 @@ pub enum AskError {
 impl AskError {
     fn new(path: &Path, error: io::Error) -> AskError {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer(path.to_owned()),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                AskError::NoServer(path.to_owned())
+            }
             _ => AskError::Io(path.to_owned(), error),
         }
     }
@@ -66,10 +68,18 @@ impl fmt::Display for AskError {
                 )
             }
             AskError::Io(path, error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "only the user that runs the server can use its socket {}: {error}", path.display())
+                write!(
+                    f,
+                    "only the user that runs the server can use its socket {}: {error}",
+                    path.display()
+                )
             }
             AskError::Io(path, error) => {
-                write!(f, "the server at {} is not responding: {error}", path.display())
+                write!(
+                    f,
+                    "the server at {} is not responding: {error}",
+                    path.display()
+                )
             }
         }
     }
@@ -80,7 +90,9 @@ impl fmt::Display for AskError {
 /// # Errors
 /// There is no server, or the connection failed.
 pub fn ask(path: &Path, request: &ControlRequest) -> Result<ControlReply, AskError> {
-    converse(path, request).map(|(reply, _)| reply).map_err(|error| AskError::new(path, error))
+    converse(path, request)
+        .map(|(reply, _)| reply)
+        .map_err(|error| AskError::new(path, error))
 }
 
 /// The events of a server.
@@ -101,7 +113,10 @@ pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
     match reply {
         ControlReply::Done => {
             stream.get_ref().set_read_timeout(None).map_err(failed)?;
-            Ok(Subscription { path: path.to_owned(), stream })
+            Ok(Subscription {
+                path: path.to_owned(),
+                stream,
+            })
         }
         other => Err(unexpected(other)),
     }
@@ -117,7 +132,9 @@ impl Subscription {
         if line.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&line).map(Some).map_err(|error| AskError::new(&self.path, error.into()))
+        serde_json::from_slice(&line)
+            .map(Some)
+            .map_err(|error| AskError::new(&self.path, error.into()))
     }
 }
 
@@ -141,9 +158,9 @@ pub fn unexpected(reply: ControlReply) -> Failure {
 /// Returns the timeout of a request. A reload opens and closes volumes, which may be remote or hang.
 fn patience(request: &ControlRequest) -> Duration {
     match request {
-        ControlRequest::Reload { .. } | ControlRequest::Change { .. } | ControlRequest::Raid { .. } => {
-            Duration::from_secs(300)
-        }
+        ControlRequest::Reload { .. }
+        | ControlRequest::Change { .. }
+        | ControlRequest::Raid { .. } => Duration::from_secs(300),
         ControlRequest::Sessions
         | ControlRequest::Volumes
         | ControlRequest::Targets
@@ -155,14 +172,19 @@ fn patience(request: &ControlRequest) -> Duration {
     }
 }
 
-fn converse(path: &Path, request: &ControlRequest) -> io::Result<(ControlReply, BufReader<UnixStream>)> {
+fn converse(
+    path: &Path,
+    request: &ControlRequest,
+) -> io::Result<(ControlReply, BufReader<UnixStream>)> {
     let mut stream = UnixStream::connect(path)?;
     let patience = patience(request);
     stream.set_read_timeout(Some(NOTICE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&line_of(request)?)?;
     let mut stream = BufReader::new(stream);
-    let is_late = stream.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    let is_late = stream
+        .fill_buf()
+        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     if is_late && patience > PATIENCE {
         tracing::warn!(
             flush_seconds = FLUSH_TIME.as_secs(),
@@ -195,12 +217,16 @@ impl FromStr for ServedSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ServedSet, String> {
-        let (volume, number) =
-            text.split_once('/').map_or((text, None), |(name, number)| (name, Some(number)));
+        let (volume, number) = text
+            .split_once('/')
+            .map_or((text, None), |(name, number)| (name, Some(number)));
         let number = number.map(str::parse).transpose();
-        let number =
-            number.map_err(|_| format!("write the number of a set after the slash, as in {volume}/0"))?;
-        Ok(ServedSet { volume: volume.parse().map_err(|error| format!("{error}"))?, number })
+        let number = number
+            .map_err(|_| format!("write the number of a set after the slash, as in {volume}/0"))?;
+        Ok(ServedSet {
+            volume: volume.parse().map_err(|error| format!("{error}"))?,
+            number,
+        })
     }
 }
 
@@ -217,15 +243,27 @@ impl ServedSet {
             ControlReply::Volumes { volumes } => volumes,
             other => return Err(unexpected(other)),
         };
-        let volume = volumes.into_iter().find(|volume| volume.name == self.volume.as_str());
+        let volume = volumes
+            .into_iter()
+            .find(|volume| volume.name == self.volume.as_str());
         let not_found = |why: String| Failure::new(FailureKind::NotFound, why);
-        let volume = volume.ok_or_else(|| not_found(format!("no volume named {} is served", self.volume)))?;
+        let volume = volume
+            .ok_or_else(|| not_found(format!("no volume named {} is served", self.volume)))?;
         let sets: Vec<SetState> = match self.number {
             None => volume.layers.raid,
-            Some(number) => volume.layers.raid.into_iter().skip(number).take(1).collect(),
+            Some(number) => volume
+                .layers
+                .raid
+                .into_iter()
+                .skip(number)
+                .take(1)
+                .collect(),
         };
         match sets.is_empty() {
-            true => Err(not_found(format!("volume {} has no such RAID set", self.volume))),
+            true => Err(not_found(format!(
+                "volume {} has no such RAID set",
+                self.volume
+            ))),
             false => Ok(sets),
         }
     }
@@ -235,7 +273,11 @@ impl ServedSet {
     /// # Errors
     /// There is no server.
     pub fn order(&self, socket: &Path, order: RaidOrder) -> Result<ControlReply, Failure> {
-        let request = ControlRequest::Raid { volume: self.volume.to_string(), set: self.number, order };
+        let request = ControlRequest::Raid {
+            volume: self.volume.to_string(),
+            set: self.number,
+            order,
+        };
         ask(socket, &request).map_err(Failure::from)
     }
 
@@ -279,6 +321,10 @@ mod tests {
         assert_eq!(set("vm1").map(|set| set.number), Ok(None));
         assert_eq!(set("vm1/2").map(|set| set.number), Ok(Some(2)));
         assert!(set("vm1/x").expect_err("a mistake").contains("vm1/0"));
-        assert!(set("VM").expect_err("a mistake").contains("is not a valid volume name"));
+        assert!(
+            set("VM")
+                .expect_err("a mistake")
+                .contains("is not a valid volume name")
+        );
     }
 }

@@ -201,7 +201,10 @@ impl Queue {
             waiting.bytes += line.len();
             waiting.lines.push_back(line);
         }
-        debug_assert!(waiting.bytes <= QUEUE_BYTES_MAX || waiting.lines.len() == 1, "a queue is bounded");
+        debug_assert!(
+            waiting.bytes <= QUEUE_BYTES_MAX || waiting.lines.len() == 1,
+            "a queue is bounded"
+        );
         self.is_filled.notify_one();
     }
 }
@@ -217,7 +220,10 @@ impl Subscriber {
             Some(line) => {
                 debug_assert!(waiting.bytes >= line.len(), "its bytes were counted");
                 waiting.bytes -= line.len();
-                debug_assert!(!waiting.lines.is_empty() || waiting.bytes == 0, "an empty queue has no bytes");
+                debug_assert!(
+                    !waiting.lines.is_empty() || waiting.bytes == 0,
+                    "an empty queue has no bytes"
+                );
                 Some(line)
             }
             None if waiting.missed > 0 => {
@@ -230,11 +236,17 @@ impl Subscriber {
 }
 
 fn line(event: Event) -> Line {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     // Round to milliseconds, because further digits would not be meaningful.
     let time = time.as_millis() as f64 / 1000.0;
-    let mut line =
-        serde_json::to_vec(&Occurrence { version: VERSION, time, event }).expect("names and numbers");
+    let mut line = serde_json::to_vec(&Occurrence {
+        version: VERSION,
+        time,
+        event,
+    })
+    .expect("names and numbers");
     line.push(b'\n');
     line.into()
 }
@@ -266,7 +278,10 @@ impl Observer for Events {
     }
 
     fn volume_failed(&self, volume: &str, cause: &str) {
-        self.publish(Event::VolumeFailed { volume: volume.to_owned(), cause: cause.to_owned() });
+        self.publish(Event::VolumeFailed {
+            volume: volume.to_owned(),
+            cause: cause.to_owned(),
+        });
     }
 
     fn volume_recovered(&self, volume: &str, failed: u64, time: Duration) {
@@ -278,11 +293,17 @@ impl Observer for Events {
     }
 
     fn volume_fenced(&self, volume: &str, silent: Duration) {
-        self.publish(Event::VolumeFenced { volume: volume.to_owned(), silent_seconds: silent.as_secs_f64() });
+        self.publish(Event::VolumeFenced {
+            volume: volume.to_owned(),
+            silent_seconds: silent.as_secs_f64(),
+        });
     }
 
     fn volume_grew(&self, volume: &str, bytes: u64) {
-        self.publish(Event::VolumeGrown { volume: volume.to_owned(), bytes });
+        self.publish(Event::VolumeGrown {
+            volume: volume.to_owned(),
+            bytes,
+        });
     }
 }
 
@@ -291,29 +312,44 @@ mod tests {
     use super::*;
 
     fn added(volume: &str) -> Event {
-        Event::VolumeAdded { volume: volume.to_owned() }
+        Event::VolumeAdded {
+            volume: volume.to_owned(),
+        }
     }
 
     fn next(subscriber: &Subscriber) -> Option<Event> {
         let line = subscriber.next(Duration::ZERO)?;
-        Some(serde_json::from_slice::<Occurrence>(&line).expect("an event").event)
+        Some(
+            serde_json::from_slice::<Occurrence>(&line)
+                .expect("an event")
+                .event,
+        )
     }
 
     #[test]
     fn each_subscriber_is_told_in_order_of_what_happens_while_it_is_there() {
         let events = Events::default();
         events.publish(added("before"));
-        let (first, second) = (events.subscribe().expect("room"), events.subscribe().expect("room"));
+        let (first, second) = (
+            events.subscribe().expect("room"),
+            events.subscribe().expect("room"),
+        );
         events.publish(added("a"));
         drop(second);
         events.publish(added("b"));
-        assert_eq!((next(&first), next(&first), next(&first)), (Some(added("a")), Some(added("b")), None));
+        assert_eq!(
+            (next(&first), next(&first), next(&first)),
+            (Some(added("a")), Some(added("b")), None)
+        );
     }
 
     #[test]
     fn a_slow_subscriber_is_told_how_much_it_has_missed_and_takes_bounded_memory() {
         let events = Events::default();
-        let (slow, quick) = (events.subscribe().expect("room"), events.subscribe().expect("room"));
+        let (slow, quick) = (
+            events.subscribe().expect("room"),
+            events.subscribe().expect("room"),
+        );
         let name = "x".repeat(1000);
         for _ in 0..10_000 {
             events.publish(added(&name));
@@ -337,8 +373,10 @@ mod tests {
     fn an_event_that_is_longer_than_a_queue_is_told() {
         let events = Events::default();
         let subscriber = events.subscribe().expect("room");
-        let long =
-            Event::ReloadApplied { changes: vec!["x".repeat(2 * QUEUE_BYTES_MAX)], failed: Vec::new() };
+        let long = Event::ReloadApplied {
+            changes: vec!["x".repeat(2 * QUEUE_BYTES_MAX)],
+            failed: Vec::new(),
+        };
         events.publish(long.clone());
         events.publish(added("behind it"));
         assert_eq!(next(&subscriber), Some(long));
@@ -348,7 +386,9 @@ mod tests {
     #[test]
     fn there_are_so_many_subscribers_and_no_more() {
         let events = Events::default();
-        let all: Vec<_> = (0..SUBSCRIBERS_MAX).filter_map(|_| events.subscribe()).collect();
+        let all: Vec<_> = (0..SUBSCRIBERS_MAX)
+            .filter_map(|_| events.subscribe())
+            .collect();
         assert_eq!(all.len(), SUBSCRIBERS_MAX);
         assert!(events.subscribe().is_none());
         drop(all);
@@ -357,10 +397,20 @@ mod tests {
 
     #[test]
     fn the_words_of_events_are_frozen() {
-        let event = Event::VolumeFenced { volume: "vm1".to_owned(), silent_seconds: 2.5 };
-        let occurrence = Occurrence { version: 1, time: 1.5, event };
+        let event = Event::VolumeFenced {
+            volume: "vm1".to_owned(),
+            silent_seconds: 2.5,
+        };
+        let occurrence = Occurrence {
+            version: 1,
+            time: 1.5,
+            event,
+        };
         let line = r#"{"version":1,"time":1.5,"event":"volume-fenced","volume":"vm1","silent_seconds":2.5}"#;
         assert_eq!(serde_json::to_string(&occurrence).expect("JSON"), line);
-        assert_eq!(serde_json::from_str::<Occurrence>(line).expect("an event"), occurrence);
+        assert_eq!(
+            serde_json::from_str::<Occurrence>(line).expect("an event"),
+            occurrence
+        );
     }
 }

@@ -138,7 +138,9 @@ pub enum RaidOrder {
 
 /// Parses a key and its value, written `KEY=VALUE`. The error is a sentence.
 pub fn key_and_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write a key, `=` and its value, such as serial=AB12")?;
+    let (key, value) = text
+        .split_once('=')
+        .ok_or("write a key, `=` and its value, such as serial=AB12")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -402,9 +404,10 @@ impl FromStr for FaultMode {
             ("fail", _) => Ok(FaultMode::Fail),
             ("lose", _) => Ok(FaultMode::Lose),
             ("slow", _) => Err("`slow` needs a time; write one such as slow=5ms".to_owned()),
-            (_, Some(("slow", time))) => {
-                time.parse().map(|Time(time)| FaultMode::Slow(time)).map_err(|error| error.to_string())
-            }
+            (_, Some(("slow", time))) => time
+                .parse()
+                .map(|Time(time)| FaultMode::Slow(time))
+                .map_err(|error| error.to_string()),
             _ => Err(format!(
                 "unknown fault `{text}`{}",
                 hint(text, &["pass", "hang", "fail", "lose", "slow=5ms"])
@@ -426,15 +429,21 @@ struct Message<'a, T> {
 
 /// Encodes a request or reply as a line.
 fn line_of<T: Serialize>(body: &T) -> serde_json::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(&Message { version: VERSION, body })?;
+    let mut line = serde_json::to_vec(&Message {
+        version: VERSION,
+        body,
+    })?;
     line.push(b'\n');
     Ok(line)
 }
 
 /// Decodes a line. The error is a sentence.
 fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let version = value.as_object_mut().and_then(|message| message.remove("version"));
+    let mut value: serde_json::Value =
+        serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let version = value
+        .as_object_mut()
+        .and_then(|message| message.remove("version"));
     match version {
         Some(version) if version != VERSION => Err(format!(
             "version {version} of the control protocol is not supported; this is version {VERSION}"
@@ -450,7 +459,10 @@ mod text {
 
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(value)
     }
 
@@ -459,7 +471,9 @@ mod text {
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,
     {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -469,16 +483,27 @@ mod tests {
 
     #[test]
     fn the_words_on_the_socket_are_frozen() {
-        let fault =
-            ControlRequest::Fault { volume: "vm1".into(), mode: FaultMode::Slow(Duration::from_millis(5)) };
+        let fault = ControlRequest::Fault {
+            volume: "vm1".into(),
+            mode: FaultMode::Slow(Duration::from_millis(5)),
+        };
         let line = r#"{"request":"fault","volume":"vm1","mode":"slow=5ms"}"#;
         assert_eq!(serde_json::to_string(&fault).expect("JSON"), line);
-        assert_eq!(serde_json::from_str::<ControlRequest>(line).expect("a request"), fault);
+        assert_eq!(
+            serde_json::from_str::<ControlRequest>(line).expect("a request"),
+            fault
+        );
         let sessions = serde_json::to_string(&ControlRequest::Sessions).expect("JSON");
         assert_eq!(sessions, r#"{"request":"sessions"}"#);
         let reload: ControlRequest =
             serde_json::from_str(r#"{"request":"reload","force":true}"#).expect("a request");
-        assert_eq!(reload, ControlRequest::Reload { dry_run: false, force: true });
+        assert_eq!(
+            reload,
+            ControlRequest::Reload {
+                dry_run: false,
+                force: true
+            }
+        );
         let line = r#"{"request":"change","change":{"add":{"volume":"vm2","spec":"ram:1GiB"}}}"#;
         let change = Change::Add {
             volume: "vm2".parse().expect("a name"),
@@ -489,44 +514,91 @@ mod tests {
             initiators: Vec::new(),
             keys: Vec::new(),
         };
-        let add = ControlRequest::Change { change, dry_run: false, force: false };
-        assert_eq!(serde_json::from_str::<ControlRequest>(line).expect("a request"), add);
-        for what in [r#"{"remove":{"volume":"vm2"}}"#, r#"{"resize":{"volume":"vm2","bytes":4096}}"#] {
+        let add = ControlRequest::Change {
+            change,
+            dry_run: false,
+            force: false,
+        };
+        assert_eq!(
+            serde_json::from_str::<ControlRequest>(line).expect("a request"),
+            add
+        );
+        for what in [
+            r#"{"remove":{"volume":"vm2"}}"#,
+            r#"{"resize":{"volume":"vm2","bytes":4096}}"#,
+        ] {
             let change: Change = serde_json::from_str(what).expect("a change");
             assert_eq!(serde_json::to_string(&change).expect("JSON"), what);
         }
-        let reloaded =
-            ControlReply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
+        let reloaded = ControlReply::Reloaded {
+            changes: vec!["+ a".into()],
+            notes: Vec::new(),
+            failed: Vec::new(),
+        };
         let line = r#"{"reply":"reloaded","changes":["+ a"],"notes":[],"failed":[]}"#;
         assert_eq!(serde_json::to_string(&reloaded).expect("JSON"), line);
-        assert_eq!(serde_json::to_string(&ControlReply::Done).expect("JSON"), r#"{"reply":"done"}"#);
+        assert_eq!(
+            serde_json::to_string(&ControlReply::Done).expect("JSON"),
+            r#"{"reply":"done"}"#
+        );
     }
 
     #[test]
     fn a_fault_is_one_of_five() {
         for text in ["pass", "hang", "fail", "lose", "slow=250us"] {
-            assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                text.parse::<FaultMode>().map(|mode| mode.to_string()),
+                Ok(text.to_owned())
+            );
         }
-        assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));
-        assert!("slow".parse::<FaultMode>().expect_err("a mistake").contains("slow=5ms"));
-        assert!("slow=5m".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
+        assert!(
+            "hagn"
+                .parse::<FaultMode>()
+                .expect_err("a mistake")
+                .contains("did you mean `hang`?")
+        );
+        assert!(
+            "slow"
+                .parse::<FaultMode>()
+                .expect_err("a mistake")
+                .contains("slow=5ms")
+        );
+        assert!(
+            "slow=5m"
+                .parse::<FaultMode>()
+                .expect_err("a mistake")
+                .contains("a unit")
+        );
     }
 
     #[test]
     fn a_message_says_its_version_and_one_without_is_of_the_first() {
-        let request = ControlRequest::Reload { dry_run: true, force: false };
+        let request = ControlRequest::Reload {
+            dry_run: true,
+            force: false,
+        };
         let text = line_of(&request).expect("JSON");
-        assert_eq!(text, b"{\"version\":1,\"request\":\"reload\",\"dry_run\":true,\"force\":false}\n");
+        assert_eq!(
+            text,
+            b"{\"version\":1,\"request\":\"reload\",\"dry_run\":true,\"force\":false}\n"
+        );
         assert_eq!(message_of(&text), Ok(request));
-        assert_eq!(message_of(br#"{"request":"sessions"}"#), Ok(ControlRequest::Sessions));
-        assert_eq!(line_of(&ControlReply::Done).expect("JSON"), b"{\"version\":1,\"reply\":\"done\"}\n");
+        assert_eq!(
+            message_of(br#"{"request":"sessions"}"#),
+            Ok(ControlRequest::Sessions)
+        );
+        assert_eq!(
+            line_of(&ControlReply::Done).expect("JSON"),
+            b"{\"version\":1,\"reply\":\"done\"}\n"
+        );
     }
 
     #[test]
     fn another_version_is_refused() {
         for version in ["2", "0", "\"1\"", "1.0", "null"] {
             let text = format!(r#"{{"version":{version},"request":"sessions"}}"#);
-            let refused = message_of::<ControlRequest>(text.as_bytes()).expect_err("it is not known");
+            let refused =
+                message_of::<ControlRequest>(text.as_bytes()).expect_err("it is not known");
             assert!(refused.contains("this is version 1"), "{refused}");
         }
         assert!(

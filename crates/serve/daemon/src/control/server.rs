@@ -53,13 +53,27 @@ impl std::error::Error for BindError {}
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, why) = match self {
-            BindError::InUse(path) => (path, "another server uses it; choose another path with --control"),
-            BindError::NotASocket(path) => (path, "the path exists and is not a socket; choose another path"),
+            BindError::InUse(path) => (
+                path,
+                "another server uses it; choose another path with --control",
+            ),
+            BindError::NotASocket(path) => (
+                path,
+                "the path exists and is not a socket; choose another path",
+            ),
             BindError::Io(path, error) => {
-                return write!(f, "cannot create the control socket {}: {error}", path.display());
+                return write!(
+                    f,
+                    "cannot create the control socket {}: {error}",
+                    path.display()
+                );
             }
         };
-        write!(f, "cannot create the control socket {}: {why}", path.display())
+        write!(
+            f,
+            "cannot create the control socket {}: {why}",
+            path.display()
+        )
     }
 }
 
@@ -77,7 +91,8 @@ impl Socket {
     /// Creates the socket at `path`, accessible only by its owner. A stale socket of a terminated server is
     /// replaced.
     pub fn bind(path: &Path) -> Result<Socket, BindError> {
-        let (listener, file) = local_socket::bind(path).map_err(|error| BindError::new(path, error))?;
+        let (listener, file) =
+            local_socket::bind(path).map_err(|error| BindError::new(path, error))?;
         Ok(Socket { listener, file })
     }
 
@@ -112,7 +127,9 @@ impl Socket {
                 }
             }
         };
-        thread::Builder::new().name("control".to_owned()).spawn(work)?;
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(work)?;
         Ok(self.file)
     }
 }
@@ -133,7 +150,11 @@ struct ClientSlot(Arc<Clients>);
 
 impl Drop for ClientSlot {
     fn drop(&mut self) {
-        let mut attended = self.0.attended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attended = self
+            .0
+            .attended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         debug_assert!(*attended > 0, "a client is counted until this is dropped");
         *attended -= 1;
         self.0.has_gone.notify_one();
@@ -144,8 +165,9 @@ impl Clients {
     /// Starts a thread for a client, or refuses the client if there are too many.
     fn admit(self: &Arc<Self>, client: UnixStream) -> io::Result<()> {
         let Some(slot) = self.slot() else {
-            let refused =
-                ControlReply::Refused { reason: "the server has too many clients; try again".to_owned() };
+            let refused = ControlReply::Refused {
+                reason: "the server has too many clients; try again".to_owned(),
+            };
             // The client may have disconnected.
             let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
@@ -158,13 +180,18 @@ impl Clients {
                 tracing::debug!(%error, "a client of the control socket disconnected");
             }
         };
-        thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop)
+        thread::Builder::new()
+            .name("control client".to_owned())
+            .spawn(attend)
+            .map(drop)
     }
 
     fn slot(self: &Arc<Self>) -> Option<ClientSlot> {
         let attended = self.attended.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |attended: &mut usize| *attended >= CLIENTS_MAX;
-        let waited = self.has_gone.wait_timeout_while(attended, PATIENCE, is_full);
+        let waited = self
+            .has_gone
+            .wait_timeout_while(attended, PATIENCE, is_full);
         let (mut attended, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         (!wait.timed_out()).then(|| {
             *attended += 1;
@@ -185,11 +212,16 @@ impl Clients {
             let reply = match message_of(&line) {
                 Ok(ControlRequest::Events) => {
                     subscriber = self.events.subscribe();
-                    let reason = "the server has the maximum number of event subscribers".to_owned();
-                    subscriber.as_ref().map_or(ControlReply::Refused { reason }, |_| ControlReply::Done)
+                    let reason =
+                        "the server has the maximum number of event subscribers".to_owned();
+                    subscriber
+                        .as_ref()
+                        .map_or(ControlReply::Refused { reason }, |_| ControlReply::Done)
                 }
                 Ok(request) => (self.answer)(request, &by),
-                Err(error) => ControlReply::Refused { reason: format!("invalid request: {error}") },
+                Err(error) => ControlReply::Refused {
+                    reason: format!("invalid request: {error}"),
+                },
             };
             send(client, &line_of(&reply)?, RECEIVE_TIME)?;
             if subscriber.is_some() || line.last() != Some(&b'\n') {
@@ -202,7 +234,11 @@ impl Clients {
 /// Returns the peer process, for the audit log.
 fn who(client: &UnixStream) -> String {
     match socket_peercred(client) {
-        Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
+        Ok(peer) => format!(
+            "user {}, process {}",
+            peer.uid.as_raw(),
+            peer.pid.as_raw_nonzero()
+        ),
         Err(error) => format!("unknown ({error})"),
     }
 }
@@ -217,7 +253,10 @@ fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
         if new.is_empty() {
             break;
         }
-        let bytes = new.iter().position(|byte| *byte == b'\n').map_or(new.len(), |at| at + 1);
+        let bytes = new
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(new.len(), |at| at + 1);
         line.extend_from_slice(&new[..bytes]);
         reader.consume(bytes);
     }
@@ -241,7 +280,11 @@ fn send(mut client: &UnixStream, mut bytes: &[u8], time: Duration) -> io::Result
 
 fn left_until(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
 }
 
 /// Sends events as they happen, until the client closes the connection or reads too slowly.
@@ -261,7 +304,9 @@ fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
     match client.read(&mut [0; 512]) {
         Ok(bytes) => Ok(bytes == 0),
         Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(false),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
+                Ok(false)
+            }
             _ => Err(error),
         },
     }
@@ -284,7 +329,9 @@ mod tests {
 
     fn serve_with(path: &Path, events: Arc<Events>) -> SocketFile {
         let socket = Socket::bind(path).expect("a free place");
-        let answer = |request, _: &str| ControlReply::Refused { reason: format!("{request:?}") };
+        let answer = |request, _: &str| ControlReply::Refused {
+            reason: format!("{request:?}"),
+        };
         socket.serve(events, answer).expect("a thread")
     }
 
@@ -296,10 +343,18 @@ mod tests {
     fn requests_are_answered_and_nobody_else_may_ask() {
         let (_directory, path) = place();
         let _server = serve(&path);
-        let mode = fs::metadata(&path).expect("the socket").permissions().mode();
+        let mode = fs::metadata(&path)
+            .expect("the socket")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         let reply = ask(&path, &ControlRequest::Sessions).expect("an answer");
-        assert_eq!(reply, ControlReply::Refused { reason: "Sessions".to_owned() });
+        assert_eq!(
+            reply,
+            ControlReply::Refused {
+                reason: "Sessions".to_owned()
+            }
+        );
         ask(&path, &ControlRequest::Sessions).expect("another");
     }
 
@@ -307,14 +362,21 @@ mod tests {
     fn what_is_no_request_is_refused_and_the_next_client_served() {
         let (_directory, path) = place();
         let _server = serve(&path);
-        for bad in [&b"rubbish\n"[..], b"{\"request\":\"reboot\"}\n", &[b'x'; 200_000]] {
+        for bad in [
+            &b"rubbish\n"[..],
+            b"{\"request\":\"reboot\"}\n",
+            &[b'x'; 200_000],
+        ] {
             let mut client = UnixStream::connect(&path).expect("a server");
             // The server may close the connection before the long request has been sent completely.
             let _ = client.write_all(bad);
             let _ = client.shutdown(std::net::Shutdown::Write);
             let mut answer = String::new();
             let _ = BufReader::new(client).read_line(&mut answer);
-            assert!(answer.is_empty() || answer.contains("invalid request"), "{answer}");
+            assert!(
+                answer.is_empty() || answer.contains("invalid request"),
+                "{answer}"
+            );
         }
         ask(&path, &ControlRequest::Sessions).expect("an answer");
     }
@@ -346,9 +408,14 @@ mod tests {
         let _server = serve_with(&path, Arc::clone(&events));
         let mut first = subscribe(&path).expect("room");
         let second = subscribe(&path).expect("room");
-        let event = Event::VolumeAdded { volume: "vm1".to_owned() };
+        let event = Event::VolumeAdded {
+            volume: "vm1".to_owned(),
+        };
         events.publish(event.clone());
-        assert_eq!(first.next_event().expect("a line").map(|told| told.event), Some(event));
+        assert_eq!(
+            first.next_event().expect("a line").map(|told| told.event),
+            Some(event)
+        );
         ask(&path, &ControlRequest::Sessions).expect("an answer");
         drop(second);
     }
@@ -360,7 +427,11 @@ mod tests {
         let events = Arc::new(Events::default());
         let _server = serve_with(&path, Arc::clone(&events));
         let subscribed: Vec<_> = (0..200).filter_map(|_| subscribe(&path).ok()).collect();
-        assert!(!subscribed.is_empty() && subscribed.len() <= 16, "{}", subscribed.len());
+        assert!(
+            !subscribed.is_empty() && subscribed.len() <= 16,
+            "{}",
+            subscribed.len()
+        );
         ask(&path, &ControlRequest::Sessions).expect("an answer");
         drop(subscribed);
         // A closed connection is detected at the next event, or within a second.
@@ -377,12 +448,19 @@ mod tests {
         let mut slow = subscribe(&path).expect("room");
         let name = "x".repeat(4096);
         for _ in 0..2000 {
-            events.publish(Event::VolumeAdded { volume: name.clone() });
+            events.publish(Event::VolumeAdded {
+                volume: name.clone(),
+            });
         }
         ask(&path, &ControlRequest::Sessions).expect("an answer");
         let mut told = 0;
         let missed = loop {
-            match slow.next_event().expect("the connection is open").expect("a line").event {
+            match slow
+                .next_event()
+                .expect("the connection is open")
+                .expect("a line")
+                .event
+            {
                 Event::Missed { events } => break events,
                 _ => told += 1,
             }
@@ -409,9 +487,14 @@ mod tests {
                 thread::sleep(Duration::from_millis(50));
             }
         });
-        drip.join().expect("it is hung up on, though it never stops");
+        drip.join()
+            .expect("it is hung up on, though it never stops");
         for mut half in halves {
-            assert_eq!(half.read(&mut [0; 64]).expect("the end"), 0, "it is hung up on");
+            assert_eq!(
+                half.read(&mut [0; 64]).expect("the end"),
+                0,
+                "it is hung up on"
+            );
         }
         let mut endless = connect();
         while endless.write_all(&[b'x'; 65_536]).is_ok() {}
@@ -423,10 +506,17 @@ mod tests {
         let (_directory, path) = place();
         let _server = serve(&path);
         let mut client = UnixStream::connect(&path).expect("a server");
-        client.write_all(b"{\"version\":2,\"request\":\"sessions\"}\n").expect("sent");
+        client
+            .write_all(b"{\"version\":2,\"request\":\"sessions\"}\n")
+            .expect("sent");
         let mut answer = String::new();
-        BufReader::new(client).read_line(&mut answer).expect("an answer");
-        assert!(answer.starts_with("{\"version\":1,\"reply\":\"refused\""), "{answer}");
+        BufReader::new(client)
+            .read_line(&mut answer)
+            .expect("an answer");
+        assert!(
+            answer.starts_with("{\"version\":1,\"reply\":\"refused\""),
+            "{answer}"
+        );
         assert!(answer.contains("version 2"), "{answer}");
     }
 }

@@ -16,7 +16,9 @@ use super::sections::{Listening, add_export, each_once, remove_exports, section_
 use crate::config::file::{Tables, text_of};
 use crate::config::section::Section;
 use crate::config::values::{Unfit, VolumeName, interface};
-use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
+use crate::config::{
+    Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving,
+};
 use crate::control;
 
 /// The entry of AoE in the front-end table.
@@ -26,7 +28,9 @@ pub const KIND: FrontEndKind = FrontEndKind {
     heading: "[[aoe.slot]]",
     read: |document| Box::new(AoeConfig::read(document)),
     add,
-    remove: |root, volume| remove_exports(root, "aoe", "slot", volume, &["address", "volume"], |_| {}),
+    remove: |root, volume| {
+        remove_exports(root, "aoe", "slot", volume, &["address", "volume"], |_| {})
+    },
 };
 
 /// Size of the receive buffer, for bursts of frames that may come from many hosts.
@@ -51,7 +55,10 @@ struct Slot {
 fn listen(text: &str) -> Result<ListenAddress, Unfit> {
     let interface = interface(text, AOE)?.to_owned();
     Ok(ListenAddress::Datagrams(DatagramOptions {
-        endpoint: DatagramEndpoint::Ethernet { interface, ether_type: ETHER_TYPE },
+        endpoint: DatagramEndpoint::Ethernet {
+            interface,
+            ether_type: ETHER_TYPE,
+        },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
         ring: None,
         payload_bytes_min: aoe::ATA_BYTES + aoe::SECTOR_BYTES,
@@ -61,9 +68,13 @@ fn listen(text: &str) -> Result<ListenAddress, Unfit> {
 
 impl AoeConfig {
     fn read(document: &Document<'_>) -> AoeConfig {
-        let Some(section) = document.root.section("aoe", "[aoe]") else { return AoeConfig::default() };
+        let Some(section) = document.root.section("aoe", "[aoe]") else {
+            return AoeConfig::default();
+        };
         let slots = section.sections("slot", "[[aoe.slot]]");
-        let slots = slots.iter().filter_map(|section| Slot::read(section, document));
+        let slots = slots
+            .iter()
+            .filter_map(|section| Slot::read(section, document));
         let slots = each_once(slots, section.mistakes, |address, _| {
             format!("two slots have the address {address}; change one `address`")
         });
@@ -108,11 +119,23 @@ impl Slot {
     ) -> Option<(Address, std::ops::Range<usize>, Option<Slot>)> {
         let volume = section.required("volume", section.text("volume"), "\"vm1\"");
         let address = section.required("address", section.parsed::<Address>("address"), "\"7.1\"");
-        let (read_only, stations) = (section.flag("read-only").unwrap_or(false), section.list("stations"));
+        let (read_only, stations) = (
+            section.flag("read-only").unwrap_or(false),
+            section.list("stations"),
+        );
         section.done();
         let volume = volume.and_then(|volume| document.volume(section, &volume));
         let address = address?.value;
-        Some((address, section.at(), volume.map(|volume| Slot { address, volume, read_only, stations })))
+        Some((
+            address,
+            section.at(),
+            volume.map(|volume| Slot {
+                address,
+                volume,
+                read_only,
+                stations,
+            }),
+        ))
     }
 }
 
@@ -130,17 +153,35 @@ impl Exposed for Slot {
     }
 
     fn audience(&self, _: Option<&Lun>) -> String {
-        let who = if self.stations.is_some() { "listed stations" } else { "any station" };
+        let who = if self.stations.is_some() {
+            "listed stations"
+        } else {
+            "any station"
+        };
         format!("{who}{}", if self.read_only { ", read-only" } else { "" })
     }
 
     fn access(&self) -> AccessLists {
-        AccessLists { initiators: texts(self.stations.as_ref()), ..AccessLists::default() }
+        AccessLists {
+            initiators: texts(self.stations.as_ref()),
+            ..AccessLists::default()
+        }
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        let (Slot { address: _, volume: _, read_only, stations }, old) = (self, before::<Slot>(old));
-        differing(&[(old.read_only != *read_only, "read-only"), (old.stations != *stations, "stations")])
+        let (
+            Slot {
+                address: _,
+                volume: _,
+                read_only,
+                stations,
+            },
+            old,
+        ) = (self, before::<Slot>(old));
+        differing(&[
+            (old.read_only != *read_only, "read-only"),
+            (old.stations != *stations, "stations"),
+        ])
     }
 }
 
@@ -154,7 +195,12 @@ impl Configured for AoeConfig {
             let mut all = (0..u8::MAX).map(|minor| Address { major: 0, minor });
             let free = all.find(|address| slots.iter().all(|slot| slot.address != *address));
             let address = free.ok_or("shelf 0 has 255 slots; configure the others in the file")?;
-            Ok(Slot { address, volume: volume.clone(), read_only: false, stations: None })
+            Ok(Slot {
+                address,
+                volume: volume.clone(),
+                read_only: false,
+                stations: None,
+            })
         })
     }
 
@@ -174,9 +220,17 @@ impl Configured for AoeConfig {
         let Some(portal) = portals.iter().find(|portal| portal.front_end == AOE) else {
             return String::new();
         };
-        let place =
-            |slot: &Slot| format!("{AOE}://{}/{}, on hosts of its Ethernet", portal.listen, slot.address);
-        self.0.exports.iter().map(|slot| announced(slot, volumes, &place(slot))).collect()
+        let place = |slot: &Slot| {
+            format!(
+                "{AOE}://{}/{}, on hosts of its Ethernet",
+                portal.listen, slot.address
+            )
+        };
+        self.0
+            .exports
+            .iter()
+            .map(|slot| announced(slot, volumes, &place(slot)))
+            .collect()
     }
 
     fn usage(&self, portals: &[Portal]) -> String {
@@ -210,14 +264,22 @@ impl RunningFrontEnd for Aoe {
         let serves_still = |station: &StationStatus| {
             let before = now.slots.iter().find(|slot| slot.address == station.slot);
             let after = AoeConfig::of(wanted.config).and_then(|aoe| aoe.slot(station.slot));
-            let (Some(before), Some(after)) = (before, after) else { return false };
-            wanted.unit(&after.volume).is_some_and(|unit| Arc::ptr_eq(unit.volume(), &before.volume))
+            let (Some(before), Some(after)) = (before, after) else {
+                return false;
+            };
+            wanted
+                .unit(&after.volume)
+                .is_some_and(|unit| Arc::ptr_eq(unit.volume(), &before.volume))
                 && after.read_only == before.read_only
-                && after.stations.as_ref().is_none_or(|stations| stations.contains(&station.station))
+                && after
+                    .stations
+                    .as_ref()
+                    .is_none_or(|stations| stations.contains(&station.station))
         };
         let stations = self.stations(server);
         let lost = stations.iter().filter(|station| !serves_still(station));
-        lost.map(|station| format!("{} uses AoE {}", station.station, station.slot)).collect()
+        lost.map(|station| format!("{} uses AoE {}", station.station, station.slot))
+            .collect()
     }
 
     /// Reports each station as a session without a connection.
@@ -259,9 +321,19 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
                 .ok_or("shelf 0 has no free slot; name a slot of another shelf as the target")?
         }
     };
-    let entries = [("address", address.to_string().into()), ("volume", addition.volume.as_str().into())];
+    let entries = [
+        ("address", address.to_string().into()),
+        ("volume", addition.volume.as_str().into()),
+    ];
     let taken = format!("slot {address} already exists");
-    add_export(aoe, "slot", |slot| address_of(slot) == Some(address), addition.volume, entries, taken)
+    add_export(
+        aoe,
+        "slot",
+        |slot| address_of(slot) == Some(address),
+        addition.volume,
+        entries,
+        taken,
+    )
 }
 
 #[cfg(test)]
@@ -271,9 +343,19 @@ mod tests {
     #[test]
     fn an_interface_is_named_with_its_scheme_or_without() {
         for text in ["eth0", "aoe://eth0"] {
-            assert_eq!(listen(text).map(|address| address.url(AOE)).ok().as_deref(), Some("aoe://eth0"));
+            assert_eq!(
+                listen(text).map(|address| address.url(AOE)).ok().as_deref(),
+                Some("aoe://eth0")
+            );
         }
-        for wrong in ["", "aoe://", "nbd://eth0", "eth0/1", "an-interface-too-long", "192.0.2.1:7 "] {
+        for wrong in [
+            "",
+            "aoe://",
+            "nbd://eth0",
+            "eth0/1",
+            "an-interface-too-long",
+            "192.0.2.1:7 ",
+        ] {
             assert!(listen(wrong).is_err(), "{wrong}");
         }
     }

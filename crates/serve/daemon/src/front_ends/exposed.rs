@@ -83,20 +83,29 @@ impl<'a> Contents<'a> {
     pub(crate) fn volumes(&self) -> Vec<(Option<u16>, &'a VolumeName)> {
         match *self {
             Contents::Volume(volume) => vec![(None, volume)],
-            Contents::Luns(luns) => luns.iter().map(|lun| (Some(lun.lun), &lun.volume)).collect(),
+            Contents::Luns(luns) => luns
+                .iter()
+                .map(|lun| (Some(lun.lun), &lun.volume))
+                .collect(),
         }
     }
 }
 
 /// Returns the words whose values differ.
 pub(super) fn differing(words: &[(bool, &'static str)]) -> Vec<&'static str> {
-    words.iter().filter(|(differs, _)| *differs).map(|(_, word)| *word).collect()
+    words
+        .iter()
+        .filter(|(differs, _)| *differs)
+        .map(|(_, word)| *word)
+        .collect()
 }
 
 /// Casts the earlier value to the type that it must have.
 pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
     let before: &dyn Any = before;
-    before.downcast_ref().expect("what one front end exposes is of one type")
+    before
+        .downcast_ref()
+        .expect("what one front end exposes is of one type")
 }
 
 /// Converts an optional list to texts.
@@ -105,11 +114,22 @@ pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
 }
 
 /// Returns the description for the control socket. `portals` are the portals of all front ends.
-pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal]) -> control::Target {
-    let AccessLists { alias, initiators, networks, users, redirect } = exposed.access();
+pub(crate) fn target(
+    exposed: &dyn Exposed,
+    front_end: &str,
+    portals: &[Portal],
+) -> control::Target {
+    let AccessLists {
+        alias,
+        initiators,
+        networks,
+        users,
+        redirect,
+    } = exposed.access();
     debug_assert!(!exposed.name().is_empty(), "hosts ask for it by name");
-    let reached =
-        portals.iter().filter(|portal| portal.front_end == front_end && exposed.is_reached_by(portal));
+    let reached = portals
+        .iter()
+        .filter(|portal| portal.front_end == front_end && exposed.is_reached_by(portal));
     let lun = |(lun, volume): (Option<u16>, &VolumeName)| TargetLun {
         lun: lun.unwrap_or(0),
         volume: volume.to_string(),
@@ -129,15 +149,35 @@ pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal])
 }
 
 /// Returns the lines of `serve --check`; `spec_of` returns the specification of a volume.
-pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Option<String>) -> String {
-    let spec = |volume| spec_of(volume).map(|spec| format!(" = {spec}")).unwrap_or_default();
+pub(crate) fn summary(
+    exposed: &dyn Exposed,
+    spec_of: &dyn Fn(&VolumeName) -> Option<String>,
+) -> String {
+    let spec = |volume| {
+        spec_of(volume)
+            .map(|spec| format!(" = {spec}"))
+            .unwrap_or_default()
+    };
     let [protocol, noun] = exposed.words();
-    let head = format!("{protocol}{noun}{} for {}\n", exposed.name(), exposed.audience(None));
+    let head = format!(
+        "{protocol}{noun}{} for {}\n",
+        exposed.name(),
+        exposed.audience(None)
+    );
     match exposed.contents() {
         Contents::Volume(volume) => format!("{head}  {volume}{}\n", spec(volume)),
         Contents::Luns(luns) => luns.iter().fold(head, |text, lun| {
-            let masked = if lun.initiators.is_some() { ", for listed initiators" } else { "" };
-            text + &format!("  LUN {}: {}{}{masked}\n", lun.lun, lun.volume, spec(&lun.volume))
+            let masked = if lun.initiators.is_some() {
+                ", for listed initiators"
+            } else {
+                ""
+            };
+            text + &format!(
+                "  LUN {}: {}{}{masked}\n",
+                lun.lun,
+                lun.volume,
+                spec(&lun.volume)
+            )
         }),
     }
 }
@@ -157,19 +197,35 @@ pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], plac
         Contents::Volume(volume) => sized(volume),
         Contents::Luns(luns) => {
             let (shown, rest) = luns.split_at(luns.len().min(LUNS_SHOWN));
-            let shown: Vec<String> =
-                shown.iter().map(|lun| format!("LUN {} {}", lun.lun, sized(&lun.volume))).collect();
-            let more = if rest.is_empty() { String::new() } else { format!("; {} more", rest.len()) };
+            let shown: Vec<String> = shown
+                .iter()
+                .map(|lun| format!("LUN {} {}", lun.lun, sized(&lun.volume)))
+                .collect();
+            let more = if rest.is_empty() {
+                String::new()
+            } else {
+                format!("; {} more", rest.len())
+            };
             shown.join("; ") + &more
         }
     };
-    format!("\n{}, for {}\n  {contents}\n  {place}\n", label(exposed), exposed.audience(None))
+    format!(
+        "\n{}, for {}\n  {contents}\n  {place}\n",
+        label(exposed),
+        exposed.audience(None)
+    )
 }
 
 /// Returns the address of a target's first LUN: its URL, and the number of further portals.
 pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) -> String {
-    let lun = luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
-    let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
+    let lun = luns
+        .first()
+        .map_or_else(String::new, |lun| format!("/{}", lun.lun));
+    let elsewhere = if more == 0 {
+        String::new()
+    } else {
+        format!(", and {more} more portals")
+    };
     format!("{url}/{name}{lun}{elsewhere}")
 }
 
@@ -188,7 +244,11 @@ pub(crate) fn changes(
 ) -> Vec<String> {
     let title = |exposed: &dyn Exposed| {
         let [protocol, noun] = exposed.words();
-        format!("{}{}", if protocol.is_empty() { noun } else { protocol }, exposed.name())
+        format!(
+            "{}{}",
+            if protocol.is_empty() { noun } else { protocol },
+            exposed.name()
+        )
     };
     let mut lines = Vec::new();
     for after in wanted {
@@ -197,8 +257,10 @@ pub(crate) fn changes(
             let contents = match after.contents() {
                 Contents::Volume(volume) => format!("= {volume}"),
                 Contents::Luns(luns) => {
-                    let luns: Vec<String> =
-                        luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
+                    let luns: Vec<String> = luns
+                        .iter()
+                        .map(|lun| format!("LUN {} = {}", lun.lun, lun.volume))
+                        .collect();
                     format!("({})", luns.join(", "))
                 }
             };
@@ -209,20 +271,33 @@ pub(crate) fn changes(
             (Contents::Luns(before), Contents::Luns(luns)) => {
                 lun_changes(*after, before, luns, renamed, &mut lines)
             }
-            (Contents::Volume(before), Contents::Volume(volume)) if called_now(before, renamed) != volume => {
+            (Contents::Volume(before), Contents::Volume(volume))
+                if called_now(before, renamed) != volume =>
+            {
                 lines.push(format!("~ {name}: {before} -> {volume} {audience}"));
             }
             _ => {}
         }
-        lines.extend(after.differences(*before).into_iter().map(|word| format!("~ {name}: {word}")));
+        lines.extend(
+            after
+                .differences(*before)
+                .into_iter()
+                .map(|word| format!("~ {name}: {word}")),
+        );
         if after.is_for_others(*before) {
             lines.push(format!("~ {name} is {audience}"));
         }
     }
-    let gone = now.iter().filter(|before| wanted.iter().all(|after| after.name() != before.name()));
-    lines.extend(
-        gone.map(|before| format!("- {}, which was {}", title(*before), for_whom(&before.audience(None)))),
-    );
+    let gone = now
+        .iter()
+        .filter(|before| wanted.iter().all(|after| after.name() != before.name()));
+    lines.extend(gone.map(|before| {
+        format!(
+            "- {}, which was {}",
+            title(*before),
+            for_whom(&before.audience(None))
+        )
+    }));
     lines
 }
 
@@ -234,12 +309,20 @@ fn lun_changes(
     lines: &mut Vec<String>,
 ) {
     let name = label(target);
-    for after @ Lun { lun, volume, initiators } in luns {
+    for after @ Lun {
+        lun,
+        volume,
+        initiators,
+    } in luns
+    {
         let audience = for_whom(&target.audience(Some(after)));
         match before.iter().find(|old| old.lun == *lun) {
             None => lines.push(format!("+ {name} LUN {lun} = {volume} {audience}")),
             Some(old) if called_now(&old.volume, renamed) != volume => {
-                lines.push(format!("~ {name} LUN {lun} = {volume} (was {}) {audience}", old.volume));
+                lines.push(format!(
+                    "~ {name} LUN {lun} = {volume} (was {}) {audience}",
+                    old.volume
+                ));
             }
             Some(old) if old.initiators != *initiators => {
                 lines.push(format!("~ {name} LUN {lun}: access; {audience}"));
@@ -247,16 +330,24 @@ fn lun_changes(
             Some(_) => {}
         }
     }
-    let gone = before.iter().filter(|old| luns.iter().all(|lun| lun.lun != old.lun));
+    let gone = before
+        .iter()
+        .filter(|old| luns.iter().all(|lun| lun.lun != old.lun));
     lines.extend(gone.map(|lun| format!("- {name} LUN {} = {}", lun.lun, lun.volume)));
     if luns.is_empty() && !before.is_empty() {
-        lines.push(format!("~ {name} has no LUN left, and stays {}", for_whom(&target.audience(None))));
+        lines.push(format!(
+            "~ {name} has no LUN left, and stays {}",
+            for_whom(&target.audience(None))
+        ));
     }
 }
 
 /// Returns the current name of a renamed volume.
 fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)]) -> &'a VolumeName {
-    renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
+    renamed
+        .iter()
+        .find(|(from, _)| from == name)
+        .map_or(name, |(_, to)| to)
 }
 
 /// Returns the audience as shown in a change; `ANY` is in capitals, so that it stands out.

@@ -21,7 +21,9 @@ use super::exposed::{
 use super::sections::{self, Listening, add_lun, each_once, random, remove_luns, section_to_edit};
 use crate::config::section::Section;
 use crate::config::values::{Unfit, VolumeName, interface, listen_address};
-use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
+use crate::config::{
+    Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving,
+};
 use crate::control;
 
 /// The entry of HyperSCSI in the front-end table.
@@ -38,7 +40,10 @@ pub const KIND: FrontEndKind = FrontEndKind {
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// A ring reduces the latency of a single request by a quarter to a half, because frames in it are received
 /// without a system call. The ring holds as many frames as the receive buffer.
-const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: usize::MAX };
+const RING: DatagramRing = DatagramRing {
+    payload_bytes: FRAME_BYTES_MAX,
+    places_max: usize::MAX,
+};
 /// The scheme of a UDP socket's address.
 const UDP_SCHEME: &str = "hyperscsi+udp";
 
@@ -77,9 +82,9 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Name, Unfit> {
         match is_name(text) {
             true => Ok(Name(text.to_owned())),
-            false => {
-                Err(Unfit(format!("`{text}` is not a valid name; use up to 223 letters, digits and .:-_")))
-            }
+            false => Err(Unfit(format!(
+                "`{text}` is not a valid name; use up to 223 letters, digits and .:-_"
+            ))),
         }
     }
 }
@@ -120,9 +125,13 @@ impl HyperScsiConfig {
             return HyperScsiConfig::default();
         };
         let targets = section.sections("target", "[[hyperscsi.target]]");
-        let targets = targets.iter().filter_map(|section| Target::read(section, document));
+        let targets = targets
+            .iter()
+            .filter_map(|section| Target::read(section, document));
         let targets = each_once(targets, section.mistakes, |name, _| {
-            format!("the target {name} is defined twice; put all its LUNs under one [[hyperscsi.target]]")
+            format!(
+                "the target {name} is defined twice; put all its LUNs under one [[hyperscsi.target]]"
+            )
         });
         let listening = Listening::read(&section, &KIND, "[\"eth0\"]", targets);
         section.done();
@@ -150,7 +159,11 @@ fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_s
             keys: target.keys.iter().cloned().collect(),
         })
     };
-    let targets = config.iter().flat_map(|config| &config.0.exports).map(served).collect();
+    let targets = config
+        .iter()
+        .flat_map(|config| &config.0.exports)
+        .map(served)
+        .collect();
     hyperscsi_server::Config { targets, random }
 }
 
@@ -174,33 +187,61 @@ impl Target {
             section.mistakes.add(section.at(), sentence);
         }
         let name = name?.value.0;
-        Some((name.clone(), section.at(), Some(Target { name, initiators, stations, networks, keys, luns })))
+        Some((
+            name.clone(),
+            section.at(),
+            Some(Target {
+                name,
+                initiators,
+                stations,
+                networks,
+                keys,
+                luns,
+            }),
+        ))
     }
 }
 
 fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
-    Some(section.list::<Pattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
+    Some(
+        section
+            .list::<Pattern>("initiators")?
+            .into_iter()
+            .map(|pattern| pattern.0)
+            .collect(),
+    )
 }
 
 fn keys(target: &Section<'_>) -> Vec<(String, Psk)> {
     let sections = target.sections("key", "[[hyperscsi.target.key]]");
     let read = |section: &Section<'_>| {
-        let initiator = section.required("initiator", section.parsed::<Name>("initiator"), "\"host1\"");
+        let initiator = section.required(
+            "initiator",
+            section.parsed::<Name>("initiator"),
+            "\"host1\"",
+        );
         let secret = section.secret("16 random letters or more");
         section.done();
         let (initiator, (place, secret)) = (initiator?, secret?);
         let length = secret.len();
         if !(SECRET_MIN..=SECRET_MAX).contains(&length) {
-            let sentence =
-                format!("this secret has {length} bytes; a HyperSCSI secret must have 16 to {SECRET_MAX}");
+            let sentence = format!(
+                "this secret has {length} bytes; a HyperSCSI secret must have 16 to {SECRET_MAX}"
+            );
             section.mistakes.add(place.at.clone(), sentence);
         }
         let name = initiator.value.0;
-        Some((name.clone(), initiator.at, Some((name, Psk::from_secret(&secret)))))
+        Some((
+            name.clone(),
+            initiator.at,
+            Some((name, Psk::from_secret(&secret))),
+        ))
     };
-    each_once(sections.iter().filter_map(read), target.mistakes, |name, _| {
-        format!("the initiator `{name}` has two keys; keep one")
-    })
+    each_once(
+        sections.iter().filter_map(read),
+        target.mistakes,
+        |name, _| format!("the initiator `{name}` has two keys; keep one"),
+    )
 }
 
 impl Exposed for Target {
@@ -217,15 +258,24 @@ impl Exposed for Target {
     }
 
     fn audience(&self, lun: Option<&Lun>) -> String {
-        let is_listed = self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
-        let who = if is_listed { "listed initiators" } else { "any initiator" };
+        let is_listed =
+            self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
+        let who = if is_listed {
+            "listed initiators"
+        } else {
+            "any initiator"
+        };
         let near = match (&self.stations, &self.networks) {
             (None, None) => "",
             (Some(_), None) => " from listed stations",
             (None, Some(_)) => " from listed networks",
             (Some(_), Some(_)) => " from listed stations and networks",
         };
-        let proof = if self.keys.is_empty() { "" } else { ", with keys" };
+        let proof = if self.keys.is_empty() {
+            ""
+        } else {
+            ", with keys"
+        };
         format!("{who}{near}{proof}")
     }
 
@@ -235,14 +285,25 @@ impl Exposed for Target {
         AccessLists {
             initiators: texts(self.initiators.as_ref()),
             networks: is_near.then(|| near.into_iter().flatten().flatten().collect()),
-            users: self.keys.iter().map(|(initiator, _)| initiator.clone()).collect(),
+            users: self
+                .keys
+                .iter()
+                .map(|(initiator, _)| initiator.clone())
+                .collect(),
             ..AccessLists::default()
         }
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
         // All fields are listed, so that a new field must be compared or omitted on purpose.
-        let Target { name: _, initiators, stations, networks, keys, luns: _ } = self;
+        let Target {
+            name: _,
+            initiators,
+            stations,
+            networks,
+            keys,
+            luns: _,
+        } = self;
         let old: &Target = before(old);
         differing(&[
             (old.initiators != *initiators, "initiators"),
@@ -259,15 +320,29 @@ impl Configured for HyperScsiConfig {
     }
 
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
-        self.0.take_over(beside, &KIND, "HyperSCSI", |targets, volume| {
-            // The characters of a volume name are all valid in a target name.
-            let name = volume.to_string();
-            if targets.iter().any(|target| target.name == name) {
-                return Err(format!("the file already has a HyperSCSI target {name}; rename the volume"));
-            }
-            let luns = vec![Lun { lun: 0, volume: volume.clone(), initiators: None }];
-            Ok(Target { name, initiators: None, stations: None, networks: None, keys: Vec::new(), luns })
-        })
+        self.0
+            .take_over(beside, &KIND, "HyperSCSI", |targets, volume| {
+                // The characters of a volume name are all valid in a target name.
+                let name = volume.to_string();
+                if targets.iter().any(|target| target.name == name) {
+                    return Err(format!(
+                        "the file already has a HyperSCSI target {name}; rename the volume"
+                    ));
+                }
+                let luns = vec![Lun {
+                    lun: 0,
+                    volume: volume.clone(),
+                    initiators: None,
+                }];
+                Ok(Target {
+                    name,
+                    initiators: None,
+                    stations: None,
+                    networks: None,
+                    keys: Vec::new(),
+                    luns,
+                })
+            })
     }
 
     fn is_empty(&self) -> bool {
@@ -283,11 +358,19 @@ impl Configured for HyperScsiConfig {
     }
 
     fn announcement(&self, portals: &[Portal], volumes: &[control::Volume]) -> String {
-        let mut own = portals.iter().filter(|portal| portal.front_end == HYPERSCSI);
-        let Some(first) = own.next() else { return String::new() };
+        let mut own = portals
+            .iter()
+            .filter(|portal| portal.front_end == HYPERSCSI);
+        let Some(first) = own.next() else {
+            return String::new();
+        };
         let (url, more) = (first.listen.url(HYPERSCSI), own.count());
         let place = |target: &Target| place_of_target(&url, &target.name, &target.luns, more);
-        self.0.exports.iter().map(|target| announced(target, volumes, &place(target))).collect()
+        self.0
+            .exports
+            .iter()
+            .map(|target| announced(target, volumes, &place(target)))
+            .collect()
     }
 
     fn usage(&self, portals: &[Portal]) -> String {
@@ -297,15 +380,26 @@ impl Configured for HyperScsiConfig {
         // The interface has a different name on the initiator's host.
         let url = match &first.listen {
             ListenAddress::Datagrams(DatagramOptions {
-                endpoint: DatagramEndpoint::Ethernet { .. }, ..
+                endpoint: DatagramEndpoint::Ethernet { .. },
+                ..
             }) => format!("{HYPERSCSI}://eth0"),
             listen => listen.url(HYPERSCSI),
         };
         let usage = |target: &Target| {
-            let (name, key) = (&target.name, if target.keys.is_empty() { "" } else { "?key=FILE" });
+            let (name, key) = (
+                &target.name,
+                if target.keys.is_empty() {
+                    ""
+                } else {
+                    "?key=FILE"
+                },
+            );
             let line = |lun: &Lun| format!("linerate info '{url}/{name}/{}{key}'\n", lun.lun);
             let lines: Vec<String> = target.luns.iter().map(line).collect();
-            format!("HyperSCSI {name}\n  Linerate  {}", lines.join("            "))
+            format!(
+                "HyperSCSI {name}\n  Linerate  {}",
+                lines.join("            ")
+            )
         };
         self.0.exports.iter().map(usage).collect()
     }
@@ -321,11 +415,18 @@ impl RunningFrontEnd for HyperScsi {
     }
 
     fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
-        HyperScsi::losses(self, server, &served(HyperScsiConfig::of(wanted.config), wanted))
+        HyperScsi::losses(
+            self,
+            server,
+            &served(HyperScsiConfig::of(wanted.config), wanted),
+        )
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
-        HyperScsi::sessions(self, server).into_iter().map(session).collect()
+        HyperScsi::sessions(self, server)
+            .into_iter()
+            .map(session)
+            .collect()
     }
 
     fn drop_sessions(&self, server: &Server, which: &str, _: bool) -> usize {
@@ -335,8 +436,11 @@ impl RunningFrontEnd for HyperScsi {
 
 fn session(status: SessionStatus) -> control::ServedSession {
     let parameters = parameters(&status);
-    let mut connections: Vec<control::Connection> =
-        status.paths.iter().map(|path| connection(path.peer, &path.portal)).collect();
+    let mut connections: Vec<control::Connection> = status
+        .paths
+        .iter()
+        .map(|path| connection(path.peer, &path.portal))
+        .collect();
     if connections.is_empty() {
         connections.push(connection(status.peer, &status.portal));
     }
@@ -359,14 +463,28 @@ fn session(status: SessionStatus) -> control::ServedSession {
 }
 
 fn connection(peer: HostAddress, portal: &str) -> control::Connection {
-    control::Connection { cid: None, peer, local: portal.to_owned() }
+    control::Connection {
+        cid: None,
+        peer,
+        local: portal.to_owned(),
+    }
 }
 
 /// Returns the negotiated parameters, the frame counts and the state of each path, in the order of the
 /// connections.
 fn parameters(status: &SessionStatus) -> Vec<String> {
-    let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
-    let protection = if status.is_encrypted { "sealed" } else { "crc32c" };
+    let Counters {
+        frames_sent,
+        frames_received,
+        frames_repeated,
+        frames_damaged,
+        ..
+    } = status.counters;
+    let protection = if status.is_encrypted {
+        "sealed"
+    } else {
+        "crc32c"
+    };
     let mut parameters = vec![
         format!("Frames={protection}"),
         format!("FrameBytes={}", status.frame_bytes),
@@ -377,7 +495,10 @@ fn parameters(status: &SessionStatus) -> Vec<String> {
         format!("FragmentsLost={}", status.counters.fragments_lost),
     ];
     for (number, path) in status.paths.iter().enumerate() {
-        parameters.push(format!("Path{number}={}", if path.is_up { "up" } else { "down" }));
+        parameters.push(format!(
+            "Path{number}={}",
+            if path.is_up { "up" } else { "down" }
+        ));
         if let Some(trip) = path.round_trip {
             parameters.push(format!("Path{number}RoundTripUs={}", trip.as_micros()));
         }
@@ -393,7 +514,9 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let name = addition.target.unwrap_or(addition.volume.as_str());
     match is_name(name) {
         true => add_lun(section, name, |one, other| one == other, addition),
-        false => Err(format!("`{name}` is not a HyperSCSI target name; use letters, digits and .:-_")),
+        false => Err(format!(
+            "`{name}` is not a HyperSCSI target name; use letters, digits and .:-_"
+        )),
     }
 }
 
@@ -415,12 +538,21 @@ mod tests {
         for (text, meant) in [
             ("eth0", "hyperscsi://eth0"),
             ("hyperscsi://eth0", "hyperscsi://eth0"),
-            ("hyperscsi+udp://192.0.2.1", "hyperscsi+udp://192.0.2.1:5674"),
+            (
+                "hyperscsi+udp://192.0.2.1",
+                "hyperscsi+udp://192.0.2.1:5674",
+            ),
             ("hyperscsi+udp://[::]:7", "hyperscsi+udp://[::]:7"),
         ] {
             assert_eq!(url(text).as_deref(), Some(meant));
         }
-        for wrong in ["", "hyperscsi://", "hyperscsi+udp://eth0", "hyperscsi+tcp://192.0.2.1", "aoe://eth0"] {
+        for wrong in [
+            "",
+            "hyperscsi://",
+            "hyperscsi+udp://eth0",
+            "hyperscsi+tcp://192.0.2.1",
+            "aoe://eth0",
+        ] {
             assert_eq!(url(wrong), None, "{wrong}");
         }
     }
@@ -432,19 +564,35 @@ mod tests {
                     [[hyperscsi.target.lun]]\nlun = 3\nvolume = \"vm1\"\ninitiators = [\"host1\"]\n\
                     [[hyperscsi.target.key]]\ninitiator = \"host1\"\nsecret = \"sixteen bytes or\"\n";
         let config = Config::parse("x.toml", text).expect("nothing wrong");
-        let summary = HyperScsiConfig::of(&config).expect("its part").summary(&config);
+        let summary = HyperScsiConfig::of(&config)
+            .expect("its part")
+            .summary(&config);
         let expected = "HyperSCSI target disks for listed initiators from listed stations, with keys\n  \
                         LUN 3: vm1 = ram:1MiB, for listed initiators\n";
         assert_eq!(summary, expected);
         for (from, to, why) in [
             ("name = \"disks\"", "name = \"a b\"", "not a valid name"),
             ("sixteen bytes or", "short", "16 to 255"),
-            ("initiator = \"host1\"", "initiator = \"host*\"", "not a valid name"),
-            ("volume = \"vm1\"", "volume = \"vm2\"", "unknown volume `vm2`"),
+            (
+                "initiator = \"host1\"",
+                "initiator = \"host*\"",
+                "not a valid name",
+            ),
+            (
+                "volume = \"vm1\"",
+                "volume = \"vm2\"",
+                "unknown volume `vm2`",
+            ),
             ("lun = 3", "lun = 16384", "16383"),
-            ("[[hyperscsi.target.key]]", "[[hyperscsi.target.keys]]", "unknown key `keys`"),
+            (
+                "[[hyperscsi.target.key]]",
+                "[[hyperscsi.target.keys]]",
+                "unknown key `keys`",
+            ),
         ] {
-            let mistake = Config::parse("x.toml", &text.replace(from, to)).expect_err(why).to_string();
+            let mistake = Config::parse("x.toml", &text.replace(from, to))
+                .expect_err(why)
+                .to_string();
             assert!(mistake.contains(why), "{why}: {mistake}");
         }
     }

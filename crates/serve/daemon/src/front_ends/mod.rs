@@ -11,7 +11,9 @@ pub mod nbd;
 mod sections;
 
 pub use crate::config::values::{listen_address, listen_address_or_path};
-pub use crate::config::{Beside, Configured, Document, FrontEndKind, FrontEnds, RunningFrontEnd, Serving};
+pub use crate::config::{
+    Beside, Configured, Document, FrontEndKind, FrontEnds, RunningFrontEnd, Serving,
+};
 
 /// All front ends. `server add` uses the first one by default.
 pub const ALL: &[FrontEndKind] = &[iscsi::KIND, nbd::KIND, aoe::KIND, hyperscsi::KIND];

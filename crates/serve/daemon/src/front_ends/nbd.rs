@@ -21,11 +21,15 @@ use volume::spec::{Bytes, Time};
 use super::exposed::{
     self, AccessLists, Contents, Exposed, Lun, announced, before, differing, portal_changes, texts,
 };
-use super::sections::{Listening, add_export, each_once, labelled, remove_exports, section_to_edit};
+use super::sections::{
+    Listening, add_export, each_once, labelled, remove_exports, section_to_edit,
+};
 use crate::config::file::text_of;
 use crate::config::section::{Placed, Section};
 use crate::config::values::{Unfit, VolumeName, listen_address_or_path, one_of};
-use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
+use crate::config::{
+    Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving,
+};
 use crate::control;
 
 /// The entry of NBD in the front-end table.
@@ -68,13 +72,20 @@ impl NbdConfig {
     fn read(document: &Document<'_>) -> NbdConfig {
         let limits = document.limits.map(limits).unwrap_or_default();
         let Some(section) = document.root.section("nbd", "[nbd]") else {
-            return NbdConfig { limits, ..NbdConfig::default() };
+            return NbdConfig {
+                limits,
+                ..NbdConfig::default()
+            };
         };
         let tls = read_tls(&section);
         let exports = exports(&section, document, tls.as_ref());
         let listening = Listening::read(&section, &KIND, "[\"0.0.0.0:10809\"]", exports);
         section.done();
-        NbdConfig { section: listening, tls, limits }
+        NbdConfig {
+            section: listening,
+            tls,
+            limits,
+        }
     }
 
     /// Returns the NBD part of a configuration; `None` if it was read by a table of front ends without NBD.
@@ -109,8 +120,11 @@ impl NbdConfig {
 impl Export {
     fn admits(&self, from: &Requester) -> bool {
         let networks = self.networks.as_ref();
-        networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from.address)))
-            && from.is_one_of(self.clients.as_deref())
+        networks.is_none_or(|networks| {
+            networks
+                .iter()
+                .any(|network| network.contains(from.address))
+        }) && from.is_one_of(self.clients.as_deref())
     }
 }
 
@@ -123,7 +137,8 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
     let exports = sections.iter().filter_map(|section| {
         let export = export(section, document)?;
         if section.has("clients") && !asks_clients {
-            let sentence = "client names need certificates: in [nbd], set tls-client-ca and enable tls";
+            let sentence =
+                "client names need certificates: in [nbd], set tls-client-ca and enable tls";
             section.mistakes.add(section.placed("clients"), sentence);
         }
         Some(export)
@@ -134,32 +149,59 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
 }
 
 /// Reads an export, which may have no volume, its name, and its position in the file.
-fn export(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Range<usize>, Option<Export>)> {
+fn export(
+    section: &Section<'_>,
+    document: &Document<'_>,
+) -> Option<(String, Range<usize>, Option<Export>)> {
     // NBD's strings are UTF-8 without NUL; clients print them, so line breaks are refused as well.
-    let is_printable = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control);
+    let is_printable =
+        |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control);
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let name = section.text("name");
-    if let Some(name) = name.as_ref().filter(|name| name.value.is_empty() || !is_printable(name.value)) {
-        let sentence =
-            format!("an export name must have 1 to {STRING_BYTES_MAX} bytes, without control characters");
+    if let Some(name) = name
+        .as_ref()
+        .filter(|name| name.value.is_empty() || !is_printable(name.value))
+    {
+        let sentence = format!(
+            "an export name must have 1 to {STRING_BYTES_MAX} bytes, without control characters"
+        );
         section.mistakes.add(name.at.clone(), sentence);
     }
     let description = section.text("description");
-    if let Some(text) = description.as_ref().filter(|text| !is_printable(text.value)) {
-        let sentence =
-            format!("a description must have at most {STRING_BYTES_MAX} bytes, without control characters");
+    if let Some(text) = description
+        .as_ref()
+        .filter(|text| !is_printable(text.value))
+    {
+        let sentence = format!(
+            "a description must have at most {STRING_BYTES_MAX} bytes, without control characters"
+        );
         section.mistakes.add(text.at.clone(), sentence);
     }
-    let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
+    let (read_only, networks) = (
+        section.flag("read-only").unwrap_or(false),
+        section.list("networks"),
+    );
     let clients = section.list("clients");
     section.done();
     let volume = volume?;
     if volume.value.is_empty() && name.is_none() {
-        section.mistakes.add(volume.at.clone(), "an export without a volume needs a `name`".to_owned());
+        section.mistakes.add(
+            volume.at.clone(),
+            "an export without a volume needs a `name`".to_owned(),
+        );
     }
     let name = name.map_or(volume.value, |name| name.value).to_owned();
-    let description = description.map(|text| text.value.to_owned()).unwrap_or_default();
-    let of_volume = |volume| Export { name: name.clone(), volume, description, read_only, networks, clients };
+    let description = description
+        .map(|text| text.value.to_owned())
+        .unwrap_or_default();
+    let of_volume = |volume| Export {
+        name: name.clone(),
+        volume,
+        description,
+        read_only,
+        networks,
+        clients,
+    };
     let export = document.volume(section, &volume).map(of_volume);
     Some((name, section.at(), export))
 }
@@ -197,7 +239,14 @@ impl Exposed for Export {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        let Export { name: _, volume: _, description, read_only, networks, clients } = self;
+        let Export {
+            name: _,
+            volume: _,
+            description,
+            read_only,
+            networks,
+            clients,
+        } = self;
         let old: &Export = before(old);
         differing(&[
             (old.description != *description, "description"),
@@ -214,20 +263,23 @@ impl Configured for NbdConfig {
     }
 
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
-        self.section.take_over(beside, &KIND, "NBD", |exports, volume| {
-            if exports.iter().any(|export| export.name == volume.as_str()) {
-                return Err(format!("the file already has an export {volume}; rename the volume"));
-            }
-            let (name, description) = (volume.to_string(), String::new());
-            Ok(Export {
-                name,
-                volume: volume.clone(),
-                description,
-                read_only: false,
-                networks: None,
-                clients: None,
+        self.section
+            .take_over(beside, &KIND, "NBD", |exports, volume| {
+                if exports.iter().any(|export| export.name == volume.as_str()) {
+                    return Err(format!(
+                        "the file already has an export {volume}; rename the volume"
+                    ));
+                }
+                let (name, description) = (volume.to_string(), String::new());
+                Ok(Export {
+                    name,
+                    volume: volume.clone(),
+                    description,
+                    read_only: false,
+                    networks: None,
+                    clients: None,
+                })
             })
-        })
     }
 
     fn is_empty(&self) -> bool {
@@ -242,19 +294,38 @@ impl Configured for NbdConfig {
         self.section.portals(&KIND)
     }
 
-    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+    fn changes(
+        &self,
+        wanted: &dyn Configured,
+        renamed: &[(VolumeName, VolumeName)],
+    ) -> Vec<String> {
         // The iSCSI front end reports differences in the limits, because both front ends have the same keys.
         let any: &dyn std::any::Any = wanted;
-        let Some(NbdConfig { section: _, tls, limits: _ }) = any.downcast_ref() else { return Vec::new() };
+        let Some(NbdConfig {
+            section: _,
+            tls,
+            limits: _,
+        }) = any.downcast_ref()
+        else {
+            return Vec::new();
+        };
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
         lines.extend(tls_changes(self.tls.as_ref(), tls.as_ref()));
-        lines.extend(portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal)));
+        lines.extend(portal_changes(
+            &self.portals(),
+            &wanted.portals(),
+            |portal| self.describe(portal),
+        ));
         lines
     }
 
     fn summary(&self, config: &Config) -> String {
         let encryption = self.tls.as_ref().map(|tls| {
-            let clients = if tls.served.server.asks_clients() { ", clients with certificates" } else { "" };
+            let clients = if tls.served.server.asks_clients() {
+                ", clients with certificates"
+            } else {
+                ""
+            };
             format!("NBD over TLS, {}{clients}\n", tls.mode())
         });
         encryption.unwrap_or_default() + &config.summary_of(&self.exposed())
@@ -270,7 +341,9 @@ impl Configured for NbdConfig {
 
     fn usage(&self, portals: &[Portal]) -> String {
         let exports = self.section.exports.iter();
-        exports.filter_map(|export| usage_of(export, self.tls.as_ref(), portals)).collect()
+        exports
+            .filter_map(|export| usage_of(export, self.tls.as_ref(), portals))
+            .collect()
     }
 
     fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn RunningFrontEnd> {
@@ -287,19 +360,33 @@ impl RunningFrontEnd for Nbd {
     fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
         let now = self.config();
         let serves_still = |client: &ClientStatus| {
-            let before = now.exports.iter().find(|export| export.name == client.export);
-            let Some(nbd) = NbdConfig::of(wanted.config) else { return false };
-            let after = nbd.section.exports.iter().find(|export| export.name == client.export);
+            let before = now
+                .exports
+                .iter()
+                .find(|export| export.name == client.export);
+            let Some(nbd) = NbdConfig::of(wanted.config) else {
+                return false;
+            };
+            let after = nbd
+                .section
+                .exports
+                .iter()
+                .find(|export| export.name == client.export);
             let is_required = nbd.tls.as_ref().is_some_and(|tls| tls.served.is_required);
-            let (Some(before), Some(after)) = (before, after) else { return false };
-            wanted.unit(&after.volume).is_some_and(|unit| Arc::ptr_eq(unit.volume(), &before.volume))
+            let (Some(before), Some(after)) = (before, after) else {
+                return false;
+            };
+            wanted
+                .unit(&after.volume)
+                .is_some_and(|unit| Arc::ptr_eq(unit.volume(), &before.volume))
                 && after.read_only == before.read_only
                 && after.admits(&client.requester)
                 && (client.requester.encryption.is_some() || !is_required)
         };
         let clients = self.clients(server);
         let lost = clients.iter().filter(|client| !serves_still(client));
-        lost.map(|client| format!("{} uses the export {}", client.peer, client.export)).collect()
+        lost.map(|client| format!("{} uses the export {}", client.peer, client.export))
+            .collect()
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
@@ -315,8 +402,12 @@ impl RunningFrontEnd for Nbd {
 fn limits(section: &Section<'_>) -> Limits {
     let usual = Limits::default();
     let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
-    let staging = section.parsed::<Bytes>("session-staging").map(|bytes| bytes.value.0 as usize);
-    let requests = section.count("window", 1..=65_535).map(|count| count.value as usize);
+    let staging = section
+        .parsed::<Bytes>("session-staging")
+        .map(|bytes| bytes.value.0 as usize);
+    let requests = section
+        .count("window", 1..=65_535)
+        .map(|count| count.value as usize);
     Limits {
         handshake_time: time("login-time").unwrap_or(usual.handshake_time),
         send_stall: time("send-stall").unwrap_or(usual.send_stall),
@@ -340,7 +431,11 @@ fn session(status: ClientStatus) -> control::ServedSession {
             peer: status.peer.into(),
             local: status.local.to_string(),
         }],
-        parameters: status.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        parameters: status
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect(),
         in_flight: status.in_flight,
         commands: status.traffic.commands,
         read_bytes: status.traffic.read_bytes,
@@ -356,22 +451,26 @@ fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<St
             let (host, port) = (address.ip(), address.port());
             (format!("{host} {port}"), format!("host={host},port={port}"))
         }
-        ListenAddress::Unix(path) => {
-            (format!("-unix {}", path.display()), format!("path={}", path.display()))
-        }
+        ListenAddress::Unix(path) => (
+            format!("-unix {}", path.display()),
+            format!("path={}", path.display()),
+        ),
         ListenAddress::Datagrams(_) => return None, // NBD has none
     };
     let url = url(export, if tls.is_some() { "nbds" } else { NBD }, portals)?;
     if let Some(tls) = tls {
         let key = if url.contains('?') { '&' } else { '?' };
         let (own_certificate, own) = match tls.served.server.asks_clients() {
-            true => {
-                (" -certfile client-cert.pem -keyfile client-key.pem", "&tls-certificate=FILE&tls-key=FILE")
-            }
+            true => (
+                " -certfile client-cert.pem -keyfile client-key.pem",
+                "&tls-certificate=FILE&tls-key=FILE",
+            ),
             false => ("", ""),
         };
         return Some(told_by_system(
-            &format!("NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem"),
+            &format!(
+                "NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem"
+            ),
             [
                 (
                     "Linux",
@@ -386,13 +485,23 @@ fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<St
                      driver=nbd,{qemu},export={name},tls-creds=tls0"
                     ),
                 ),
-                ("libnbd", format!("nbdinfo '{url}{key}tls-certificates=DIR'")),
-                ("Linerate", format!("linerate info '{url}{key}tls-ca=FILE{own}'")),
+                (
+                    "libnbd",
+                    format!("nbdinfo '{url}{key}tls-certificates=DIR'"),
+                ),
+                (
+                    "Linerate",
+                    format!("linerate info '{url}{key}tls-ca=FILE{own}'"),
+                ),
             ],
         ));
     }
     // Quote the URL for a shell.
-    let url = if url.contains('?') { format!("'{url}'") } else { url };
+    let url = if url.contains('?') {
+        format!("'{url}'")
+    } else {
+        url
+    };
     Some(told_by_system(
         &format!("NBD export {name}"),
         [
@@ -406,7 +515,9 @@ fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<St
 fn told_by_system<const N: usize>(head: &str, systems: [(&str, String); N]) -> String {
     systems
         .into_iter()
-        .fold(format!("{head}\n"), |text, (system, line)| text + &labelled(system, &[line], '\\'))
+        .fold(format!("{head}\n"), |text, (system, line)| {
+            text + &labelled(system, &[line], '\\')
+        })
 }
 
 fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
@@ -420,7 +531,10 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
 
 /// Returns the address to which clients should connect: a Unix socket only if there is no other address.
 fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
-    let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
+    let own = portals
+        .iter()
+        .filter(|portal| portal.front_end == NBD)
+        .map(|portal| &portal.listen);
     own.min_by_key(|listen| listen.inet().is_none())
 }
 
@@ -433,20 +547,36 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let volume = addition.volume.as_str();
     let name = addition.target.unwrap_or(volume);
     let is_named = |export: &dyn TableLike| {
-        text_of(export, "name").or_else(|| text_of(export, "volume")).is_some_and(|other| other == name)
+        text_of(export, "name")
+            .or_else(|| text_of(export, "volume"))
+            .is_some_and(|other| other == name)
     };
     let named = (name != volume).then(|| ("name", name.into()));
     let entries = [("volume", volume.into())].into_iter().chain(named);
-    add_export(nbd, "export", is_named, addition.volume, entries, format!("export {name} already exists"))
+    add_export(
+        nbd,
+        "export",
+        is_named,
+        addition.volume,
+        entries,
+        format!("export {name} already exists"),
+    )
 }
 
 /// Removes the exports of this volume. An export that stays keeps its name.
 fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
-    remove_exports(root, "nbd", "export", volume, &["name", "volume"], |export| {
-        if !export.contains_key("name") {
-            export.insert("name", Item::Value(volume.as_str().into()));
-        }
-    })
+    remove_exports(
+        root,
+        "nbd",
+        "export",
+        volume,
+        &["name", "volume"],
+        |export| {
+            if !export.contains_key("name") {
+                export.insert("name", Item::Value(volume.as_str().into()));
+            }
+        },
+    )
 }
 
 // The TLS keys of `[nbd]`: the certificate files, which are read together with the configuration.
@@ -466,7 +596,11 @@ struct Tls {
 
 impl Tls {
     fn mode(&self) -> &'static str {
-        if self.served.is_required { "required" } else { "allowed" }
+        if self.served.is_required {
+            "required"
+        } else {
+            "allowed"
+        }
     }
 }
 
@@ -482,7 +616,15 @@ impl FromStr for Mode {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Mode, Unfit> {
-        one_of("mode", text, &[("off", Mode::Off), ("allowed", Mode::Allowed), ("required", Mode::Required)])
+        one_of(
+            "mode",
+            text,
+            &[
+                ("off", Mode::Off),
+                ("allowed", Mode::Allowed),
+                ("required", Mode::Required),
+            ],
+        )
     }
 }
 
@@ -492,13 +634,19 @@ fn read_tls(section: &Section<'_>) -> Option<Tls> {
     let certificate = section.text("tls-certificate");
     let key = section.text("tls-key");
     let client_ca = section.text("tls-client-ca");
-    let is_meant = [&certificate, &key, &client_ca].iter().any(|file| file.is_some());
+    let is_meant = [&certificate, &key, &client_ca]
+        .iter()
+        .any(|file| file.is_some());
     match mode.as_ref().map(|mode| mode.value) {
         Some(Mode::Off) => return None,
         None if !is_meant => return None,
         _ => {}
     }
-    let certificate = section.required("tls-certificate", certificate, "\"/etc/linerate/server.pem\"");
+    let certificate = section.required(
+        "tls-certificate",
+        certificate,
+        "\"/etc/linerate/server.pem\"",
+    );
     let key = section.required("tls-key", key, "\"/etc/linerate/server.key\"");
     let (certificate, key) = (certificate?, key?);
     let certificates = contents(section, &certificate, certificates_of)?;
@@ -510,7 +658,14 @@ fn read_tls(section: &Section<'_>) -> Option<Tls> {
     match tls::Server::new(&certificates, &private_key, client_cas.as_deref()) {
         Ok(server) => {
             let is_required = mode.is_none_or(|mode| mode.value == Mode::Required);
-            Some(Tls { served: nbd_server::Tls { is_required, server }, certificates, client_cas })
+            Some(Tls {
+                served: nbd_server::Tls {
+                    is_required,
+                    server,
+                },
+                certificates,
+                client_cas,
+            })
         }
         Err(error) => {
             let file = match &error {
@@ -518,7 +673,9 @@ fn read_tls(section: &Section<'_>) -> Option<Tls> {
                 CredentialsError::Ca(_) => client_ca.as_ref().unwrap_or(&certificate),
                 CredentialsError::Key(_) | CredentialsError::Name(_) => &key,
             };
-            section.mistakes.add(file.at.clone(), format!("{}: {error}", file.value));
+            section
+                .mistakes
+                .add(file.at.clone(), format!("{}: {error}", file.value));
             None
         }
     }
@@ -530,17 +687,26 @@ fn contents<T>(
     file: &Placed<&str>,
     read: impl FnOnce(&Path) -> io::Result<T>,
 ) -> Option<T> {
-    let unread =
-        |error| section.mistakes.add(file.at.clone(), format!("cannot read {}: {error}", file.value));
+    let unread = |error| {
+        section.mistakes.add(
+            file.at.clone(),
+            format!("cannot read {}: {error}", file.value),
+        )
+    };
     read(Path::new(file.value)).map_err(unread).ok()
 }
 
 fn certificates_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(CERTIFICATES_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(CERTIFICATES_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)?;
     match bytes.len() as u64 > CERTIFICATES_BYTES_MAX {
         false => Ok(bytes),
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large for a certificate file")),
+        true => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is too large for a certificate file",
+        )),
     }
 }
 
@@ -557,7 +723,9 @@ fn tls_changes(now: Option<&Tls>, wanted: Option<&Tls>) -> Vec<String> {
                 (before.client_cas != after.client_cas, "tls-client-ca"),
             ];
             let differs = differences.iter().filter(|(differs, _)| *differs);
-            differs.map(|(_, key)| format!("~ NBD TLS: {key}")).collect()
+            differs
+                .map(|(_, key)| format!("~ NBD TLS: {key}"))
+                .collect()
         }
     }
 }

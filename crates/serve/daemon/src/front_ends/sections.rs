@@ -25,7 +25,10 @@ pub(super) struct Listening<E> {
 
 impl<E> Default for Listening<E> {
     fn default() -> Listening<E> {
-        Listening { listen: Vec::new(), exports: Vec::new() }
+        Listening {
+            listen: Vec::new(),
+            exports: Vec::new(),
+        }
     }
 }
 
@@ -38,7 +41,10 @@ impl<E: Exposed> Listening<E> {
         exports: Vec<E>,
     ) -> Listening<E> {
         let listen = section.required("listen", section.list_by("listen", kind.listen), example);
-        Listening { listen: listen.unwrap_or_default(), exports }
+        Listening {
+            listen: listen.unwrap_or_default(),
+            exports,
+        }
     }
 
     /// If the command line has listen addresses, they replace those of the file, and the volumes of the
@@ -62,7 +68,10 @@ impl<E: Exposed> Listening<E> {
         }
         match self.exports.is_empty() {
             false => Ok(()),
-            true => Err(format!("{title} exports no volume; add --volume, or {} to the file", kind.heading)),
+            true => Err(format!(
+                "{title} exports no volume; add --volume, or {} to the file",
+                kind.heading
+            )),
         }
     }
 
@@ -71,7 +80,10 @@ impl<E: Exposed> Listening<E> {
     }
 
     pub(super) fn exposed(&self) -> Vec<&dyn Exposed> {
-        self.exports.iter().map(|export| export as &dyn Exposed).collect()
+        self.exports
+            .iter()
+            .map(|export| export as &dyn Exposed)
+            .collect()
     }
 
     pub(super) fn portals(&self, kind: &FrontEndKind) -> Vec<Portal> {
@@ -120,18 +132,35 @@ pub(super) fn luns(
         section.done();
         let volume = volume.and_then(|volume| document.volume(section, &volume));
         let (number, at) = number.map(|number| (number.value as u16, number.at))?;
-        Some((number, at, volume.map(|volume| Lun { lun: number, volume, initiators })))
+        Some((
+            number,
+            at,
+            volume.map(|volume| Lun {
+                lun: number,
+                volume,
+                initiators,
+            }),
+        ))
     };
-    each_once(sections.iter().filter_map(read), target.mistakes, |lun, others| {
-        let free = (0..).find(|free| free != lun && !others.contains(free)).unwrap_or_default();
-        format!("LUN {lun} is defined twice in this target; LUN {free} is free")
-    })
+    each_once(
+        sections.iter().filter_map(read),
+        target.mistakes,
+        |lun, others| {
+            let free = (0..)
+                .find(|free| free != lun && !others.contains(free))
+                .unwrap_or_default();
+            format!("LUN {lun} is defined twice in this target; LUN {free} is free")
+        },
+    )
 }
 
 /// Returns the LUNs to serve. A LUN whose volume is not open, as happens during a change, is omitted.
 pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     debug_assert_eq!(
-        luns.iter().map(|lun| lun.lun).collect::<BTreeSet<u16>>().len(),
+        luns.iter()
+            .map(|lun| lun.lun)
+            .collect::<BTreeSet<u16>>()
+            .len(),
         luns.len(),
         "a target has each LUN once"
     );
@@ -162,7 +191,8 @@ pub(super) fn section_to_edit<'a>(
     example: &str,
 ) -> Result<&'a mut dyn TableLike, String> {
     let section = root.get_mut(name).and_then(Item::as_table_like_mut);
-    section.ok_or_else(|| format!("the file has no [{name}]; add one with listen = [\"{example}\"]"))
+    section
+        .ok_or_else(|| format!("the file has no [{name}]; add one with listen = [\"{example}\"]"))
 }
 
 /// Adds an export with these entries to the list under `key`. If an existing export matches `is_it` and has
@@ -201,7 +231,9 @@ pub(super) fn remove_exports(
     stayed: impl Fn(&mut dyn TableLike),
 ) -> Result<(), String> {
     let section = root.get_mut(name).and_then(Item::as_table_like_mut);
-    let Some(section) = section.filter(|section| section.contains_key(key)) else { return Ok(()) };
+    let Some(section) = section.filter(|section| section.contains_key(key)) else {
+        return Ok(());
+    };
     let mut exports = Tables::under(section, key)?;
     exports.retain(|export| {
         if text_of(&*export, "volume") != Some(volume.as_str()) {
@@ -237,23 +269,37 @@ pub(super) fn add_lun(
     addition: &Addition<'_>,
 ) -> Result<(), String> {
     let mut targets = Tables::under(parent, "target")?;
-    let is_it = |target: &dyn TableLike| text_of(target, "name").is_some_and(|other| is_same(other, name));
+    let is_it =
+        |target: &dyn TableLike| text_of(target, "name").is_some_and(|other| is_same(other, name));
     if !targets.any(is_it) {
         targets.push([("name", name.into())]);
     }
-    let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(not_editable)?;
+    let target = targets
+        .tables()
+        .into_iter()
+        .find(|target| is_it(&**target))
+        .ok_or_else(not_editable)?;
     let mut luns = Tables::under(target, "lun")?;
     let number = |lun: &dyn TableLike| lun.get("lun").and_then(Item::as_integer);
-    let taken = luns.tables().into_iter().filter(|lun| text_of(&**lun, "volume") != Some(""));
+    let taken = luns
+        .tables()
+        .into_iter()
+        .filter(|lun| text_of(&**lun, "volume") != Some(""));
     let taken: Vec<i64> = taken.filter_map(|lun| number(lun)).collect();
-    let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
+    let free = (0..)
+        .find(|number| !taken.contains(number))
+        .unwrap_or_default();
     let lun = addition.lun.map_or(free, i64::from);
     debug_assert!(!taken.contains(&free) && lun >= 0);
     if taken.contains(&lun) {
         return Err(format!("LUN {lun} of {name} is in use; LUN {free} is free"));
     }
     // A LUN without a volume keeps its access control.
-    if let Some(vacant) = luns.tables().into_iter().find(|entry| number(&**entry) == Some(lun)) {
+    if let Some(vacant) = luns
+        .tables()
+        .into_iter()
+        .find(|entry| number(&**entry) == Some(lun))
+    {
         if !addition.initiators.is_empty() {
             return Err(format!(
                 "LUN {lun} of {name} has initiators in the file; change them there, or use another LUN"
@@ -262,9 +308,15 @@ pub(super) fn add_lun(
         vacant.insert("volume", Item::Value(addition.volume.as_str().into()));
         return Ok(());
     }
-    let mut entry = vec![("lun", lun.into()), ("volume", addition.volume.as_str().into())];
+    let mut entry = vec![
+        ("lun", lun.into()),
+        ("volume", addition.volume.as_str().into()),
+    ];
     if !addition.initiators.is_empty() {
-        entry.push(("initiators", Value::Array(addition.initiators.iter().map(String::as_str).collect())));
+        entry.push((
+            "initiators",
+            Value::Array(addition.initiators.iter().map(String::as_str).collect()),
+        ));
     }
     luns.push(entry);
     Ok(())
@@ -279,7 +331,9 @@ pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Re
         if !target.contains_key("lun") {
             return true;
         }
-        let Ok(mut luns) = Tables::under(target, "lun") else { return true };
+        let Ok(mut luns) = Tables::under(target, "lun") else {
+            return true;
+        };
         luns.retain(|lun| !is_it(&*lun) || vacate(lun, &["lun", "volume"]));
         if luns.any(|_| true) {
             return true;
@@ -352,8 +406,9 @@ fn broken(label: &str, line: &str, mark: char) -> String {
 #[cfg(test)]
 pub(super) fn joined(text: &str) -> String {
     let hanging = format!("\n{:HANGING$}", "");
-    let text =
-        ['\\', '`'].iter().fold(text.to_owned(), |text, mark| text.replace(&format!("{mark}{hanging}"), ""));
+    let text = ['\\', '`'].iter().fold(text.to_owned(), |text, mark| {
+        text.replace(&format!("{mark}{hanging}"), "")
+    });
     text.replace(",\\\n", ",")
 }
 

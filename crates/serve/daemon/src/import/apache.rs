@@ -52,17 +52,27 @@ const INCLUDES_MAX: usize = 16;
 
 /// Reads all lines of `text`, the content of `path`, and of the files that it includes.
 pub(super) fn entries(path: &Path, text: &str, reader: &mut Reader) -> Result<Vec<Entry>, Failure> {
-    let mut parser =
-        Parser { reader, seen: HashSet::from([whole(path)]), root: Vec::new(), open: Vec::new() };
+    let mut parser = Parser {
+        reader,
+        seen: HashSet::from([whole(path)]),
+        root: Vec::new(),
+        open: Vec::new(),
+    };
     parser.file(path, text, 0)?;
     match parser.open.pop() {
         None => Ok(parser.root),
-        Some(open) => Err(refused(&open.entry.place, &format!("<{}> has no closing tag", open.entry.key))),
+        Some(open) => Err(refused(
+            &open.entry.place,
+            &format!("<{}> has no closing tag", open.entry.key),
+        )),
     }
 }
 
 fn refused(place: &Place, sentence: &str) -> Failure {
-    let sentence: String = sentence.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let sentence: String = sentence
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     Failure::refused(format_args!("{}:{}: {sentence}", place.file, place.line))
 }
 
@@ -74,20 +84,30 @@ impl Parser<'_> {
         let mut unfinished: Option<(usize, String)> = None;
         let mut in_comment = false;
         for (index, line) in text.lines().enumerate() {
-            let Some(line) = without_block_comment(line, &mut in_comment) else { continue };
+            let Some(line) = without_block_comment(line, &mut in_comment) else {
+                continue;
+            };
             let line = without_comment(&line);
             let (number, mut whole) = unfinished.take().unwrap_or((index + 1, String::new()));
-            if let Some(begun) = line.strip_suffix('\\').filter(|begun| !begun.ends_with('\\')) {
+            if let Some(begun) = line
+                .strip_suffix('\\')
+                .filter(|begun| !begun.ends_with('\\'))
+            {
                 whole += begun.trim_start();
                 unfinished = Some((number, whole));
                 continue;
             }
             whole += line.trim();
-            let place = Place { file: Rc::clone(&file), line: number };
+            let place = Place {
+                file: Rc::clone(&file),
+                line: number,
+            };
             self.line(whole.trim(), place, path, depth)?;
         }
         match unfinished {
-            Some((number, whole)) => self.line(whole.trim(), Place { file, line: number }, path, depth),
+            Some((number, whole)) => {
+                self.line(whole.trim(), Place { file, line: number }, path, depth)
+            }
             None => Ok(()),
         }
     }
@@ -96,7 +116,10 @@ impl Parser<'_> {
         if line.is_empty() {
             return Ok(());
         }
-        if let Some(heading) = line.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+        if let Some(heading) = line
+            .strip_prefix('<')
+            .and_then(|rest| rest.strip_suffix('>'))
+        {
             return match heading.strip_prefix('/') {
                 Some(name) => self.end(name.trim(), &place),
                 None => self.begin(heading, place),
@@ -107,7 +130,12 @@ impl Parser<'_> {
             let optional = !key.eq_ignore_ascii_case("include");
             return self.include(value, optional, &place, path, depth);
         }
-        self.push(Entry { key: key.to_owned(), value: unescaped(value), place, block: None });
+        self.push(Entry {
+            key: key.to_owned(),
+            value: unescaped(value),
+            place,
+            block: None,
+        });
         Ok(())
     }
 
@@ -123,11 +151,24 @@ impl Parser<'_> {
             return Err(refused(&place, "blocks are nested too deeply"));
         }
         // `<backing-store /dev/sdb/>` is an empty block.
-        let (heading, is_empty) = heading.strip_suffix('/').map_or((heading, false), |rest| (rest, true));
-        let (key, value) = heading.trim().split_once(char::is_whitespace).unwrap_or((heading.trim(), ""));
+        let (heading, is_empty) = heading
+            .strip_suffix('/')
+            .map_or((heading, false), |rest| (rest, true));
+        let (key, value) = heading
+            .trim()
+            .split_once(char::is_whitespace)
+            .unwrap_or((heading.trim(), ""));
         let (key, value) = (unquoted(key).to_owned(), unescaped(value.trim()));
-        let entry = Entry { key, value, place, block: None };
-        self.open.push(Open { entry, inside: Vec::new() });
+        let entry = Entry {
+            key,
+            value,
+            place,
+            block: None,
+        };
+        self.open.push(Open {
+            entry,
+            inside: Vec::new(),
+        });
         if is_empty {
             self.finish()
         }
@@ -138,8 +179,10 @@ impl Parser<'_> {
         match self.open.last() {
             Some(open) if open.entry.key == name => self.finish(),
             Some(open) => {
-                let sentence =
-                    format!("</{name}> instead of </{}> for line {}", open.entry.key, open.entry.place.line);
+                let sentence = format!(
+                    "</{name}> instead of </{}> for line {}",
+                    open.entry.key, open.entry.place.line
+                );
                 return Err(refused(place, &sentence));
             }
             None => return Err(refused(place, &format!("</{name}> without <{name}>"))),
@@ -149,7 +192,10 @@ impl Parser<'_> {
 
     fn finish(&mut self) {
         if let Some(Open { entry, inside }) = self.open.pop() {
-            self.push(Entry { block: Some(inside), ..entry });
+            self.push(Entry {
+                block: Some(inside),
+                ..entry
+            });
         }
     }
 
@@ -166,12 +212,18 @@ impl Parser<'_> {
         if depth >= INCLUDES_MAX {
             return Err(refused(place, "files include each other too deeply"));
         }
-        let named = path.parent().unwrap_or(Path::new("")).join(unquoted(value.trim()));
+        let named = path
+            .parent()
+            .unwrap_or(Path::new(""))
+            .join(unquoted(value.trim()));
         let files = matching(&named).map_err(|why| refused(place, &format!("include: {why}")))?;
         let Some(files) = files else {
             return match optional {
                 true => Ok(()),
-                false => Err(refused(place, &format!("include: {} does not exist", named.display()))),
+                false => Err(refused(
+                    place,
+                    &format!("include: {} does not exist", named.display()),
+                )),
             };
         };
         for file in files {
@@ -194,13 +246,21 @@ fn whole(path: &Path) -> PathBuf {
 /// none.
 fn matching(named: &Path) -> Result<Option<Vec<PathBuf>>, String> {
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
-    let name = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = named
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let folder = named.parent().unwrap_or(Path::new(""));
     if is_pattern(&folder.to_string_lossy()) || name.contains(['[', '{']) {
-        return Err(format!("only * and ? in the last part of {} are supported", named.display()));
+        return Err(format!(
+            "only * and ? in the last part of {} are supported",
+            named.display()
+        ));
     }
     if is_pattern(name) {
-        return Ok(Some(listed(folder, |file| matches(name.as_bytes(), file.as_bytes()))));
+        return Ok(Some(listed(folder, |file| {
+            matches(name.as_bytes(), file.as_bytes())
+        })));
     }
     if named.is_dir() {
         return Ok(Some(listed(named, |_| true)));
@@ -209,11 +269,20 @@ fn matching(named: &Path) -> Result<Option<Vec<PathBuf>>, String> {
 }
 
 fn listed(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     let is_wanted = |path: &PathBuf| {
-        path.is_file() && path.file_name().is_some_and(|name| wanted(&name.to_string_lossy()))
+        path.is_file()
+            && path
+                .file_name()
+                .is_some_and(|name| wanted(&name.to_string_lossy()))
     };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_wanted).collect();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(is_wanted)
+        .collect();
     files.sort();
     files
 }
@@ -242,7 +311,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             },
         }
     }
-    pattern.get(p..).is_some_and(|rest| rest.iter().all(|letter| *letter == b'*'))
+    pattern
+        .get(p..)
+        .is_some_and(|rest| rest.iter().all(|letter| *letter == b'*'))
 }
 
 /// Removes C comments from a line; `None` if all of it is inside one.
@@ -254,7 +325,10 @@ fn without_block_comment(line: &str, inside: &mut bool) -> Option<String> {
     }
     // A path with a pattern, such as `include /etc/tgt/*/x`, contains the start of a comment, but no end on
     // the same line.
-    match line.split_once("/*").map(|(before, rest)| (before, rest.rsplit_once("*/"))) {
+    match line
+        .split_once("/*")
+        .map(|(before, rest)| (before, rest.rsplit_once("*/")))
+    {
         Some((before, Some((_, after)))) => Some(format!("{}{after}", before.trim_end())),
         Some((before, None)) if before.trim().is_empty() => {
             *inside = true;
@@ -266,26 +340,36 @@ fn without_block_comment(line: &str, inside: &mut bool) -> Option<String> {
 
 /// Removes everything after a `#` that has no backslash before it.
 fn without_comment(line: &str) -> &str {
-    let begins = line.char_indices().find(|(at, c)| *c == '#' && !line[..*at].ends_with('\\'));
+    let begins = line
+        .char_indices()
+        .find(|(at, c)| *c == '#' && !line[..*at].ends_with('\\'));
     begins.map_or(line, |(at, _)| &line[..at]).trim_end()
 }
 
 /// Splits at the first `=` or white space.
 fn split(line: &str) -> (&str, &str) {
-    let Some(end) = line.find(|c: char| c == '=' || c.is_whitespace()) else { return (line, "") };
+    let Some(end) = line.find(|c: char| c == '=' || c.is_whitespace()) else {
+        return (line, "");
+    };
     let (key, rest) = line.split_at(end);
     let rest = rest.trim_start();
     (key, rest.strip_prefix('=').unwrap_or(rest).trim())
 }
 
 fn unquoted(text: &str) -> &str {
-    let inside = |quote| text.strip_prefix(quote).and_then(|rest: &str| rest.strip_suffix(quote));
+    let inside = |quote| {
+        text.strip_prefix(quote)
+            .and_then(|rest: &str| rest.strip_suffix(quote))
+    };
     inside('"').or_else(|| inside('\'')).unwrap_or(text)
 }
 
 /// Returns the value as Config::General does: without surrounding quotes, and with `\#` as `#`.
 fn unescaped(text: &str) -> String {
-    let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    let text = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(text);
     text.replace("\\#", "#")
 }
 
@@ -294,13 +378,20 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Entry>, String> {
-        entries(Path::new("/x/t.conf"), text, &mut Reader::default()).map_err(|error| error.to_string())
+        entries(Path::new("/x/t.conf"), text, &mut Reader::default())
+            .map_err(|error| error.to_string())
     }
 
     fn told(entries: &[Entry]) -> String {
         let one = |entry: &Entry| match &entry.block {
             None => format!("{}:{}={}", entry.place.line, entry.key, entry.value),
-            Some(inside) => format!("{}:{}={}({})", entry.place.line, entry.key, entry.value, told(inside)),
+            Some(inside) => format!(
+                "{}:{}={}({})",
+                entry.place.line,
+                entry.key,
+                entry.value,
+                told(inside)
+            ),
         };
         entries.iter().map(one).collect::<Vec<_>>().join(" ")
     }
@@ -318,25 +409,41 @@ mod tests {
     #[test]
     fn mistakes_have_their_line() {
         for (text, expected) in [
-            ("a b\n<target x>\n", "/x/t.conf:2: <target> has no closing tag"),
+            (
+                "a b\n<target x>\n",
+                "/x/t.conf:2: <target> has no closing tag",
+            ),
             ("</target>\n", "/x/t.conf:1: </target> without <target>"),
             (
                 "<target x>\n</backing-store>\n",
                 "/x/t.conf:2: </backing-store> instead of </target> for line 1",
             ),
-            ("include no.conf\n", "/x/t.conf:1: include: /x/no.conf does not exist"),
-            ("include /a*/b\n", "/x/t.conf:1: include: only * and ? in the last part of /a*/b are supported"),
-            (&"<a b>\n".repeat(9), "/x/t.conf:9: blocks are nested too deeply"),
+            (
+                "include no.conf\n",
+                "/x/t.conf:1: include: /x/no.conf does not exist",
+            ),
+            (
+                "include /a*/b\n",
+                "/x/t.conf:1: include: only * and ? in the last part of /a*/b are supported",
+            ),
+            (
+                &"<a b>\n".repeat(9),
+                "/x/t.conf:9: blocks are nested too deeply",
+            ),
         ] {
             assert_eq!(read(text).expect_err("a mistake"), expected, "{text}");
         }
-        assert_eq!(told(&read("include /nothing/*.conf\nincludeoptional no.conf\n").expect("good")), "");
+        assert_eq!(
+            told(&read("include /nothing/*.conf\nincludeoptional no.conf\n").expect("good")),
+            ""
+        );
     }
 
     #[test]
     fn files_are_included_once_each_and_a_cycle_ends() {
         let folder = tempfile::tempdir().expect("a folder");
-        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        let write =
+            |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
         fs::create_dir(folder.path().join("d")).expect("a folder");
         write("d/b.conf", "b 1\ninclude ../t.conf\ninclude b.conf\n");
         write("d/a.conf", "a 1\n");
@@ -362,7 +469,11 @@ mod tests {
             ("*", "", true),
             ("*a", "aaab", false),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
         }
     }
 }

@@ -64,25 +64,40 @@ impl<'a> Document<'a> {
     pub(super) fn root(&'a self) -> Result<Object<'a>, Failure> {
         let wrong = |error: serde_json::Error| {
             let (line, column) = (error.line(), error.column());
-            Failure::refused(format_args!("{}:{line}:{column}: invalid JSON: {error}", self.file))
+            Failure::refused(format_args!(
+                "{}:{line}:{column}: invalid JSON: {error}",
+                self.file
+            ))
         };
         let raw: &RawValue = serde_json::from_str(self.text).map_err(wrong)?;
-        self.object(raw).ok_or_else(|| Failure::refused(format_args!("{}: not a JSON object", self.file)))
+        self.object(raw)
+            .ok_or_else(|| Failure::refused(format_args!("{}: not a JSON object", self.file)))
     }
 
     fn object(&'a self, raw: &'a RawValue) -> Option<Object<'a>> {
         let Entries(entries) = serde_json::from_str(raw.get()).ok()?;
         let asked = RefCell::new(vec![false; entries.len()]);
-        Some(Object { document: self, at: self.offset(raw), entries, asked })
+        Some(Object {
+            document: self,
+            at: self.offset(raw),
+            entries,
+            asked,
+        })
     }
 
     /// Returns the offset of a raw value, which is a part of the text.
     fn offset(&self, raw: &RawValue) -> usize {
-        raw.get().as_ptr().addr().wrapping_sub(self.text.as_ptr().addr())
+        raw.get()
+            .as_ptr()
+            .addr()
+            .wrapping_sub(self.text.as_ptr().addr())
     }
 
     fn place(&self, at: usize) -> Place {
-        Place { file: Rc::clone(&self.file), line: self.lines.partition_point(|begin| *begin <= at) + 1 }
+        Place {
+            file: Rc::clone(&self.file),
+            line: self.lines.partition_point(|begin| *begin <= at) + 1,
+        }
     }
 }
 
@@ -94,7 +109,10 @@ impl<'a> Object<'a> {
     /// Returns the position of a key's value, or of the object if the key is missing.
     pub(super) fn place_of(&self, key: &str) -> Place {
         let raw = self.entries.iter().rfind(|(name, _)| name == key);
-        raw.map_or_else(|| self.place(), |(_, raw)| self.document.place(self.document.offset(raw)))
+        raw.map_or_else(
+            || self.place(),
+            |(_, raw)| self.document.place(self.document.offset(raw)),
+        )
     }
 
     /// Returns the last value with this name, as in Python. `null` counts as missing.
@@ -121,7 +139,8 @@ impl<'a> Object<'a> {
 
     /// Returns a Boolean, which may be written as 0 or 1.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
-        self.scalar(key).map(|value| !matches!(value.as_str(), "0" | "false" | ""))
+        self.scalar(key)
+            .map(|value| !matches!(value.as_str(), "0" | "false" | ""))
     }
 
     pub(super) fn object(&self, key: &str) -> Option<Object<'a>> {
@@ -130,26 +149,45 @@ impl<'a> Object<'a> {
 
     /// Returns the objects of a list under a key. Other elements are skipped.
     pub(super) fn objects(&self, key: &str) -> Vec<Object<'a>> {
-        let list = self.value(key).and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
-        list.into_iter().flatten().filter_map(|raw| self.document.object(raw)).collect()
+        let list = self
+            .value(key)
+            .and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
+        list.into_iter()
+            .flatten()
+            .filter_map(|raw| self.document.object(raw))
+            .collect()
     }
 
     /// The values of all keys as text, with their positions; `None` for values that are not scalars.
     pub(super) fn scalars(&self) -> impl Iterator<Item = (&str, Option<String>, Place)> {
-        self.asked.borrow_mut().iter_mut().for_each(|asked| *asked = true);
+        self.asked
+            .borrow_mut()
+            .iter_mut()
+            .for_each(|asked| *asked = true);
         let document = self.document;
-        self.entries
-            .iter()
-            .map(move |(name, raw)| (name.as_str(), scalar(raw), document.place(document.offset(raw))))
+        self.entries.iter().map(move |(name, raw)| {
+            (
+                name.as_str(),
+                scalar(raw),
+                document.place(document.offset(raw)),
+            )
+        })
     }
 
     /// A note for each key that has not been read.
     pub(super) fn unread(&self) -> Vec<Note> {
         let asked = self.asked.borrow();
-        let unread = self.entries.iter().zip(asked.iter()).filter(|(_, asked)| !**asked);
+        let unread = self
+            .entries
+            .iter()
+            .zip(asked.iter())
+            .filter(|(_, asked)| !**asked);
         let note = |((name, raw), _): (&(String, &RawValue), _)| {
             let place = self.document.place(self.document.offset(raw));
-            Note::new(&place, format_args!("`{name}` is not imported: unknown setting"))
+            Note::new(
+                &place,
+                format_args!("`{name}` is not imported: unknown setting"),
+            )
         };
         unread.map(note).collect()
     }

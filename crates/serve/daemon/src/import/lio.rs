@@ -65,7 +65,10 @@ struct Use {
 /// Linerate is the same for all initiators.
 fn only_protected(uses: &[Use]) -> BTreeSet<String> {
     let of = |wanted: bool| -> BTreeSet<String> {
-        uses.iter().filter(|one| one.write_protected == wanted).map(|one| one.storage.clone()).collect()
+        uses.iter()
+            .filter(|one| one.write_protected == wanted)
+            .map(|one| one.storage.clone())
+            .collect()
     };
     of(true).difference(&of(false)).cloned().collect()
 }
@@ -101,9 +104,13 @@ impl Lio {
     fn target(&mut self, object: &Object<'_>, uses: &mut Vec<Use>) {
         let place = object.place();
         let wwn = object.scalar("wwn").unwrap_or_default();
-        let (fabric, groups) = (object.scalar("fabric").unwrap_or_default(), object.objects("tpgs"));
+        let (fabric, groups) = (
+            object.scalar("fabric").unwrap_or_default(),
+            object.objects("tpgs"),
+        );
         self.san.notes.extend(object.unread());
-        let name = san::name(&wwn).filter(|name| self.san.targets.iter().all(|other| other.name != *name));
+        let name =
+            san::name(&wwn).filter(|name| self.san.targets.iter().all(|other| other.name != *name));
         let (Some(name), "iscsi") = (name, fabric.as_str()) else {
             let sentence = format_args!(
                 "the target `{wwn}` is not imported: only iSCSI targets are supported, and its fabric is \
@@ -112,9 +119,15 @@ impl Lio {
             self.san.notes.push(Note::new(&place, sentence));
             return;
         };
-        let mut target = Target { name, ..Target::default() };
+        let mut target = Target {
+            name,
+            ..Target::default()
+        };
         // The first portal group that is enabled represents the target.
-        let chosen = groups.iter().position(|group| group.flag("enable") != Some(false)).unwrap_or(0);
+        let chosen = groups
+            .iter()
+            .position(|group| group.flag("enable") != Some(false))
+            .unwrap_or(0);
         for (index, group) in groups.iter().enumerate() {
             if index == chosen {
                 self.group(&mut target, group, uses);
@@ -136,8 +149,11 @@ impl Lio {
         if group.flag("enable") == Some(false) {
             target.leave_out("its portal group is not enabled", &place);
         }
-        let tag =
-            group.number("tag").and_then(|tag| u16::try_from(tag).ok()).filter(|tag| *tag > 0).unwrap_or(1);
+        let tag = group
+            .number("tag")
+            .and_then(|tag| u16::try_from(tag).ok())
+            .filter(|tag| *tag > 0)
+            .unwrap_or(1);
         let addresses = portals(target, group);
         if addresses.is_empty() {
             target.leave_out("it has no portal", &place);
@@ -145,7 +161,10 @@ impl Lio {
         self.reached_by.push((addresses, tag));
         let attributes = group.object("attributes");
         let flag = |key: &str, usual: bool| {
-            attributes.as_ref().and_then(|attributes| attributes.flag(key)).unwrap_or(usual)
+            attributes
+                .as_ref()
+                .and_then(|attributes| attributes.flag(key))
+                .unwrap_or(usual)
         };
         let access = Access {
             authentication: flag("authentication", false),
@@ -161,12 +180,26 @@ impl Lio {
             authentication |= session_of(target, &parameters);
         }
         san::settle_bursts(target, &place);
-        self.users(target, group, &Access { authentication, ..access }, uses);
+        self.users(
+            target,
+            group,
+            &Access {
+                authentication,
+                ..access
+            },
+            uses,
+        );
         target.notes.extend(group.unread());
     }
 
     /// Reads the initiators that may log in, with their LUNs and secrets.
-    fn users(&mut self, target: &mut Target, group: &Object<'_>, access: &Access, uses: &mut Vec<Use>) {
+    fn users(
+        &mut self,
+        target: &mut Target,
+        group: &Object<'_>,
+        access: &Access,
+        uses: &mut Vec<Use>,
+    ) {
         let storage = luns_of(target, group);
         let acls = group.objects("node_acls");
         // Always read the login, so that its keys count as read. With node ACLs it has no effect.
@@ -199,7 +232,12 @@ impl Lio {
             write_protected: access.for_anybody && access.demo_protected,
             place,
         }));
-        chap(target, access.authentication, login.into_iter().collect(), &place);
+        chap(
+            target,
+            access.authentication,
+            login.into_iter().collect(),
+            &place,
+        );
     }
 
     /// Handles a group with node ACLs: only their initiators may log in.
@@ -213,11 +251,14 @@ impl Lio {
     ) {
         let (place, index) = (group.place(), self.san.targets.len());
         if access.for_anybody {
-            let sentence = "`generate_node_acls` is not imported: only initiators with a node ACL may log in";
+            let sentence =
+                "`generate_node_acls` is not imported: only initiators with a node ACL may log in";
             target.note(
                 &group
                     .object("attributes")
-                    .map_or(place.clone(), |attributes| attributes.place_of("generate_node_acls")),
+                    .map_or(place.clone(), |attributes| {
+                        attributes.place_of("generate_node_acls")
+                    }),
                 sentence,
             );
         }
@@ -234,16 +275,22 @@ impl Lio {
                 );
                 continue;
             };
-            mapped(target, acl, storage, access.protected, |lun, storage, write_protected, place| {
-                uses.push(Use {
-                    target: index,
-                    lun,
-                    storage,
-                    initiator: Some(name.clone()),
-                    write_protected,
-                    place,
-                });
-            });
+            mapped(
+                target,
+                acl,
+                storage,
+                access.protected,
+                |lun, storage, write_protected, place| {
+                    uses.push(Use {
+                        target: index,
+                        lun,
+                        storage,
+                        initiator: Some(name.clone()),
+                        write_protected,
+                        place,
+                    });
+                },
+            );
             match login(acl, Some(&name)) {
                 Some(login) => logins.push(login),
                 None if access.authentication => {
@@ -266,7 +313,10 @@ impl Lio {
         chap(target, access.authentication, logins, &place);
         if target.initiators.as_ref().is_some_and(Vec::is_empty) {
             target.initiators = None;
-            target.leave_out("none of its initiators could be imported, so it would be open to all", &place);
+            target.leave_out(
+                "none of its initiators could be imported, so it would be open to all",
+                &place,
+            );
         }
     }
 
@@ -276,10 +326,15 @@ impl Lio {
         let mut luns: Vec<(usize, u64, &str, Vec<&str>, &Place)> = Vec::new();
         let mut known: BTreeMap<(usize, u64, &str), usize> = BTreeMap::new();
         for one in uses {
-            let Some(target) = self.san.targets.get_mut(one.target) else { continue };
+            let Some(target) = self.san.targets.get_mut(one.target) else {
+                continue;
+            };
             let initiator = one.initiator.as_deref();
             if initiator.is_some_and(|name| {
-                target.initiators.as_ref().is_none_or(|all| !all.iter().any(|other| other == name))
+                target
+                    .initiators
+                    .as_ref()
+                    .is_none_or(|all| !all.iter().any(|other| other == name))
             }) {
                 continue; // the ACL was not carried over, which has been noted
             }
@@ -293,7 +348,9 @@ impl Lio {
                 target.note(&one.place, sentence);
                 continue;
             }
-            let index = *known.entry((one.target, one.lun, &one.storage)).or_insert(luns.len());
+            let index = *known
+                .entry((one.target, one.lun, &one.storage))
+                .or_insert(luns.len());
             match luns.get_mut(index) {
                 Some((.., names, _)) => names.extend(initiator),
                 None => luns.push((
@@ -306,9 +363,14 @@ impl Lio {
             }
         }
         for (target, number, storage, names, place) in luns {
-            let Some(target) = self.san.targets.get_mut(target) else { continue };
+            let Some(target) = self.san.targets.get_mut(target) else {
+                continue;
+            };
             let Some(volume) = self.volumes.get(storage) else {
-                target.note(place, format_args!("LUN {number} is not imported: `{storage}` is not"));
+                target.note(
+                    place,
+                    format_args!("LUN {number} is not imported: `{storage}` is not"),
+                );
                 continue;
             };
             let all = target
@@ -317,17 +379,31 @@ impl Lio {
                 .is_none_or(|all| all.iter().all(|name| names.contains(&name.as_str())));
             let initiators = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
             match u16::try_from(number).ok().filter(|_| number <= LUN_MAX) {
-                Some(lun) => target.add_lun(Lun { lun, volume: volume.clone(), initiators }, place),
-                None => target
-                    .note(place, format_args!("LUN {number} is not imported: a LUN is 0 to {LUN_MAX} here")),
+                Some(lun) => target.add_lun(
+                    Lun {
+                        lun,
+                        volume: volume.clone(),
+                        initiators,
+                    },
+                    place,
+                ),
+                None => target.note(
+                    place,
+                    format_args!("LUN {number} is not imported: a LUN is 0 to {LUN_MAX} here"),
+                ),
             }
         }
         for target in &mut self.san.targets {
             if target.luns.is_empty() && target.left_out.is_none() {
                 target.left_out = Some("it has no LUN");
                 let place = uses.first().map(|one| one.place.clone());
-                let sentence = format!("the target {} is written as a comment: it has no LUN", target.name);
-                target.notes.extend(place.map(|place| Note::new(&place, sentence)));
+                let sentence = format!(
+                    "the target {} is written as a comment: it has no LUN",
+                    target.name
+                );
+                target
+                    .notes
+                    .extend(place.map(|place| Note::new(&place, sentence)));
             }
         }
     }
@@ -337,19 +413,29 @@ impl Lio {
     fn portals(&mut self) {
         let mut targets_of: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
         for (target, (addresses, _)) in self.reached_by.iter().enumerate() {
-            addresses.iter().for_each(|address| targets_of.entry(*address).or_default().push(target));
+            addresses
+                .iter()
+                .for_each(|address| targets_of.entry(*address).or_default().push(target));
         }
         let mut groups: BTreeMap<Vec<usize>, u16> = BTreeMap::new();
         for (address, targets) in &targets_of {
-            let tag =
-                targets.first().and_then(|target| self.reached_by.get(*target)).map_or(1, |(_, tag)| *tag);
+            let tag = targets
+                .first()
+                .and_then(|target| self.reached_by.get(*target))
+                .map_or(1, |(_, tag)| *tag);
             let is_free = |tag: &u16| groups.values().all(|taken| taken != tag);
             let group = match groups.get(targets) {
                 Some(group) => *group,
-                None => std::iter::once(tag).chain(1..=u16::MAX).find(is_free).unwrap_or(tag),
+                None => std::iter::once(tag)
+                    .chain(1..=u16::MAX)
+                    .find(is_free)
+                    .unwrap_or(tag),
             };
             groups.insert(targets.clone(), group);
-            self.san.portals.push(Portal { listen: *address, group });
+            self.san.portals.push(Portal {
+                listen: *address,
+                group,
+            });
         }
         for (index, target) in self.san.targets.iter_mut().enumerate() {
             let its: Vec<u16> = groups
@@ -357,15 +443,24 @@ impl Lio {
                 .filter(|(targets, _)| targets.contains(&index))
                 .map(|(_, group)| *group)
                 .collect();
-            target.groups = (its.len() < groups.len()).then_some(its).filter(|its| !its.is_empty());
+            target.groups = (its.len() < groups.len())
+                .then_some(its)
+                .filter(|its| !its.is_empty());
         }
     }
 
     fn discovery(&mut self, module: &Object<'_>) {
-        let (name, enabled) =
-            (module.scalar("name").unwrap_or_default(), module.flag("discovery_enable_auth"));
+        let (name, enabled) = (
+            module.scalar("name").unwrap_or_default(),
+            module.flag("discovery_enable_auth"),
+        );
         let credentials = |user: &str, secret: &str| {
-            Some(Account::new(&module.scalar(user)?, &module.scalar(secret)?, None, &module.place_of(user)))
+            Some(Account::new(
+                &module.scalar(user)?,
+                &module.scalar(secret)?,
+                None,
+                &module.place_of(user),
+            ))
         };
         let incoming = credentials("discovery_userid", "discovery_password");
         let mutual = credentials("discovery_mutual_userid", "discovery_mutual_password");
@@ -375,14 +470,21 @@ impl Lio {
         }
         match incoming {
             Some(Ok(account)) => {
-                let mutual = mutual.and_then(Result::ok).filter(|mutual| mutual.secret != account.secret);
-                self.san.discovery = Some(Chap { accounts: vec![account], mutual });
+                let mutual = mutual
+                    .and_then(Result::ok)
+                    .filter(|mutual| mutual.secret != account.secret);
+                self.san.discovery = Some(Chap {
+                    accounts: vec![account],
+                    mutual,
+                });
             }
             Some(Err(note)) => self.san.notes.push(note),
             None => {
-                let sentence =
-                    "`discovery_enable_auth` is not imported: discovery has no user, and is open here";
-                self.san.notes.push(Note::new(&module.place_of("discovery_enable_auth"), sentence));
+                let sentence = "`discovery_enable_auth` is not imported: discovery has no user, and is open here";
+                self.san.notes.push(Note::new(
+                    &module.place_of("discovery_enable_auth"),
+                    sentence,
+                ));
             }
         }
     }
@@ -401,7 +503,10 @@ fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Pl
     let mut luns = BTreeMap::new();
     for lun in group.objects("luns") {
         let _ = lun.scalar("alias");
-        if lun.scalar("alua_tg_pt_gp_name").is_some_and(|name| name != "default_tg_pt_gp") {
+        if lun
+            .scalar("alua_tg_pt_gp_name")
+            .is_some_and(|name| name != "default_tg_pt_gp")
+        {
             target.note(
                 &lun.place_of("alua_tg_pt_gp_name"),
                 "`alua_tg_pt_gp_name` is not imported: there is only one group, which is active",
@@ -411,7 +516,10 @@ fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Pl
         target.notes.extend(lun.unread());
         match (index, storage) {
             (Some(index), Some(storage)) => drop(luns.insert(index, (storage, lun.place()))),
-            _ => target.note(&lun.place(), "a LUN is not imported: it has no `index` or no `storage_object`"),
+            _ => target.note(
+                &lun.place(),
+                "a LUN is not imported: it has no `index` or no `storage_object`",
+            ),
         }
     }
     luns
@@ -431,8 +539,13 @@ fn mapped(
         let write_protected = protected || lun.flag("write_protect") == Some(true);
         target.notes.extend(lun.unread());
         match (index, of_group.and_then(|lun| storage.get(&lun))) {
-            (Some(index), Some((storage, _))) => used(index, storage.clone(), write_protected, lun.place()),
-            _ => target.note(&lun.place(), "a mapped LUN is not imported: the portal group has no such LUN"),
+            (Some(index), Some((storage, _))) => {
+                used(index, storage.clone(), write_protected, lun.place())
+            }
+            _ => target.note(
+                &lun.place(),
+                "a mapped LUN is not imported: the portal group has no such LUN",
+            ),
         }
     }
 }
@@ -458,7 +571,9 @@ fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
             }
             _ => target.note(
                 &portal.place(),
-                format_args!("the portal `{text}` is not imported: only iSCSI over TCP is supported"),
+                format_args!(
+                    "the portal `{text}` is not imported: only iSCSI over TCP is supported"
+                ),
             ),
         }
     }
@@ -473,13 +588,20 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
         match key {
             "AuthMethod" => {
                 must = !value.is_empty()
-                    && !value.split(',').any(|method| method.trim().eq_ignore_ascii_case("none"))
+                    && !value
+                        .split(',')
+                        .any(|method| method.trim().eq_ignore_ascii_case("none"))
             }
             "TargetAlias" if value == "LIO Target" || value.is_empty() => {}
             "TargetAlias" if value.parse::<PrintableText>().is_ok() => target.alias = Some(value),
-            _ if USUAL_PARAMETERS.iter().any(|(name, usual)| *name == key && *usual == value) => {}
+            _ if USUAL_PARAMETERS
+                .iter()
+                .any(|(name, usual)| *name == key && *usual == value) => {}
             _ if san::take_session_key(target, key, &value, &place).is_ok() => {}
-            _ => target.note(&place, format_args!("`{key}` is not imported: unknown setting")),
+            _ => target.note(
+                &place,
+                format_args!("`{key}` is not imported: unknown setting"),
+            ),
         }
     }
     must
@@ -500,7 +622,11 @@ const USUAL_PARAMETERS: &[(&str, &str)] = &[
 /// Returns the volume of a storage object, without its name, or the reason why there is none.
 fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Volume, String> {
     let attributes = object.object("attributes");
-    let attribute = |key: &str| attributes.as_ref().and_then(|attributes| attributes.scalar(key));
+    let attribute = |key: &str| {
+        attributes
+            .as_ref()
+            .and_then(|attributes| attributes.scalar(key))
+    };
     let block: u64 = match attribute("block_size").as_deref().unwrap_or("512") {
         "512" => 512,
         "4096" => 4096,
@@ -509,14 +635,19 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     let is_set = |key: &str| attribute(key).is_some_and(|value| value != "0");
     let thick = !is_set("emulate_tpu") && !is_set("emulate_tpws");
     let device = object.scalar("dev").unwrap_or_default();
-    let bytes = object.number("size").map(|size| Bytes(size - size % block)).filter(|size| size.0 > 0);
+    let bytes = object
+        .number("size")
+        .map(|size| Bytes(size - size % block))
+        .filter(|size| size.0 > 0);
     let mut options = Vec::new();
     if block != 512 {
         options.push(format!("block={block}"));
     }
     let spec = match (plugin, bytes) {
         ("fileio", bytes) => {
-            let size = bytes.filter(|_| !device.starts_with("/dev/")).map(|size| format!("size={size}"));
+            let size = bytes
+                .filter(|_| !device.starts_with("/dev/"))
+                .map(|size| format!("size={size}"));
             let options: Vec<String> = size.into_iter().chain(options).collect();
             san::file_spec(&device, &options).ok_or("`dev` is not the path of a file")?
         }
@@ -525,8 +656,15 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
             san::file_spec(&device, &options).ok_or("`dev` is not the path of a block device")?
         }
         ("ramdisk", Some(size)) => {
-            let kind = if object.flag("nullio") == Some(true) { "null" } else { "ram" };
-            let query = options.first().map(|block| format!("?{block}")).unwrap_or_default();
+            let kind = if object.flag("nullio") == Some(true) {
+                "null"
+            } else {
+                "ram"
+            };
+            let query = options
+                .first()
+                .map(|block| format!("?{block}"))
+                .unwrap_or_default();
             format!("{kind}:{size}{query}")
         }
         ("ramdisk", None) => return Err("its size is not a whole number of blocks".to_owned()),
@@ -556,7 +694,12 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     if let Some(attributes) = &attributes {
         notes.extend(unusual(attributes, STORAGE_ATTRIBUTES));
     }
-    Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
+    Ok(Volume {
+        spec,
+        thick,
+        readonly: object.flag("readonly") == Some(true),
+        ..Volume::default()
+    })
 }
 
 /// The names that the kernel assigns (`target_core_spc.c`). All of them derive from the unit serial number,
@@ -564,14 +707,19 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
 /// targetcli does.
 fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &Object<'_>) {
     let (place, named) = (object.place_of("wwn"), object.place_of("name"));
-    let is_alias = object.object("attributes").and_then(|attributes| attributes.flag("emulate_model_alias"));
+    let is_alias = object
+        .object("attributes")
+        .and_then(|attributes| attributes.flag("emulate_model_alias"));
     let (model, revision) = match plugin {
         "fileio" => ("FILEIO", "4.0"),
         "block" => ("IBLOCK", "4.0"),
         _ => ("RAMDISK-MCP", "v4.0"),
     };
-    let model: String =
-        if is_alias == Some(true) { name.chars().take(16).collect() } else { model.to_owned() };
+    let model: String = if is_alias == Some(true) {
+        name.chars().take(16).collect()
+    } else {
+        model.to_owned()
+    };
     volume.give("serial", wwn.to_owned(), "wwn", &place);
     volume.give("naa", naa(wwn), "wwn", &place);
     volume.give("t10-id", format!("LIO-ORG {model}:{wwn}"), "wwn", &place);
@@ -583,7 +731,11 @@ fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &O
 /// NAA IEEE Registered Extended: LIO's company identifier, 001405h, and the first 25 hexadecimal digits of
 /// the unit serial number, with zeroes if it has fewer.
 fn naa(wwn: &str) -> String {
-    let digits: String = wwn.chars().filter(char::is_ascii_hexdigit).take(25).collect();
+    let digits: String = wwn
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .take(25)
+        .collect();
     format!("0x6001405{:0<25}", digits.to_ascii_lowercase())
 }
 
@@ -599,19 +751,29 @@ fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
         let secret = Zeroizing::new(object.scalar(secret).unwrap_or_default());
         let user = object.scalar(user).filter(|user| !user.is_empty())?;
         let initiators = initiator.map(|name| vec![name.to_owned()]);
-        Some(Account::new(&user, &secret, initiators, &object.place_of("chap_userid")))
+        Some(Account::new(
+            &user,
+            &secret,
+            initiators,
+            &object.place_of("chap_userid"),
+        ))
     };
     let mutual = read("chap_mutual_userid", "chap_mutual_password", None);
     let mutual = mutual.map(|mutual| (mutual, object.place_of("chap_mutual_userid")));
-    Some(Login { account: read("chap_userid", "chap_password", initiator)?, mutual })
+    Some(Login {
+        account: read("chap_userid", "chap_password", initiator)?,
+        mutual,
+    })
 }
 
 /// Sets the required authentication. An initiator whose user cannot be carried over may not log in.
 fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if !wanted {
         if !logins.is_empty() {
-            target
-                .note(place, "users and secrets are not imported: authentication is off, so they are unused");
+            target.note(
+                place,
+                "users and secrets are not imported: authentication is off, so they are unused",
+            );
         }
         return;
     }
@@ -619,7 +781,11 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     for Login { account, mutual } in logins {
         match account {
             Err(note) => target.notes.push(note),
-            Ok(account) => match chap.accounts.iter_mut().find(|other| other.user == account.user) {
+            Ok(account) => match chap
+                .accounts
+                .iter_mut()
+                .find(|other| other.user == account.user)
+            {
                 None => chap.accounts.push(account),
                 Some(other) if other.secret == account.secret => {
                     let names = account.initiators.into_iter().flatten();
@@ -648,22 +814,34 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
         }
     }
     if let Some(mutual) = &chap.mutual
-        && chap.accounts.iter().any(|account| account.secret == mutual.secret)
+        && chap
+            .accounts
+            .iter()
+            .any(|account| account.secret == mutual.secret)
     {
-        target.note(place, "`chap_mutual_password` is not imported: it is also an initiator's secret");
+        target.note(
+            place,
+            "`chap_mutual_password` is not imported: it is also an initiator's secret",
+        );
         chap.mutual = None;
     }
     let proved = |name: &String| {
-        chap.accounts
-            .iter()
-            .any(|account| account.initiators.as_ref().is_none_or(|names| names.contains(name)))
+        chap.accounts.iter().any(|account| {
+            account
+                .initiators
+                .as_ref()
+                .is_none_or(|names| names.contains(name))
+        })
     };
     if let Some(names) = &mut target.initiators {
         names.retain(proved);
     }
     match chap.accounts.is_empty() {
         false => target.chap = Some(chap),
-        true => target.leave_out("it requires CHAP, and none of its users could be imported", place),
+        true => target.leave_out(
+            "it requires CHAP, and none of its users could be imported",
+            place,
+        ),
     }
 }
 
@@ -740,7 +918,10 @@ const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
 fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note> {
     let is_unusual = |(name, value, place): (&str, Option<String>, Place)| {
         // Properties that the kernel or the device reports are not settings.
-        let usual = known.iter().find(|(other, _)| *other == name).map(|(_, usual)| *usual);
+        let usual = known
+            .iter()
+            .find(|(other, _)| *other == name)
+            .map(|(_, usual)| *usual);
         let is_usual = match usual {
             Some(Some(usual)) => value.as_deref() == Some(usual),
             Some(None) => true,

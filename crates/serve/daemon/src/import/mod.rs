@@ -65,7 +65,11 @@ fn imported(kind: &str, path: &Path, san: &San) -> Result<Imported, Failure> {
     }
     let text = san::rendered(san, &format!("{} ({kind})", path.display()));
     match Config::parse("the imported configuration", &text) {
-        Ok(_) => Ok(Imported { notes: san.all_notes(), has_secrets: san.has_secrets(), text }),
+        Ok(_) => Ok(Imported {
+            notes: san.all_notes(),
+            has_secrets: san.has_secrets(),
+            text,
+        }),
         Err(error) => Err(Failure::failed(format_args!(
             "the configuration imported from {} is not valid, which is a bug in this program:\n{error}",
             path.display()

@@ -38,13 +38,20 @@ impl Note {
     pub(super) fn new(place: &Place, sentence: impl fmt::Display) -> Note {
         // A key or name may contain any character, but the note becomes a one-line comment.
         let harmless = |c: char| if c.is_control() { '?' } else { c };
-        Note { place: place.clone(), sentence: sentence.to_string().chars().map(harmless).collect() }
+        Note {
+            place: place.clone(),
+            sentence: sentence.to_string().chars().map(harmless).collect(),
+        }
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.place.file, self.place.line, self.sentence)
+        write!(
+            f,
+            "{}:{}: {}",
+            self.place.file, self.place.line, self.sentence
+        )
     }
 }
 
@@ -61,7 +68,10 @@ const BYTES_MAX: u64 = 16 << 20;
 
 impl Default for Reader {
     fn default() -> Reader {
-        Reader { files_left: FILES_MAX, bytes_left: BYTES_MAX }
+        Reader {
+            files_left: FILES_MAX,
+            bytes_left: BYTES_MAX,
+        }
     }
 }
 
@@ -69,14 +79,17 @@ impl Reader {
     /// Reads the text of a file; bytes that are not UTF-8 become U+FFFD, which is invalid in any value.
     pub(super) fn read(&mut self, path: &Path) -> Result<Zeroizing<String>, Failure> {
         let refused = |why: &str| Failure::refused(format_args!("{}: {why}", path.display()));
-        self.files_left =
-            self.files_left.checked_sub(1).ok_or_else(|| refused("too many files are included"))?;
+        self.files_left = self
+            .files_left
+            .checked_sub(1)
+            .ok_or_else(|| refused("too many files are included"))?;
         let mut bytes = Zeroizing::new(Vec::new());
         let file = File::open(path).map_err(|error| refused(&error.to_string()))?;
         let read = file.take(self.bytes_left + 1).read_to_end(&mut bytes);
         let length = read.map_err(|error| refused(&error.to_string()))? as u64;
         let left = self.bytes_left.checked_sub(length);
-        self.bytes_left = left.ok_or_else(|| refused("it is longer than 16 MiB, with what it includes"))?;
+        self.bytes_left =
+            left.ok_or_else(|| refused("it is longer than 16 MiB, with what it includes"))?;
         Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
     }
 }
@@ -177,7 +190,13 @@ impl San {
         let volumes = self.volumes.iter().flat_map(|volume| &volume.notes);
         let targets = self.targets.iter().flat_map(|target| &target.notes);
         let mut seen = HashSet::new();
-        self.notes.iter().chain(volumes).chain(targets).filter(|note| seen.insert(*note)).cloned().collect()
+        self.notes
+            .iter()
+            .chain(volumes)
+            .chain(targets)
+            .filter(|note| seen.insert(*note))
+            .cloned()
+            .collect()
     }
 
     pub(super) fn has_secrets(&self) -> bool {
@@ -187,24 +206,42 @@ impl San {
     /// Adds a volume under a free name similar to `wanted`, and returns the name. If there is already a
     /// volume with the same file and the same settings, returns its name. If its settings differ, returns
     /// `None` and adds a note, because only one volume can use a file.
-    pub(super) fn add_volume(&mut self, wanted: &str, mut volume: Volume, place: &Place) -> Option<String> {
-        if let Some(path) = volume.spec.strip_prefix("file:").and_then(|rest| rest.split('?').next()) {
-            let index = *self.files.entry(path.to_owned()).or_insert(self.volumes.len());
+    pub(super) fn add_volume(
+        &mut self,
+        wanted: &str,
+        mut volume: Volume,
+        place: &Place,
+    ) -> Option<String> {
+        if let Some(path) = volume
+            .spec
+            .strip_prefix("file:")
+            .and_then(|rest| rest.split('?').next())
+        {
+            let index = *self
+                .files
+                .entry(path.to_owned())
+                .or_insert(self.volumes.len());
             if let Some(twin) = self.volumes.get_mut(index) {
                 return twin.join(wanted, volume, place);
             }
         }
         let known = volume.names.len() + usize::from(volume.uuid.is_some());
-        let mut is_new = |key: &'static str, value: &String| self.identities.insert((key, value.clone()));
+        let mut is_new =
+            |key: &'static str, value: &String| self.identities.insert((key, value.clone()));
         volume.uuid = volume.uuid.filter(|uuid| is_new("uuid", uuid));
-        volume.names.retain(|(key, value)| !["naa", "t10-id"].contains(key) || is_new(key, value));
+        volume
+            .names
+            .retain(|(key, value)| !["naa", "t10-id"].contains(key) || is_new(key, value));
         if known > volume.names.len() + usize::from(volume.uuid.is_some()) {
             let sentence = "the identity is not imported completely: another volume has the same";
             volume.notes.push(Note::new(place, sentence));
         }
         volume.name = self.free_name(wanted);
         let name = volume.name.clone();
-        debug_assert!(self.volumes.iter().all(|other| other.name != name), "names are unique");
+        debug_assert!(
+            self.volumes.iter().all(|other| other.name != name),
+            "names are unique"
+        );
         self.volumes.push(volume);
         Some(name)
     }
@@ -221,7 +258,11 @@ impl San {
         loop {
             let used = self.stems.entry(stem.to_owned()).or_default();
             *used += 1;
-            let name = if *used == 1 { stem.to_owned() } else { format!("{stem}-{used}") };
+            let name = if *used == 1 {
+                stem.to_owned()
+            } else {
+                format!("{stem}-{used}")
+            };
             // `a-2` may be another volume's original name.
             if self.names.insert(name.clone()) {
                 return name;
@@ -248,8 +289,10 @@ impl Volume {
         match unfit {
             None => self.names.push((key, value)),
             Some(why) => {
-                self.notes
-                    .push(Note::new(place, format_args!("`{theirs}` is not imported as `{key}`: {why}")));
+                self.notes.push(Note::new(
+                    place,
+                    format_args!("`{theirs}` is not imported as `{key}`: {why}"),
+                ));
             }
         }
     }
@@ -257,9 +300,14 @@ impl Volume {
     /// Returns the name of this volume for `other`, which has the same file, if their settings are the same.
     fn join(&mut self, wanted: &str, other: Volume, place: &Place) -> Option<String> {
         let is_same = self.spec == other.spec
-            && (self.readonly, self.removable, self.thick) == (other.readonly, other.removable, other.thick);
+            && (self.readonly, self.removable, self.thick)
+                == (other.readonly, other.removable, other.thick);
         if is_same {
-            let new: Vec<Note> = other.notes.into_iter().filter(|note| !self.notes.contains(note)).collect();
+            let new: Vec<Note> = other
+                .notes
+                .into_iter()
+                .filter(|note| !self.notes.contains(note))
+                .collect();
             self.notes.extend(new);
             if self.names != other.names {
                 let sentence = format_args!(
@@ -332,7 +380,11 @@ pub(super) fn uuid(text: &str) -> Option<String> {
 /// Returns the specification of a file or block device with these options. `None` if the path is not valid
 /// here.
 pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
-    let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+    let query = if options.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", options.join("&"))
+    };
     let spec = format!("file:{}{query}", encode(path.as_bytes()));
     let is_fit = path.starts_with('/') && !path.contains(char::REPLACEMENT_CHARACTER);
     (is_fit && backends::parse(&spec).is_ok()).then_some(spec)
@@ -354,11 +406,18 @@ impl Account {
             (Ok(_), Some(why)) => format!("of its secret, {why}"),
             (Ok(_), None) => {
                 let secret = Zeroizing::new(secret.to_owned());
-                return Ok(Account { user: user.to_owned(), secret, initiators });
+                return Ok(Account {
+                    user: user.to_owned(),
+                    secret,
+                    initiators,
+                });
             }
         };
         let user = user.escape_debug();
-        Err(Note::new(place, format_args!("the user `{user}` is not imported: {why}")))
+        Err(Note::new(
+            place,
+            format_args!("the user `{user}` is not imported: {why}"),
+        ))
     }
 }
 
@@ -366,7 +425,9 @@ impl Account {
 fn unfit(secret: &str) -> Option<String> {
     let length = secret.len();
     if PLACEHOLDERS.contains(&secret) {
-        return Some("it is the placeholder that `tgt-admin --dump` writes instead of the secret".to_owned());
+        return Some(
+            "it is the placeholder that `tgt-admin --dump` writes instead of the secret".to_owned(),
+        );
     }
     if secret.contains(char::REPLACEMENT_CHARACTER) {
         return Some("it is not UTF-8".to_owned());
@@ -382,7 +443,12 @@ const PLACEHOLDERS: &[&str] = &["PLEASE_CORRECT_THE_PASSWORD"];
 /// Carries a key over. Unsupported keys are noted, unless their value has no effect.
 ///
 /// Returns `Err` if the standard does not define the key.
-pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
+pub(super) fn take_session_key(
+    target: &mut Target,
+    key: &str,
+    value: &str,
+    place: &Place,
+) -> Result<(), ()> {
     let taken = match key {
         "MaxRecvDataSegmentLength" => length(value).map(|value| ("max-segment", value)),
         "FirstBurstLength" => length(value).map(|value| ("first-burst", value)),
@@ -402,17 +468,25 @@ pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, plac
             target.session.retain(|(key, _)| *key != ours);
             target.session.push((ours, value));
         }
-        None => target.note(place, format_args!("`{key}` is not imported: its value is not standard")),
+        None => target.note(
+            place,
+            format_args!("`{key}` is not imported: its value is not standard"),
+        ),
     }
     Ok(())
 }
 
 fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
-    let Some((_, usual)) = OTHERS.iter().find(|(name, _)| *name == key) else { return Err(()) };
+    let Some((_, usual)) = OTHERS.iter().find(|(name, _)| *name == key) else {
+        return Err(());
+    };
     if !usual.is_some_and(|usual| !value.eq_ignore_ascii_case(usual)) {
         return Ok(());
     }
-    target.note(place, format_args!("`{key}` is not imported: the server determines it"));
+    target.note(
+        place,
+        format_args!("`{key}` is not imported: the server determines it"),
+    );
     Ok(())
 }
 
@@ -435,23 +509,33 @@ const OTHERS: &[(&str, Option<&str>)] = &[
 /// Removes a first burst that exceeds the maximum burst (RFC 7143 section 13.14).
 pub(super) fn settle_bursts(target: &mut Target, place: &Place) {
     let bytes = |target: &Target, key| {
-        let value =
-            target.session.iter().find(|(name, _)| *name == key).map(|(_, value)| value.trim_matches('"'));
-        value.and_then(|value| value.parse::<Bytes>().ok()).map(|bytes| bytes.0)
+        let value = target
+            .session
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value.trim_matches('"'));
+        value
+            .and_then(|value| value.parse::<Bytes>().ok())
+            .map(|bytes| bytes.0)
     };
-    let max = bytes(target, "max-burst")
-        .unwrap_or(u64::from(iscsi::negotiate::Offers::of_target().max_burst_length));
+    let max = bytes(target, "max-burst").unwrap_or(u64::from(
+        iscsi::negotiate::Offers::of_target().max_burst_length,
+    ));
     if bytes(target, "first-burst").is_some_and(|first| first > max) {
         target.session.retain(|(key, _)| *key != "first-burst");
-        target
-            .notes
-            .push(Note::new(place, "`FirstBurstLength` is not imported: it is more than MaxBurstLength"));
+        target.notes.push(Note::new(
+            place,
+            "`FirstBurstLength` is not imported: it is more than MaxBurstLength",
+        ));
     }
 }
 
 /// 512 to 2^24 - 1 (RFC 7143 sections 13.12 to 13.14).
 fn length(value: &str) -> Option<String> {
-    let bytes = value.parse::<u64>().ok().filter(|bytes| (512..=0xff_ffff).contains(bytes))?;
+    let bytes = value
+        .parse::<u64>()
+        .ok()
+        .filter(|bytes| (512..=0xff_ffff).contains(bytes))?;
     Some(format!("\"{}\"", Bytes(bytes)))
 }
 
@@ -476,7 +560,10 @@ fn digests(value: &str) -> Option<String> {
 /// Renders the text, including its source.
 pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::new());
-    let source: String = source.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let source: String = source
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     line(&mut text, format_args!("# Imported from {source}."));
     match san.all_notes().len() {
         0 => text.push_str("# All settings were imported.\n"),
@@ -490,7 +577,10 @@ pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
     notes(&mut text, &san.notes);
     text.push_str(san.remark);
     for portal in &san.portals {
-        line(&mut text, format_args!("\n[[portal]]\nlisten = \"{}\"", portal.listen));
+        line(
+            &mut text,
+            format_args!("\n[[portal]]\nlisten = \"{}\"", portal.listen),
+        );
         if portal.group != 1 {
             line(&mut text, format_args!("group = {}", portal.group));
         }
@@ -502,7 +592,9 @@ pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
         let section = target(one);
         match one.left_out {
             None => text.push_str(&section),
-            Some(_) => section.lines().for_each(|inside| line(&mut text, format_args!("# {inside}"))),
+            Some(_) => section
+                .lines()
+                .for_each(|inside| line(&mut text, format_args!("# {inside}"))),
         }
     }
     if let Some(discovery) = &san.discovery {
@@ -513,22 +605,36 @@ pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
 }
 
 fn notes(text: &mut String, notes: &[Note]) {
-    notes.iter().for_each(|note| line(text, format_args!("# import: {note}")));
+    notes
+        .iter()
+        .for_each(|note| line(text, format_args!("# import: {note}")));
 }
 
 fn volume(text: &mut String, volume: &Volume) {
     text.push('\n');
     notes(text, &volume.notes);
     // A dot in a bare key starts a nested table.
-    let name = if volume.name.contains('.') { quoted(&volume.name) } else { volume.name.clone() };
-    line(text, format_args!("[volume.{name}]\nspec = {}", quoted(&volume.spec)));
+    let name = if volume.name.contains('.') {
+        quoted(&volume.name)
+    } else {
+        volume.name.clone()
+    };
+    line(
+        text,
+        format_args!("[volume.{name}]\nspec = {}", quoted(&volume.spec)),
+    );
     if let Some(uuid) = &volume.uuid {
         line(text, format_args!("uuid = {}", quoted(uuid)));
     }
-    volume.names.iter().for_each(|(key, value)| line(text, format_args!("{key} = {}", quoted(value))));
-    for (key, is_set) in
-        [("read-only", volume.readonly), ("removable", volume.removable), ("thick", volume.thick)]
-    {
+    volume
+        .names
+        .iter()
+        .for_each(|(key, value)| line(text, format_args!("{key} = {}", quoted(value))));
+    for (key, is_set) in [
+        ("read-only", volume.readonly),
+        ("removable", volume.removable),
+        ("thick", volume.thick),
+    ] {
         if is_set {
             line(text, format_args!("{key} = true"));
         }
@@ -549,13 +655,20 @@ fn target(target: &Target) -> Zeroizing<String> {
     for lun in &target.luns {
         line(
             &mut text,
-            format_args!("\n[[target.lun]]\nlun = {}\nvolume = {}", lun.lun, quoted(&lun.volume)),
+            format_args!(
+                "\n[[target.lun]]\nlun = {}\nvolume = {}",
+                lun.lun,
+                quoted(&lun.volume)
+            ),
         );
         list(&mut text, "initiators", lun.initiators.as_deref());
     }
     if !target.session.is_empty() {
         text.push_str("\n[target.session]\n");
-        target.session.iter().for_each(|(key, value)| line(&mut text, format_args!("{key} = {value}")));
+        target
+            .session
+            .iter()
+            .for_each(|(key, value)| line(&mut text, format_args!("{key} = {value}")));
     }
     if let Some(accounts) = &target.chap {
         text.push('\n');
@@ -565,12 +678,33 @@ fn target(target: &Target) -> Zeroizing<String> {
 }
 
 fn chap(text: &mut String, section: &str, chap: &Chap) {
-    let accounts = chap.accounts.iter().map(|account| (format!("[[{section}.account]]"), account));
-    let mutual = chap.mutual.iter().map(|account| (format!("[{section}.mutual]"), account));
+    let accounts = chap
+        .accounts
+        .iter()
+        .map(|account| (format!("[[{section}.account]]"), account));
+    let mutual = chap
+        .mutual
+        .iter()
+        .map(|account| (format!("[{section}.mutual]"), account));
     let mut between = "";
-    for (heading, Account { user, secret, initiators }) in accounts.chain(mutual) {
+    for (
+        heading,
+        Account {
+            user,
+            secret,
+            initiators,
+        },
+    ) in accounts.chain(mutual)
+    {
         let secret = Zeroizing::new(quoted(secret));
-        line(text, format_args!("{between}{heading}\nuser = {}\nsecret = {}", quoted(user), *secret));
+        line(
+            text,
+            format_args!(
+                "{between}{heading}\nuser = {}\nsecret = {}",
+                quoted(user),
+                *secret
+            ),
+        );
         list(text, "initiators", initiators.as_deref());
         between = "\n";
     }

@@ -9,13 +9,19 @@ fn import(text: &str) -> (String, Vec<String>) {
     std::fs::write(&path, text).expect("written");
     let imported = read(&path).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let prefix = path.display().to_string();
-    let notes = imported.notes.iter().map(|note| note.to_string().replace(&prefix, "f")).collect();
+    let notes = imported
+        .notes
+        .iter()
+        .map(|note| note.to_string().replace(&prefix, "f"))
+        .collect();
     (imported.text.replace(&prefix, "f"), notes)
 }
 
 /// Returns the lines without comments and empty lines.
 fn keys(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+    text.lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect()
 }
 
 /// tgtd's identity of a LUN: its serial number, its target's number, its own number, and its vendor.
@@ -57,7 +63,10 @@ fn a_targets_conf_becomes_a_configuration() {
             of_tgt("beaf22", (2, 2), "IET"),
         )
     );
-    let places: Vec<String> = notes.iter().map(|note| note.split('`').take(2).collect()).collect();
+    let places: Vec<String> = notes
+        .iter()
+        .map(|note| note.split('`').take(2).collect())
+        .collect();
     assert_eq!(places, ["f:21: write-cache"]);
     for note in &notes {
         assert!(text.contains(&format!("# import: {note}")), "{note}");
@@ -76,10 +85,20 @@ fn no_target_becomes_more_open() {
         "initiator-name nonsense\n",
         "driver iser\n",
     ] {
-        let (text, notes) = import(&format!("<target iqn.2026-01.com.example:a>\n{luns}{lines}</target>\n"));
+        let (text, notes) = import(&format!(
+            "<target iqn.2026-01.com.example:a>\n{luns}{lines}</target>\n"
+        ));
         assert!(!keys(&text).contains(&"[[target]]"), "{text}");
-        assert!(text.contains("# name = \"iqn.2026-01.com.example:a\""), "{text}");
-        assert!(notes.iter().any(|note| note.contains("written as a comment")), "{notes:?}");
+        assert!(
+            text.contains("# name = \"iqn.2026-01.com.example:a\""),
+            "{text}"
+        );
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("written as a comment")),
+            "{notes:?}"
+        );
         assert!(!text.contains("PLEASE_CORRECT"), "{text}");
     }
 }
@@ -126,7 +145,11 @@ fn a_saveconfig_json_becomes_a_configuration() {
     let map = |index, lun, protected| {
         format!(r#"{{"index": {index}, "tpg_lun": {lun}, "write_protect": {protected}}}"#)
     };
-    let first = acl("one", &[map(0, 0, false), map(256, 1, true)].join(","), "alice");
+    let first = acl(
+        "one",
+        &[map(0, 0, false), map(256, 1, true)].join(","),
+        "alice",
+    );
     let acls = [first, acl("two", &map(0, 0, false), "robert")].join(",");
     let (text, notes) = import(&lio(
         r#""attributes": {"authentication": 1, "generate_node_acls": 0, "default_cmdsn_depth": 16},"#,
@@ -151,30 +174,56 @@ fn a_saveconfig_json_becomes_a_configuration() {
          [target.chap.mutual]\nuser = \"m\"\nsecret = \"the-secret-of-m\"\n\
          [[discovery.chap.account]]\nuser = \"disco\"\nsecret = \"discovery-secret\""
     );
-    let keys: Vec<&str> = notes.iter().filter_map(|note| note.split('`').nth(1)).collect();
-    assert_eq!(keys, ["/backstores/pscsi/p", "emulate_ua_intlck_ctrl", "192.0.2.1", "default_cmdsn_depth"]);
+    let keys: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note.split('`').nth(1))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "/backstores/pscsi/p",
+            "emulate_ua_intlck_ctrl",
+            "192.0.2.1",
+            "default_cmdsn_depth"
+        ]
+    );
 }
 
 /// The names that tgtd 1.0.85 derives from a given SCSI ID: each character is a digit, or 0.
 #[test]
 fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
-    let lun = |path: &str, id: &str| format!("<backing-store {path}>\nscsi_id {id}\n</backing-store>\n");
+    let lun =
+        |path: &str, id: &str| format!("<backing-store {path}>\nscsi_id {id}\n</backing-store>\n");
     let [one, two] =
         [("/data/a", "MYVENDORmyid"), ("/data/b", "MYVENDORmyid")].map(|(path, id)| lun(path, id));
     let odd = "<backing-store /data/c>\nscsi_id short\nproduct_id seventeen-letters\nvendor_id ACME\n</backing-store>\n";
-    let target =
-        |name: &str, inside: &str| format!("<target iqn.2026-01.com.example:{name}>\n{inside}</target>\n");
+    let target = |name: &str, inside: &str| {
+        format!("<target iqn.2026-01.com.example:{name}>\n{inside}</target>\n")
+    };
     let (text, notes) = import(
         &(target("a", &format!("controller_tid 9\n{one}{two}{odd}"))
             + &target("b", "backing-store /data/d\n")),
     );
     let lines = keys(&text);
     let count = |line: &str| lines.iter().filter(|other| **other == line).count();
-    assert_eq!(count("naa = \"0x60000000000000000000000e0d00000d\""), 1, "{text}");
+    assert_eq!(
+        count("naa = \"0x60000000000000000000000e0d00000d\""),
+        1,
+        "{text}"
+    );
     assert_eq!(count("t10-id = \"MYVENDORmyid\""), 1, "{text}");
     assert_eq!(count("vendor = \"ACME\""), 1, "{text}");
-    assert_eq!(count("t10-id = \"IET     000a0001\""), 1, "the target behind number 9 is 10: {text}");
-    let told = |what: &str| assert!(notes.iter().any(|note| note.contains(what)), "{what}: {notes:?}");
+    assert_eq!(
+        count("t10-id = \"IET     000a0001\""),
+        1,
+        "the target behind number 9 is 10: {text}"
+    );
+    let told = |what: &str| {
+        assert!(
+            notes.iter().any(|note| note.contains(what)),
+            "{what}: {notes:?}"
+        )
+    };
     told("f:6: the identity is not imported completely: another volume has the same");
     told("f:10: `scsi_id` is not imported as `t10-id`: it has 5 characters");
     told("f:11: `product_id` is not imported as `product`: it has 17 characters");
@@ -189,11 +238,24 @@ fn a_target_does_not_get_the_secret_of_another_one() {
             "<target iqn.2026-01.com.example:{name}>\nbacking-store /data/{name}\nincominguser alice {secret}\n</target>\n"
         )
     };
-    let (text, notes) = import(&(target("a", "secret-of-target-a") + &target("b", "secret-of-target-b")));
-    let secrets: Vec<&str> = keys(&text).into_iter().filter(|line| line.starts_with("secret = ")).collect();
-    assert_eq!(secrets, ["secret = \"secret-of-target-a\"", "secret = \"secret-of-target-b\""]);
+    let (text, notes) =
+        import(&(target("a", "secret-of-target-a") + &target("b", "secret-of-target-b")));
+    let secrets: Vec<&str> = keys(&text)
+        .into_iter()
+        .filter(|line| line.starts_with("secret = "))
+        .collect();
+    assert_eq!(
+        secrets,
+        [
+            "secret = \"secret-of-target-a\"",
+            "secret = \"secret-of-target-b\""
+        ]
+    );
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].starts_with("f:7: the user `alice` has a different secret in f:3"), "{notes:?}");
+    assert!(
+        notes[0].starts_with("f:7: the user `alice` has a different secret in f:3"),
+        "{notes:?}"
+    );
     let (_, notes) =
         import(&(target("a", "secret-of-both-of-them") + &target("b", "secret-of-both-of-them")));
     assert_eq!(notes, [""; 0]);
@@ -204,9 +266,15 @@ fn a_target_does_not_get_the_secret_of_another_one() {
 fn demo_mode_lets_everybody_read() {
     let demo = r#""attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 1},"#;
     let (text, _) = import(&lio(demo, ""));
-    assert!(text.contains("spec = \"file:/dev/sdb?direct\"\nread-only = true"), "{text}");
+    assert!(
+        text.contains("spec = \"file:/dev/sdb?direct\"\nread-only = true"),
+        "{text}"
+    );
     assert!(!text.contains("initiators = "), "{text}");
-    for closed in [r#""attributes": {"generate_node_acls": 0},"#, "\"enable\": false,"] {
+    for closed in [
+        r#""attributes": {"generate_node_acls": 0},"#,
+        "\"enable\": false,",
+    ] {
         let (text, _) = import(&lio(closed, ""));
         assert!(!keys(&text).contains(&"[[target]]"), "{text}");
     }
@@ -221,11 +289,20 @@ fn what_is_neither_is_refused() {
         ("{}", "neither targets nor storage"),
         ("{\n  \"targets\": [,]\n}", "f:2:15: invalid JSON"),
         ("<target x>\n", "f:1: <target> has no closing tag"),
-        ("[volume.a]\nspec = \"ram:1GiB\"\n", "neither targets nor storage"),
+        (
+            "[volume.a]\nspec = \"ram:1GiB\"\n",
+            "neither targets nor storage",
+        ),
     ] {
         std::fs::write(&path, text).expect("written");
         let error = read(&path).err().expect("a failure").to_string();
         assert!(error.contains(expected), "{error}");
     }
-    assert!(read(Path::new("/dev/zero")).err().expect("endless").to_string().contains("longer than 16 MiB"));
+    assert!(
+        read(Path::new("/dev/zero"))
+            .err()
+            .expect("endless")
+            .to_string()
+            .contains("longer than 16 MiB")
+    );
 }

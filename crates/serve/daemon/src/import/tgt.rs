@@ -24,7 +24,10 @@ pub(super) fn san(entries: &[Entry]) -> San {
     reader.discovery();
     // A target that is defined twice is one target; targets are processed in the order of their names.
     let mut targets: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry.key == "target" && entry.block.is_some()) {
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.key == "target" && entry.block.is_some())
+    {
         targets.entry(&entry.value).or_default().push(entry);
     }
     targets.values().for_each(|blocks| reader.target(blocks));
@@ -66,8 +69,14 @@ impl Tgt {
     fn global(&mut self, entry: &Entry) {
         match entry.key.as_str() {
             "default-driver" => self.driver = Some(entry.value.clone()),
-            "incomingdiscoveryuser" => self.discovery.push((false, entry.value.clone(), entry.place.clone())),
-            "outgoingdiscoveryuser" => self.discovery.push((true, entry.value.clone(), entry.place.clone())),
+            "incomingdiscoveryuser" => {
+                self.discovery
+                    .push((false, entry.value.clone(), entry.place.clone()))
+            }
+            "outgoingdiscoveryuser" => {
+                self.discovery
+                    .push((true, entry.value.clone(), entry.place.clone()))
+            }
             // These keys affect only tgt-admin.
             "ignore-errors" | "control-port" => {}
             key if key.starts_with("iSNS") => {
@@ -76,10 +85,10 @@ impl Tgt {
                     format_args!("`{key}` is not imported: iSNS is not supported"),
                 ));
             }
-            key => self
-                .san
-                .notes
-                .push(Note::new(&entry.place, format_args!("`{key}` is not imported: unknown setting"))),
+            key => self.san.notes.push(Note::new(
+                &entry.place,
+                format_args!("`{key}` is not imported: unknown setting"),
+            )),
         }
     }
 
@@ -88,14 +97,21 @@ impl Tgt {
         for (outgoing, value, place) in std::mem::take(&mut self.discovery) {
             match self.account(&value, &place) {
                 Ok(account) if outgoing => chap.mutual = Some(account),
-                Ok(account) => self.san.notes.extend(add_account(&mut chap, account, &place)),
+                Ok(account) => self
+                    .san
+                    .notes
+                    .extend(add_account(&mut chap, account, &place)),
                 Err(note) => self.san.notes.push(note),
             }
         }
         if chap.accounts.is_empty() {
             return;
         }
-        let differs = |mutual: &Account| chap.accounts.iter().all(|account| account.secret != mutual.secret);
+        let differs = |mutual: &Account| {
+            chap.accounts
+                .iter()
+                .all(|account| account.secret != mutual.secret)
+        };
         chap.mutual = chap.mutual.take().filter(differs);
         self.san.discovery = Some(chap);
     }
@@ -104,13 +120,18 @@ impl Tgt {
     /// target may receive another user's secret here.
     fn account(&mut self, value: &str, place: &Place) -> Found {
         let mut words = value.split(' ');
-        let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (user, secret) = (
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+        );
         if user.is_empty() || user.contains(char::REPLACEMENT_CHARACTER) {
             return Err(Note::new(place, "a user is not imported: it has no name"));
         }
         let secret = Zeroizing::new(secret.to_owned());
-        let (first, at) =
-            self.secrets.entry(user.to_owned()).or_insert_with(|| (secret.clone(), place.clone()));
+        let (first, at) = self
+            .secrets
+            .entry(user.to_owned())
+            .or_insert_with(|| (secret.clone(), place.clone()));
         if *first != secret {
             let sentence = format_args!(
                 "the user `{}` has a different secret in {}:{}, which tgtd uses for both; in the imported \
@@ -127,14 +148,17 @@ impl Tgt {
     fn target(&mut self, blocks: &[&Entry]) {
         let Some(first) = blocks.first() else { return };
         let place = &first.place;
-        let lines: Vec<&Entry> = blocks.iter().flat_map(|entry| entry.block.iter().flatten()).collect();
+        let lines: Vec<&Entry> = blocks
+            .iter()
+            .flat_map(|entry| entry.block.iter().flatten())
+            .collect();
         let given = lines
             .iter()
             .find(|entry| entry.key == "controller_tid")
             .and_then(|entry| entry.value.parse().ok());
         self.tid = given.unwrap_or(self.tid.saturating_add(1));
-        let Some(name) =
-            san::name(&first.value).filter(|name| self.san.targets.iter().all(|other| other.name != *name))
+        let Some(name) = san::name(&first.value)
+            .filter(|name| self.san.targets.iter().all(|other| other.name != *name))
         else {
             let sentence = format_args!(
                 "the target `{}` is not imported: its name is not an iSCSI name, or differs from another \
@@ -144,16 +168,26 @@ impl Tgt {
             self.san.notes.push(Note::new(place, sentence));
             return;
         };
-        let mut target = Target { name, ..Target::default() };
+        let mut target = Target {
+            name,
+            ..Target::default()
+        };
         let (stores, lines): (Vec<&Entry>, Vec<&Entry>) = lines
             .into_iter()
             .partition(|entry| matches!(entry.key.as_str(), "backing-store" | "direct-store"));
-        let driver = lines.iter().find(|entry| entry.key == "driver").map(|entry| entry.value.clone());
-        if driver.or(self.driver.clone()).is_some_and(|driver| driver != "iscsi") {
+        let driver = lines
+            .iter()
+            .find(|entry| entry.key == "driver")
+            .map(|entry| entry.value.clone());
+        if driver
+            .or(self.driver.clone())
+            .is_some_and(|driver| driver != "iscsi")
+        {
             target.leave_out("its driver is not iscsi", place);
         }
-        let (for_luns, own): (Vec<&Entry>, Vec<&Entry>) =
-            lines.into_iter().partition(|entry| LUN_KEYS.contains(&entry.key.as_str()));
+        let (for_luns, own): (Vec<&Entry>, Vec<&Entry>) = lines
+            .into_iter()
+            .partition(|entry| LUN_KEYS.contains(&entry.key.as_str()));
         self.access(&mut target, &own, place);
         for entry in &own {
             target_line(&mut target, entry);
@@ -161,9 +195,12 @@ impl Tgt {
         san::settle_bursts(&mut target, place);
         self.luns(&mut target, &stores, &for_luns);
         if stores.is_empty() {
-            for_luns
-                .iter()
-                .for_each(|entry| target.note(&entry.place, format_args!("`{}` concerns no LUN", entry.key)));
+            for_luns.iter().for_each(|entry| {
+                target.note(
+                    &entry.place,
+                    format_args!("`{}` concerns no LUN", entry.key),
+                )
+            });
         }
         if target.luns.is_empty() {
             target.leave_out("it has no LUN", place);
@@ -180,9 +217,10 @@ impl Tgt {
             match entry.value.parse::<Network>() {
                 Ok(_) => networks.push(entry.value.clone()),
                 Err(_) if entry.value == "ALL" => {}
-                Err(error) => {
-                    target.note(&entry.place, format_args!("`initiator-address` is not imported: {error}"))
-                }
+                Err(error) => target.note(
+                    &entry.place,
+                    format_args!("`initiator-address` is not imported: {error}"),
+                ),
             }
         }
         let is_limited = of("initiator-address").next().is_some()
@@ -190,22 +228,28 @@ impl Tgt {
         target.networks = is_limited.then_some(networks);
         if target.networks.as_ref().is_some_and(Vec::is_empty) {
             target.networks = None;
-            target.leave_out("none of its addresses could be imported, so it would be open to all", place);
+            target.leave_out(
+                "none of its addresses could be imported, so it would be open to all",
+                place,
+            );
         }
         let mut names = Vec::new();
         for entry in of("initiator-name") {
             match san::name(&entry.value) {
                 Some(name) => names.push(name),
-                None => {
-                    target.note(&entry.place, "`initiator-name` is not imported: it is not an iSCSI name")
-                }
+                None => target.note(
+                    &entry.place,
+                    "`initiator-name` is not imported: it is not an iSCSI name",
+                ),
             }
         }
         if of("initiator-name").next().is_some() {
             match names.is_empty() {
                 false => target.initiators = Some(names),
-                true => target
-                    .leave_out("none of its initiators could be imported, so it would be open to all", place),
+                true => target.leave_out(
+                    "none of its initiators could be imported, so it would be open to all",
+                    place,
+                ),
             }
         }
         self.chap(target, lines, place);
@@ -218,21 +262,36 @@ impl Tgt {
         for entry in incoming {
             wanted = true;
             match self.account(&entry.value, &entry.place) {
-                Ok(account) => target.notes.extend(add_account(&mut chap, account, &entry.place)),
+                Ok(account) => target
+                    .notes
+                    .extend(add_account(&mut chap, account, &entry.place)),
                 Err(note) => target.notes.push(note),
             }
         }
-        for (index, entry) in lines.iter().filter(|entry| entry.key == "outgoinguser").enumerate() {
+        for (index, entry) in lines
+            .iter()
+            .filter(|entry| entry.key == "outgoinguser")
+            .enumerate()
+        {
             if index > 0 {
-                target.note(&entry.place, "`outgoinguser` is not imported: tgt uses the first one only");
+                target.note(
+                    &entry.place,
+                    "`outgoinguser` is not imported: tgt uses the first one only",
+                );
                 continue;
             }
             match self.account(&entry.value, &entry.place) {
                 Err(note) => target.notes.push(note),
-                Ok(_) if !wanted => {
-                    target.note(&entry.place, "`outgoinguser` is not imported: there is no `incominguser`")
-                }
-                Ok(mutual) if chap.accounts.iter().any(|account| account.secret == mutual.secret) => {
+                Ok(_) if !wanted => target.note(
+                    &entry.place,
+                    "`outgoinguser` is not imported: there is no `incominguser`",
+                ),
+                Ok(mutual)
+                    if chap
+                        .accounts
+                        .iter()
+                        .any(|account| account.secret == mutual.secret) =>
+                {
                     target.note(
                         &entry.place,
                         "`outgoinguser` is not imported: its secret is also an initiator's",
@@ -243,12 +302,17 @@ impl Tgt {
         }
         if chap.accounts.len() > 1 {
             // In tgt, users are not restricted to initiator names.
-            chap.accounts.iter_mut().for_each(|account| account.initiators = Some(vec!["*".to_owned()]));
+            chap.accounts
+                .iter_mut()
+                .for_each(|account| account.initiators = Some(vec!["*".to_owned()]));
         }
         if !chap.accounts.is_empty() {
             target.chap = Some(chap);
         } else if wanted {
-            target.leave_out("none of its users could be imported, so it would be open to all", place);
+            target.leave_out(
+                "none of its users could be imported, so it would be open to all",
+                place,
+            );
         }
     }
 
@@ -257,7 +321,12 @@ impl Tgt {
             .iter()
             .map(|entry| Store {
                 entry,
-                options: entry.block.iter().flatten().chain(for_all.iter().copied()).collect(),
+                options: entry
+                    .block
+                    .iter()
+                    .flatten()
+                    .chain(for_all.iter().copied())
+                    .collect(),
             })
             .collect();
         stores.sort_by(|one, other| {
@@ -265,18 +334,24 @@ impl Tgt {
             order(one).cmp(&order(other))
         });
         // In tgt, a LUN that is listed twice exists only once.
-        stores
-            .dedup_by(|one, other| one.entry.key == other.entry.key && one.entry.value == other.entry.value);
+        stores.dedup_by(|one, other| {
+            one.entry.key == other.entry.key && one.entry.value == other.entry.value
+        });
         let given = |store: &Store<'_>| store.option("lun").map(|(value, _)| value.to_owned());
-        let mut taken: BTreeSet<u64> = stores.iter().filter_map(|store| given(store)?.parse().ok()).collect();
+        let mut taken: BTreeSet<u64> = stores
+            .iter()
+            .filter_map(|store| given(store)?.parse().ok())
+            .collect();
         for store in &stores {
             let number = match given(store) {
                 Some(number) => number.parse().ok().filter(|number| *number <= LUN_MAX),
                 None => (1..=LUN_MAX).find(|number| taken.insert(*number)),
             };
             let Some(number) = number else {
-                let sentence =
-                    format_args!("`{}` is not imported: a LUN is 0 to {LUN_MAX} here", store.entry.value);
+                let sentence = format_args!(
+                    "`{}` is not imported: a LUN is 0 to {LUN_MAX} here",
+                    store.entry.value
+                );
                 target.note(&store.entry.place, sentence);
                 continue;
             };
@@ -290,27 +365,47 @@ impl Tgt {
         let (volume, notes) = match store.volume() {
             Ok(volume) => volume,
             Err(why) => {
-                target.note(place, format_args!("LUN {lun}, `{path}`, is not imported: {why}"));
+                target.note(
+                    place,
+                    format_args!("LUN {lun}, `{path}`, is not imported: {why}"),
+                );
                 return;
             }
         };
         let mut volume = Volume { notes, ..volume };
         store.identify(&mut volume, self.tid, lun);
-        let wanted = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+        let wanted = path
+            .rsplit('/')
+            .find(|part| !part.is_empty())
+            .unwrap_or_default();
         let wanted = wanted.strip_suffix(".img").unwrap_or(wanted).to_owned();
         if let Some(volume) = self.san.add_volume(&wanted, volume, place) {
-            target.add_lun(Lun { lun, volume, initiators: None }, place);
+            target.add_lun(
+                Lun {
+                    lun,
+                    volume,
+                    initiators: None,
+                },
+                place,
+            );
         }
     }
 }
 
 /// Adds an account, unless the user already has one: a second line for the same user has no effect.
 fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note> {
-    match chap.accounts.iter().find(|other| other.user == account.user) {
+    match chap
+        .accounts
+        .iter()
+        .find(|other| other.user == account.user)
+    {
         None => chap.accounts.push(account),
         Some(other) if other.secret == account.secret => {}
         Some(_) => {
-            let sentence = format_args!("a second secret of the user `{}` is not imported", account.user);
+            let sentence = format_args!(
+                "a second secret of the user `{}` is not imported",
+                account.user
+            );
             return Some(Note::new(place, sentence));
         }
     }
@@ -378,7 +473,8 @@ impl Store<'_> {
     /// Whether a flag is set: any value except `0`, `no` and `off` sets it. tgtd parses the value as a
     /// number, and treats any other text as 0.
     fn flag(&self, key: &str) -> bool {
-        self.option(key).is_some_and(|(value, _)| !matches!(value, "0" | "no" | "off"))
+        self.option(key)
+            .is_some_and(|(value, _)| !matches!(value, "0" | "no" | "off"))
     }
 
     /// Adds the names that tgtd assigns to the LUN. They are configured, or derive from the numbers of the
@@ -386,9 +482,13 @@ impl Store<'_> {
     /// from the characters of the SCSI ID.
     fn identify(&self, volume: &mut Volume, tid: u64, lun: u16) {
         let own_id = format!("IET     {tid:04x}{lun:04x}");
-        let id = self.option("scsi_id").map_or(own_id.as_str(), |(value, _)| value);
+        let id = self
+            .option("scsi_id")
+            .map_or(own_id.as_str(), |(value, _)| value);
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
-        let number = id.bytes().fold(0_u128, |number, byte| number << 4 | u128::from(digit(byte)));
+        let number = id
+            .bytes()
+            .fold(0_u128, |number, byte| number << 4 | u128::from(digit(byte)));
         let naa = format!("0x6{:031x}", number & (u128::MAX >> 4));
         // A passed-through device has its own names, which are unknown here.
         let usual = |text: &str| (self.entry.key != "direct-store").then(|| text.to_owned());
@@ -403,9 +503,15 @@ impl Store<'_> {
         ] {
             let given = self.option(theirs).filter(|_| key != "naa");
             let place = given.map_or(&self.entry.place, |(_, place)| place);
-            let Some(value) = given.map(|(value, _)| value.to_owned()).or(usual) else { continue };
+            let Some(value) = given.map(|(value, _)| value.to_owned()).or(usual) else {
+                continue;
+            };
             // tgtd right-aligns the serial number in 36 bytes.
-            let value = if key == "serial" { format!("{value:>36}") } else { value };
+            let value = if key == "serial" {
+                format!("{value:>36}")
+            } else {
+                value
+            };
             volume.give(key, value, theirs, place);
         }
     }
@@ -414,14 +520,22 @@ impl Store<'_> {
     fn volume(&self) -> Result<(Volume, Vec<Note>), String> {
         let mut notes = Vec::new();
         let direct = match self.option("bs-type").map(|(value, _)| value) {
-            None | Some("rdwr") => self.option("bsoflags").is_some_and(|(value, _)| value == "direct"),
+            None | Some("rdwr") => self
+                .option("bsoflags")
+                .is_some_and(|(value, _)| value == "direct"),
             Some("aio") => true,
             Some(other) => return Err(format!("`bs-type {other}` has no equivalent here")),
         };
-        if let Some((kind, _)) = self.option("device-type").filter(|(value, _)| *value != "disk") {
+        if let Some((kind, _)) = self
+            .option("device-type")
+            .filter(|(value, _)| *value != "disk")
+        {
             return Err(format!("`device-type {kind}` is not a disk"));
         }
-        if self.option("online").is_some_and(|(value, _)| matches!(value, "0" | "no")) {
+        if self
+            .option("online")
+            .is_some_and(|(value, _)| matches!(value, "0" | "no"))
+        {
             return Err("it is not online".to_owned());
         }
         let block: u64 = match self.option("block-size").map_or("512", |(value, _)| value) {
@@ -434,8 +548,10 @@ impl Store<'_> {
             options.push(format!("block={block}"));
         }
         if let Some((exponent, place)) = self.option("lbppbe") {
-            let physical =
-                exponent.parse::<u32>().ok().and_then(|bits| block.checked_mul(1_u64.checked_shl(bits)?));
+            let physical = exponent
+                .parse::<u32>()
+                .ok()
+                .and_then(|bits| block.checked_mul(1_u64.checked_shl(bits)?));
             match physical.filter(|bytes| *bytes <= 65536) {
                 Some(bytes) => options.push(format!("physical={}", Bytes(bytes).0)),
                 None => notes.push(Note::new(
@@ -455,8 +571,7 @@ impl Store<'_> {
         if self.entry.key == "direct-store" {
             let keys = ["vendor_id", "product_id", "product_rev", "scsi_sn"];
             if keys.iter().any(|key| self.option(key).is_none()) {
-                let sentence =
-                    "`direct-store`: vendor, product and serial number of the device are not imported";
+                let sentence = "`direct-store`: vendor, product and serial number of the device are not imported";
                 notes.push(Note::new(&self.entry.place, sentence));
             }
         }
@@ -479,8 +594,10 @@ impl Store<'_> {
 fn lun_line(entry: &Entry) -> Option<Note> {
     let value = entry.value.as_str();
     let why = match entry.key.as_str() {
-        "bs-type" | "block-size" | "device-type" | "lbppbe" | "lun" | "online" | "readonly" | "removable"
-        | "product_id" | "product_rev" | "scsi_id" | "scsi_sn" | "vendor_id" => return None,
+        "bs-type" | "block-size" | "device-type" | "lbppbe" | "lun" | "online" | "readonly"
+        | "removable" | "product_id" | "product_rev" | "scsi_id" | "scsi_sn" | "vendor_id" => {
+            return None;
+        }
         "bsoflags" if value == "direct" => return None,
         "bsoflags" => "the write cache is reported to initiators, which flush it",
         "write-cache" if value != "off" => return None,
@@ -491,5 +608,8 @@ fn lun_line(entry: &Entry) -> Option<Note> {
         "la_lba" | "optimal_xfer_gran" | "optimal_xfer_len" => "the server determines it",
         _ => "it is not supported",
     };
-    Some(Note::new(&entry.place, format_args!("`{}` is not imported: {why}", entry.key)))
+    Some(Note::new(
+        &entry.place,
+        format_args!("`{}` is not imported: {why}", entry.key),
+    ))
 }

@@ -26,19 +26,32 @@ impl Exposition {
         for Figure { family, samples } in figures {
             let mut out = self.family(family);
             for (labels, one) in &all {
-                samples(one, &mut |more, value| out.add(&[&labels[..], more].concat(), value));
+                samples(one, &mut |more, value| {
+                    out.add(&[&labels[..], more].concat(), value)
+                });
             }
         }
     }
 
     /// Begins a family; its samples follow immediately.
     pub(super) fn family(&mut self, family: &'static Family) -> Samples<'_> {
-        let Family { name, kind, help, .. } = family;
-        debug_assert!(self.families.iter().all(|known| known.name != *name), "a family is written once");
-        self.line(format_args!("# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n")));
+        let Family {
+            name, kind, help, ..
+        } = family;
+        debug_assert!(
+            self.families.iter().all(|known| known.name != *name),
+            "a family is written once"
+        );
+        self.line(format_args!(
+            "# HELP {name} {}",
+            help.replace('\\', "\\\\").replace('\n', "\\n")
+        ));
         self.line(format_args!("# TYPE {name} {}", kind.name()));
         self.families.push(family);
-        Samples { text: &mut self.text, family }
+        Samples {
+            text: &mut self.text,
+            family,
+        }
     }
 
     fn line(&mut self, line: impl Display) {
@@ -62,7 +75,8 @@ impl Samples<'_> {
         let mut count = 0;
         for class in 0..CLASSES {
             count += durations.counts[class];
-            let bound = Durations::bound(class).map_or("+Inf".to_owned(), |bound| seconds(bound).to_string());
+            let bound = Durations::bound(class)
+                .map_or("+Inf".to_owned(), |bound| seconds(bound).to_string());
             self.sample("_bucket", labels, Some(&bound), count);
         }
         self.sample("_sum", labels, None, seconds(durations.sum));
@@ -70,11 +84,21 @@ impl Samples<'_> {
     }
 
     fn sample(&mut self, suffix: &str, labels: &[&str], bound: Option<&str>, value: impl Display) {
-        debug_assert_eq!(labels.len(), self.family.labels.len(), "{}", self.family.name);
+        debug_assert_eq!(
+            labels.len(),
+            self.family.labels.len(),
+            "{}",
+            self.family.name
+        );
         self.text.push_str(self.family.name);
         self.text.push_str(suffix);
         let mut opening = '{';
-        let labels = self.family.labels.iter().copied().zip(labels.iter().copied());
+        let labels = self
+            .family
+            .labels
+            .iter()
+            .copied()
+            .zip(labels.iter().copied());
         for (name, value) in labels.chain(bound.map(|bound| ("le", bound))) {
             self.text.push(opening);
             opening = ',';
@@ -115,12 +139,24 @@ mod tests {
 
     use super::*;
 
-    static PLAIN: Family =
-        Family { name: "a_bytes", kind: MetricKind::Gauge, labels: &[], help: "One\nline \\." };
-    static LABELLED: Family =
-        Family { name: "b_total", kind: MetricKind::Counter, labels: &["x", "y"], help: "B." };
-    static TIMES: Family =
-        Family { name: "c_seconds", kind: MetricKind::Histogram, labels: &["x"], help: "C." };
+    static PLAIN: Family = Family {
+        name: "a_bytes",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        help: "One\nline \\.",
+    };
+    static LABELLED: Family = Family {
+        name: "b_total",
+        kind: MetricKind::Counter,
+        labels: &["x", "y"],
+        help: "B.",
+    };
+    static TIMES: Family = Family {
+        name: "c_seconds",
+        kind: MetricKind::Histogram,
+        labels: &["x"],
+        help: "C.",
+    };
 
     #[test]
     fn families_are_written_as_the_format_wants_it() {
@@ -134,8 +170,15 @@ mod tests {
 
     #[test]
     fn a_histogram_is_cumulative_and_ends_with_all() {
-        let mut durations = Durations { sum: Duration::from_millis(3), ..Durations::default() };
-        (durations.counts[0], durations.counts[2], durations.counts[CLASSES - 1]) = (1, 2, 4);
+        let mut durations = Durations {
+            sum: Duration::from_millis(3),
+            ..Durations::default()
+        };
+        (
+            durations.counts[0],
+            durations.counts[2],
+            durations.counts[CLASSES - 1],
+        ) = (1, 2, 4);
         let mut exposition = Exposition::default();
         exposition.family(&TIMES).histogram(&["v"], &durations);
         let text = exposition.text;

@@ -86,9 +86,13 @@ pub(crate) struct Endpoint {
 
 impl Bound {
     pub(crate) fn new(address: SocketAddr) -> Result<Bound, Failure> {
-        let failed = |error: String| Failure::refused(format!("cannot listen for [metrics] on {error}"));
-        let listener = TcpListener::bind(address).map_err(|error| failed(format!("{address}: {error}")))?;
-        listener.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
+        let failed =
+            |error: String| Failure::refused(format!("cannot listen for [metrics] on {error}"));
+        let listener =
+            TcpListener::bind(address).map_err(|error| failed(format!("{address}: {error}")))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| failed(error.to_string()))?;
         Ok(Bound { listener })
     }
 
@@ -112,8 +116,13 @@ impl Bound {
             // Do not wait for threads that still wait for a core.
             runtime.shutdown_background();
         };
-        thread::Builder::new().name("metrics".to_owned()).spawn(work)?;
-        Ok(Endpoint { address, _stop: stop })
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(work)?;
+        Ok(Endpoint {
+            address,
+            _stop: stop,
+        })
     }
 }
 
@@ -140,15 +149,23 @@ impl ConnectionSlot {
             return None;
         }
         counts.add(from);
-        debug_assert!(counts.all() <= CONNECTIONS_MAX && counts.count_of(from) <= CONNECTIONS_OF_ADDRESS_MAX);
-        Some(ConnectionSlot { connections: Arc::clone(connections), from })
+        debug_assert!(
+            counts.all() <= CONNECTIONS_MAX && counts.count_of(from) <= CONNECTIONS_OF_ADDRESS_MAX
+        );
+        Some(ConnectionSlot {
+            connections: Arc::clone(connections),
+            from,
+        })
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut counts = lock(&self.connections);
-        debug_assert!(counts.count_of(self.from) > 0, "a connection is counted until this is dropped");
+        debug_assert!(
+            counts.count_of(self.from) > 0,
+            "a connection is counted until this is dropped"
+        );
         counts.remove(self.from);
     }
 }
@@ -230,7 +247,11 @@ impl Pages {
         let bucket = Bucket::new(Instant::now(), PAGES_BURST, PAGES_PER_SECOND);
         let requests = Bucket::new(Instant::now(), REQUESTS_BURST, REQUESTS_PER_SECOND);
         let latest = Latest { page: None, bucket };
-        Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
+        Pages {
+            live,
+            latest: AsyncMutex::new(latest),
+            requests: AsyncMutex::new(requests),
+        }
     }
 
     /// Returns a new page, or the latest one if the rate limit is reached; `None` if the server is shutting
@@ -245,7 +266,10 @@ impl Pages {
 
     async fn ask<T: Send + 'static>(&self, question: fn(&dyn Monitored) -> T) -> Option<T> {
         let live = Weak::clone(&self.live);
-        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&*live))).await.ok().flatten()
+        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&*live)))
+            .await
+            .ok()
+            .flatten()
     }
 }
 
@@ -257,21 +281,41 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
     }
     drop(requests);
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n");
-        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        let mut reply = plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET and HEAD are supported\n",
+        );
+        reply
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(reply);
     }
     let answer = match request.uri().path() {
-        "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
+        "/metrics" => pages
+            .metrics()
+            .await
+            .map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
         "/healthz" => pages.ask(|live| live.health()).await.map(|health| {
-            let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            let status = if health.healthy {
+                StatusCode::OK
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            };
             // This cannot fail, because strings and a flag are always valid in JSON.
             let text = serde_json::to_string(&health).unwrap_or_default();
             reply(status, "application/json", (text + "\n").into())
         }),
-        _ => Some(plain(StatusCode::NOT_FOUND, "not found; use /metrics or /healthz\n")),
+        _ => Some(plain(
+            StatusCode::NOT_FOUND,
+            "not found; use /metrics or /healthz\n",
+        )),
     };
-    Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down\n")))
+    Ok(answer.unwrap_or_else(|| {
+        plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the server is shutting down\n",
+        )
+    }))
 }
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -301,7 +345,12 @@ struct Bucket {
 impl Bucket {
     fn new(now: Instant, most: u32, per_second: u32) -> Bucket {
         let most = f64::from(most);
-        Bucket { most, per_second: f64::from(per_second), tokens: most, filled: now }
+        Bucket {
+            most,
+            per_second: f64::from(per_second),
+            tokens: most,
+            filled: now,
+        }
     }
 
     /// Takes a token; the error is the time until one is available.
@@ -310,9 +359,14 @@ impl Bucket {
         self.tokens = (self.tokens + time.as_secs_f64() * self.per_second).min(self.most);
         self.filled = now;
         if self.tokens < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second));
+            return Err(Duration::from_secs_f64(
+                (1.0 - self.tokens) / self.per_second,
+            ));
         }
-        debug_assert!((1.0..=self.most).contains(&self.tokens), "there is one, and no more than a burst");
+        debug_assert!(
+            (1.0..=self.most).contains(&self.tokens),
+            "there is one, and no more than a burst"
+        );
         self.tokens -= 1.0;
         Ok(())
     }
@@ -341,6 +395,10 @@ mod tests {
         assert!(wait <= Duration::from_millis(100), "{wait:?}");
         assert_eq!(bucket.take(now + wait + Duration::from_nanos(1)), Ok(()));
         now += Duration::from_secs(3600);
-        assert_eq!((0..10).filter(|_| bucket.take(now).is_ok()).count(), 3, "an hour saves up no more");
+        assert_eq!(
+            (0..10).filter(|_| bucket.take(now).is_ok()).count(),
+            3,
+            "an hour saves up no more"
+        );
     }
 }

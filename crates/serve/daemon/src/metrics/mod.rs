@@ -52,11 +52,25 @@ pub struct Problem {
 impl Health {
     pub(crate) fn of(server: &Server) -> Health {
         let mut problems = Vec::new();
-        let mut add = |kind, name, problem: String| problems.push(Problem { kind, name, problem });
+        let mut add = |kind, name, problem: String| {
+            problems.push(Problem {
+                kind,
+                name,
+                problem,
+            })
+        };
         match server.phase() {
             Phase::Open => {}
-            Phase::Starting => add("server", None, "starting up: hosts are asked to retry".to_owned()),
-            Phase::Draining => add("server", None, "shutting down: hosts are asked to retry".to_owned()),
+            Phase::Starting => add(
+                "server",
+                None,
+                "starting up: hosts are asked to retry".to_owned(),
+            ),
+            Phase::Draining => add(
+                "server",
+                None,
+                "shutting down: hosts are asked to retry".to_owned(),
+            ),
         }
         for (core, time) in server.hung_cores(Instant::now(), HUNG_TIME) {
             let problem = format!("the thread has hung for {} s", time.as_secs());
@@ -65,20 +79,31 @@ impl Health {
         for (name, volume) in server.volumes().iter() {
             let (condition, name) = (volume.health().condition(), || Some(name.to_owned()));
             if let Some(time) = condition.silent {
-                let problem =
-                    format!("the device has been unresponsive for {} s", time.as_secs_f64().round());
+                let problem = format!(
+                    "the device has been unresponsive for {} s",
+                    time.as_secs_f64().round()
+                );
                 add("volume", name(), problem);
             } else if volume.is_fenced() {
-                add("volume", name(), "is out of service until its device responds".to_owned());
+                add(
+                    "volume",
+                    name(),
+                    "is out of service until its device responds".to_owned(),
+                );
             }
             if condition.is_failing {
                 let cause = condition
                     .latest
-                    .map_or("its storage fails".to_owned(), |latest| latest.error.to_string());
+                    .map_or("its storage fails".to_owned(), |latest| {
+                        latest.error.to_string()
+                    });
                 add("volume", name(), cause);
             }
         }
-        Health { healthy: problems.is_empty(), problems }
+        Health {
+            healthy: problems.is_empty(),
+            problems,
+        }
     }
 }
 
@@ -93,7 +118,9 @@ mod tests {
 
     fn healthz(address: SocketAddr) -> (String, serde_json::Value) {
         let mut stream = TcpStream::connect(address).expect("a server of metrics");
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a reply");
@@ -121,8 +148,12 @@ mod tests {
                     lun = [{ lun = 0, volume = \"vm1\" }]\n";
         std::fs::write(&file, text).expect("written");
         let state = Some(folder.path().to_owned());
-        let start_options =
-            StartOptions { path: Some(file), state, reactors: Some(2), ..StartOptions::default() };
+        let start_options = StartOptions {
+            path: Some(file),
+            state,
+            reactors: Some(2),
+            ..StartOptions::default()
+        };
         let config = start_options.safe_config().expect("nothing wrong");
         let mut server = start(start_options, config).expect("started");
         server.open().expect("threads");
@@ -135,11 +166,21 @@ mod tests {
         stopped.1.recv().expect("it hangs");
         let body = until(address, "503");
         let problems = body["problems"].as_array().expect("problems");
-        let reactor = problems.iter().find(|problem| problem["name"] == "1").expect("the second thread");
+        let reactor = problems
+            .iter()
+            .find(|problem| problem["name"] == "1")
+            .expect("the second thread");
         assert_eq!(reactor["kind"], "reactor");
-        assert!(reactor["problem"].as_str().is_some_and(|text| text.starts_with("the thread has hung for")));
+        assert!(
+            reactor["problem"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("the thread has hung for"))
+        );
         drop(go);
-        assert_eq!(until(address, "200"), serde_json::json!({ "healthy": true, "problems": [] }));
+        assert_eq!(
+            until(address, "200"),
+            serde_json::json!({ "healthy": true, "problems": [] })
+        );
         server.live().shutdown(Duration::ZERO);
         server.join().expect("flushed");
     }

@@ -213,13 +213,29 @@ fn exposition(sample: &Sample) -> Exposition {
     let mut out = Exposition::default();
     out.table(SERVER, [([], sample)]);
     volumes(&mut out, sample);
-    out.table(TARGETS, sample.targets.iter().map(|target| ([&*target.front_end, &*target.name], target)));
+    out.table(
+        TARGETS,
+        sample
+            .targets
+            .iter()
+            .map(|target| ([&*target.front_end, &*target.name], target)),
+    );
     sessions(&mut out, sample);
     counts(&mut out, sample);
-    let numbers: Vec<String> = (0..sample.cores.len()).map(|number| number.to_string()).collect();
-    out.table(REACTORS, numbers.iter().map(|number| [&**number]).zip(&sample.cores));
+    let numbers: Vec<String> = (0..sample.cores.len())
+        .map(|number| number.to_string())
+        .collect();
+    out.table(
+        REACTORS,
+        numbers.iter().map(|number| [&**number]).zip(&sample.cores),
+    );
     out.table(PROCESS, [([], &sample.started)]);
-    out.table(USAGE, host::usage::of_this_process().iter().map(|usage| ([], usage)));
+    out.table(
+        USAGE,
+        host::usage::of_this_process()
+            .iter()
+            .map(|usage| ([], usage)),
+    );
     out
 }
 
@@ -248,7 +264,8 @@ impl VolumeSum {
             in_flight,
         } = other;
         for (sums, more) in [(&mut self.durations, durations), (&mut self.device, device)] {
-            more.iter().for_each(|(operation, times)| sums.entry(*operation).or_default().add(times));
+            more.iter()
+                .for_each(|(operation, times)| sums.entry(*operation).or_default().add(times));
         }
         for (operation, kind, count) in failures {
             *self.failures.entry((*operation, *kind)).or_default() += count;
@@ -263,29 +280,44 @@ impl VolumeSum {
 /// Returns the counters in the latest response of each core, by protocol.
 fn statistics(sample: &Sample) -> impl Iterator<Item = (&'static str, &CoreStatistics)> {
     let cores = sample.cores.iter().filter_map(|core| core.latest.as_ref());
-    cores.flat_map(|core| core.front_ends.iter().map(|(protocol, statistics)| (*protocol, statistics)))
+    cores.flat_map(|core| {
+        core.front_ends
+            .iter()
+            .map(|(protocol, statistics)| (*protocol, statistics))
+    })
 }
 
 fn volumes(out: &mut Exposition, sample: &Sample) {
     let mut sums: BTreeMap<(*const Volume, &str), VolumeSum> = BTreeMap::new();
     for (protocol, core) in statistics(sample) {
         for counted in &core.volumes {
-            sums.entry((counted.volume.as_ptr(), protocol)).or_default().add(counted);
+            sums.entry((counted.volume.as_ptr(), protocol))
+                .or_default()
+                .add(counted);
         }
     }
     // An unused volume has no statistics yet.
     let used = sample.volumes.iter().flat_map(|volume| {
         let address = Arc::as_ptr(&volume.volume);
-        let of_volume = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);
+        let of_volume = sums
+            .range((address, "")..)
+            .take_while(move |((other, _), _)| *other == address);
         of_volume.map(|((_, protocol), sum)| ([volume.name.as_str(), *protocol], sum))
     });
-    let all = sample.volumes.iter().map(|volume| ([volume.name.as_str()], volume));
+    let all = sample
+        .volumes
+        .iter()
+        .map(|volume| ([volume.name.as_str()], volume));
     out.table(VOLUMES, all.clone());
     out.table(USES, used.clone());
     for (family, is_device) in [(&DURATION, false), (&DEVICE_DURATION, true)] {
         let mut samples = out.family(family);
         for ([volume, protocol], sum) in used.clone() {
-            for (operation, durations) in if is_device { &sum.device } else { &sum.durations } {
+            for (operation, durations) in if is_device {
+                &sum.device
+            } else {
+                &sum.durations
+            } {
                 samples.histogram(&[volume, protocol, operation.name()], durations);
             }
         }
@@ -301,10 +333,19 @@ struct OfLayers<'a>(&'a mut Exposition, &'a [VolumeSample]);
 impl Tables for OfLayers<'_> {
     fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]) {
         let OfLayers(out, volumes) = self;
-        let layers = volumes.iter().map(|volume| (&volume.name, of(&volume.layers)));
-        let numbered = layers.flat_map(|(name, states)| states.iter().enumerate().map(move |it| (name, it)));
-        let rows: Vec<_> = numbered.map(|(name, (at, state))| (name, at.to_string(), state)).collect();
-        out.table(figures, rows.iter().map(|(name, number, state)| ([&***name, &**number], *state)));
+        let layers = volumes
+            .iter()
+            .map(|volume| (&volume.name, of(&volume.layers)));
+        let numbered =
+            layers.flat_map(|(name, states)| states.iter().enumerate().map(move |it| (name, it)));
+        let rows: Vec<_> = numbered
+            .map(|(name, (at, state))| (name, at.to_string(), state))
+            .collect();
+        out.table(
+            figures,
+            rows.iter()
+                .map(|(name, number, state)| ([&***name, &**number], *state)),
+        );
     }
 }
 
@@ -324,8 +365,17 @@ fn sessions(out: &mut Exposition, sample: &Sample) {
         }
     }
     out.table(SESSIONS, sample.sessions.iter().map(|labels| ([], labels)));
-    out.table(HOSTS, sums.iter().map(|((protocol, target, host), sum)| ([*protocol, target, host], sum)));
-    out.table(DISCOVERY, discovery.iter().map(|(protocol, sessions)| ([*protocol], sessions)));
+    out.table(
+        HOSTS,
+        sums.iter()
+            .map(|((protocol, target, host), sum)| ([*protocol, target, host], sum)),
+    );
+    out.table(
+        DISCOVERY,
+        discovery
+            .iter()
+            .map(|(protocol, sessions)| ([*protocol], sessions)),
+    );
 }
 
 /// Adds up the cores' counters by protocol, target and word.
@@ -339,7 +389,9 @@ fn counts(out: &mut Exposition, sample: &Sample) {
     for counted in COUNTED {
         let family = family_of(*counted);
         let mut samples = out.family(family);
-        for ((_, protocol, target, word), count) in sums.iter().filter(|((of, ..), _)| of == counted) {
+        for ((_, protocol, target, word), count) in
+            sums.iter().filter(|((of, ..), _)| of == counted)
+        {
             match family.labels.len() {
                 2 => samples.add(&[protocol, word], count),
                 _ => samples.add(&[protocol, target, word], count),
@@ -356,9 +408,16 @@ mod tests {
     #[test]
     fn the_document_has_every_metric() {
         let row = |family: &&Family| {
-            let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+            let labels: Vec<String> = family
+                .labels
+                .iter()
+                .map(|label| format!("`{label}`"))
+                .collect();
             let (kind, labels) = (family.kind.name(), labels.join(", "));
-            format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help)
+            format!(
+                "| `{}` | {kind} | {labels} | {} |",
+                family.name, family.help
+            )
         };
         let rows: Vec<String> = families().iter().map(row).collect();
         let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/metrics.md");

@@ -93,7 +93,9 @@ impl LoggedIn {
     fn update(&mut self, sessions: Vec<ServedSession>) {
         self.now.clear();
         for session in sessions {
-            let (Some(target), Some(first)) = (session.target, session.connections.first()) else { continue };
+            let (Some(target), Some(first)) = (session.target, session.connections.first()) else {
+                continue;
+            };
             let address = first.peer.without_port();
             let user = session.user.unwrap_or_default();
             let labels = [session.front_end, target, session.initiator, user, address];
@@ -103,7 +105,10 @@ impl LoggedIn {
             }
         }
         debug_assert!(self.known.len() <= SESSION_LABELS_MAX && self.now.len() <= self.known.len());
-        debug_assert!(self.now.is_subset(&self.known), "labels are counted before they are exported");
+        debug_assert!(
+            self.now.is_subset(&self.known),
+            "labels are counted before they are exported"
+        );
     }
 }
 
@@ -122,7 +127,10 @@ impl Described {
             let (kind, uuid) = (volume.spec.backend.kind().name, Uuid(unit.identity().uuid));
             Some((volume.name.to_string(), (kind, uuid, layers.clone())))
         });
-        Described { volumes: Arc::new(described.collect()), targets: config.targets(&[]).into() }
+        Described {
+            volumes: Arc::new(described.collect()),
+            targets: config.targets(&[]).into(),
+        }
     }
 }
 
@@ -152,7 +160,11 @@ impl Probe {
 
     /// The RAID sets of all volumes; for each volume, starting with the outermost.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
-        lock(&self.described).volumes.values().flat_map(|(.., layers)| raid::sets(layers)).collect()
+        lock(&self.described)
+            .volumes
+            .values()
+            .flat_map(|(.., layers)| raid::sets(layers))
+            .collect()
     }
 
     /// Takes a sample now. It takes no lock that a reload holds.
@@ -169,7 +181,9 @@ impl Probe {
                 name: name.to_owned(),
                 description: known.map(|(kind, uuid, _)| (*kind, *uuid)),
                 volume: Arc::clone(volume),
-                layers: known.map(|(.., layers)| LayerStates::of(layers)).unwrap_or_default(),
+                layers: known
+                    .map(|(.., layers)| LayerStates::of(layers))
+                    .unwrap_or_default(),
             }
         };
         let volumes = snapshot.iter().map(volume).collect();
@@ -205,12 +219,21 @@ impl Probe {
     /// Updates the state of all cores with these responses, and returns the state.
     fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
         let mut cores = lock(&self.cores);
-        debug_assert!(cores.is_empty() || cores.len() == answers.len(), "a server keeps its cores");
+        debug_assert!(
+            cores.is_empty() || cores.len() == answers.len(),
+            "a server keeps its cores"
+        );
         cores.resize_with(answers.len(), CoreState::default);
         for (core, answer) in cores.iter_mut().zip(answers) {
             *core = match answer {
-                Some((lag, sample)) => CoreState { lag: Some(lag), latest: Some(Arc::new(sample)) },
-                None => CoreState { lag: None, ..mem::take(core) },
+                Some((lag, sample)) => CoreState {
+                    lag: Some(lag),
+                    latest: Some(Arc::new(sample)),
+                },
+                None => CoreState {
+                    lag: None,
+                    ..mem::take(core)
+                },
             };
         }
         cores.clone()
@@ -223,7 +246,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Seconds since 1970; 0 for earlier clocks.
 fn timestamp(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }
 
 pub(crate) struct Reloads {
@@ -255,17 +280,35 @@ impl Default for Reloads {
 
 impl Reloads {
     pub(crate) fn ended(&self, succeeded: bool) {
-        let count = if succeeded { &self.succeeded } else { &self.failed };
+        let count = if succeeded {
+            &self.succeeded
+        } else {
+            &self.failed
+        };
         count.fetch_add(1, Ordering::Relaxed);
         let mut latest = lock(&self.latest);
-        *latest = (succeeded, if succeeded { SystemTime::now() } else { latest.1 });
+        *latest = (
+            succeeded,
+            if succeeded {
+                SystemTime::now()
+            } else {
+                latest.1
+            },
+        );
     }
 
     fn counts(&self) -> ReloadCounts {
         let (last_succeeded, read) = *lock(&self.latest);
-        let (succeeded, failed) =
-            (self.succeeded.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
-        ReloadCounts { succeeded, failed, last_succeeded, in_force_since: timestamp(read) }
+        let (succeeded, failed) = (
+            self.succeeded.load(Ordering::Relaxed),
+            self.failed.load(Ordering::Relaxed),
+        );
+        ReloadCounts {
+            succeeded,
+            failed,
+            last_succeeded,
+            in_force_since: timestamp(read),
+        }
     }
 }
 
@@ -285,7 +328,11 @@ mod tests {
             target: Some("iqn.2026-01.com.example:disks".to_owned()),
             age_seconds: 1.0,
             core: 0,
-            connections: vec![Connection { cid: Some(0), peer, local: peer.to_string() }],
+            connections: vec![Connection {
+                cid: Some(0),
+                peer,
+                local: peer.to_string(),
+            }],
             parameters: Vec::new(),
             in_flight: 0,
             commands: 0,
@@ -301,14 +348,23 @@ mod tests {
         logged_in.update(vec![session(known(), 1), session(known(), 2)]);
         assert_eq!(logged_in.now.len(), 1, "the port is no label");
         logged_in.update(
-            (0..10_000).map(|number| session(format!("iqn.2026-01.com.example:{number}"), 3)).collect(),
+            (0..10_000)
+                .map(|number| session(format!("iqn.2026-01.com.example:{number}"), 3))
+                .collect(),
         );
         assert_eq!(
             (logged_in.now.len(), logged_in.known.len()),
             (SESSION_LABELS_MAX - 1, SESSION_LABELS_MAX)
         );
-        logged_in.update(vec![session(known(), 4), session("iqn.2026-01.com.example:late".to_owned(), 5)]);
-        let now: Vec<&str> = logged_in.now.iter().map(|labels| labels[2].as_str()).collect();
+        logged_in.update(vec![
+            session(known(), 4),
+            session("iqn.2026-01.com.example:late".to_owned(), 5),
+        ]);
+        let now: Vec<&str> = logged_in
+            .now
+            .iter()
+            .map(|labels| labels[2].as_str())
+            .collect();
         assert_eq!(now, [known()]);
     }
 }

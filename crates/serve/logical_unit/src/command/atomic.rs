@@ -56,15 +56,22 @@ pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
     let bytes = geometry.length(extent) as u32;
-    call.receive(bytes, Buffer::memory_bytes(bytes as usize), move |access, data| async move {
-        let blocks = data.len() as u64 >> geometry.block_size.shift();
-        let extent = Extent::new(extent.lba.0, blocks.min(extent.blocks.0));
-        let _excluded = access.locks().exclude(extent).await;
-        let mut blocks = access.fetch(extent).await?;
-        blocks.iter_mut().zip(data.iter()).for_each(|(block, bits)| *block |= bits);
-        access.store(extent, blocks.share(), durability).await?;
-        Ok(Outcome::default())
-    })
+    call.receive(
+        bytes,
+        Buffer::memory_bytes(bytes as usize),
+        move |access, data| async move {
+            let blocks = data.len() as u64 >> geometry.block_size.shift();
+            let extent = Extent::new(extent.lba.0, blocks.min(extent.blocks.0));
+            let _excluded = access.locks().exclude(extent).await;
+            let mut blocks = access.fetch(extent).await?;
+            blocks
+                .iter_mut()
+                .zip(data.iter())
+                .for_each(|(block, bits)| *block |= bits);
+            access.store(extent, blocks.share(), durability).await?;
+            Ok(Outcome::default())
+        },
+    )
 }
 
 pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -12,7 +12,8 @@ use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::nexus::View;
 use crate::plan::{
-    Background, CommandIn, DataIn, Deferred, Ending, Job, Landing, Outcome, Plan, Receive, Reply, Work,
+    Background, CommandIn, DataIn, Deferred, Ending, Job, Landing, Outcome, Plan, Receive, Reply,
+    Work,
 };
 use crate::state::Reserved;
 use crate::unit::{LogicalUnit, Nexus, UnitTraits};
@@ -50,7 +51,10 @@ impl Command {
         Command {
             kind,
             usage,
-            timeouts: CommandTimeouts { nominal_s: 1, recommended_s: 30 },
+            timeouts: CommandTimeouts {
+                nominal_s: 1,
+                recommended_s: 30,
+            },
             reserved: Reserved::Status,
             attention: true,
             medium: false,
@@ -66,11 +70,18 @@ impl Command {
 
     /// Makes the command execute regardless of unit attentions and reservations.
     pub(crate) const fn always(self) -> Command {
-        Command { attention: false, reserved: Reserved::Never, ..self }
+        Command {
+            attention: false,
+            reserved: Reserved::Never,
+            ..self
+        }
     }
 
     pub(crate) const fn needs_medium(self) -> Command {
-        Command { medium: true, ..self }
+        Command {
+            medium: true,
+            ..self
+        }
     }
 
     pub(crate) const fn reads(self) -> Command {
@@ -78,20 +89,35 @@ impl Command {
     }
 
     pub(crate) const fn writes(self) -> Command {
-        Command { writes: true, ..self.needs_medium().reserved(Reserved::Write) }
+        Command {
+            writes: true,
+            ..self.needs_medium().reserved(Reserved::Write)
+        }
     }
 
     pub(crate) const fn if_thin(self) -> Command {
-        Command { exists: Exists::Thin, ..self }
+        Command {
+            exists: Exists::Thin,
+            ..self
+        }
     }
 
     pub(crate) const fn if_volatile(self) -> Command {
-        Command { exists: Exists::Volatile, ..self }
+        Command {
+            exists: Exists::Volatile,
+            ..self
+        }
     }
 
     /// Sets the timeouts of a command whose duration grows with the number of blocks.
     pub(crate) const fn takes(self, nominal_s: u32, recommended_s: u32) -> Command {
-        Command { timeouts: CommandTimeouts { nominal_s, recommended_s }, ..self }
+        Command {
+            timeouts: CommandTimeouts {
+                nominal_s,
+                recommended_s,
+            },
+            ..self
+        }
     }
 }
 
@@ -139,10 +165,17 @@ impl Call<'_> {
     /// Returns a plan that completes the command with parameter data, truncated to the ALLOCATION LENGTH. The
     /// truncation is not an overflow (SPC-4 4.2.5.6), and the length fields inside the data still give the
     /// full length.
-    pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
+    pub(crate) fn parameter_data(
+        &self,
+        mut data: Vec<u8>,
+        allocation_length: u32,
+    ) -> Result<Plan, Failure> {
         self.command.returns_data()?;
         data.truncate(allocation_length as usize);
-        Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
+        Ok(Plan::Reply(Reply::data(
+            DataIn::Bytes(data),
+            self.command.data_in_bytes,
+        )))
     }
 
     /// Returns a plan to receive `expected_bytes`, or fewer if the initiator offers fewer, and then to run
@@ -164,19 +197,33 @@ impl Call<'_> {
     pub(crate) fn receive_and_start(
         &self,
         expected_bytes: u32,
-        start: impl FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send + 'static,
+        start: impl FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure>
+        + Send
+        + 'static,
     ) -> Result<Plan, Failure> {
         self.receive_into(Work::Lasting(Box::new(start)), expected_bytes, 0)
     }
 
-    fn receive_into(&self, work: Work, expected_bytes: u32, working_bytes: usize) -> Result<Plan, Failure> {
+    fn receive_into(
+        &self,
+        work: Work,
+        expected_bytes: u32,
+        working_bytes: usize,
+    ) -> Result<Plan, Failure> {
         if expected_bytes > 0 {
             self.command.takes_data()?;
         }
-        let job = Job { working_bytes, ..self.job(work, u64::from(expected_bytes)) };
+        let job = Job {
+            working_bytes,
+            ..self.job(work, u64::from(expected_bytes))
+        };
         match expected_bytes.min(self.command.data_out_bytes) {
             0 => Ok(Plan::Run(job)),
-            bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),
+            bytes => Ok(Plan::Receive(Receive {
+                bytes,
+                place: Landing::Buffer,
+                job,
+            })),
         }
     }
 
@@ -190,12 +237,23 @@ impl Call<'_> {
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
         let deferred: Deferred = Box::new(move |access, _| Box::pin(then(access)));
-        Ok(Plan::Run(Job { working_bytes, ..self.job(Work::Other(deferred), 0) }))
+        Ok(Plan::Run(Job {
+            working_bytes,
+            ..self.job(Work::Other(deferred), 0)
+        }))
     }
 
     pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {
         let (nexus, accepted, format) = (self.nexus.id, self.view.generation, self.view.format);
         let data_in_bytes = self.command.data_in_bytes;
-        Job { work, nexus, accepted, expected_bytes, data_in_bytes, format, working_bytes: 0 }
+        Job {
+            work,
+            nexus,
+            accepted,
+            expected_bytes,
+            data_in_bytes,
+            format,
+            working_bytes: 0,
+        }
     }
 }

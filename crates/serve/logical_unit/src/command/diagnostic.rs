@@ -29,14 +29,18 @@ pub(crate) fn plan_send(call: &mut Call<'_>) -> Result<Plan, Failure> {
     match (test, usize::from(length)) {
         (true, 0) => plan_self_test(call),
         (false, 0) => call.good(),
-        (false, PAGE_HEADER_BYTES) => call.receive(PAGE_HEADER_BYTES as u32, 0, |_, list| async move {
-            // The only supported page to send is the request for the list of pages.
-            let page = list.get(..PAGE_HEADER_BYTES).ok_or(Condition::parameter_list_length())?;
-            match page.iter().position(|&byte| byte != 0) {
-                Some(at) => Err(Condition::invalid_parameter(at as u16).into()),
-                None => Ok(Outcome::default()),
-            }
-        }),
+        (false, PAGE_HEADER_BYTES) => {
+            call.receive(PAGE_HEADER_BYTES as u32, 0, |_, list| async move {
+                // The only supported page to send is the request for the list of pages.
+                let page = list
+                    .get(..PAGE_HEADER_BYTES)
+                    .ok_or(Condition::parameter_list_length())?;
+                match page.iter().position(|&byte| byte != 0) {
+                    Some(at) => Err(Condition::invalid_parameter(at as u16).into()),
+                    None => Ok(Outcome::default()),
+                }
+            })
+        }
         _ => Err(Condition::invalid_field(3).into()),
     }
 }
@@ -76,7 +80,13 @@ pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
         return Err(Condition::invalid_field(2).into());
     }
     call.parameter_data(
-        vec![SUPPORTED_DIAGNOSTIC_PAGES, 0, 0, 1, SUPPORTED_DIAGNOSTIC_PAGES],
+        vec![
+            SUPPORTED_DIAGNOSTIC_PAGES,
+            0,
+            0,
+            1,
+            SUPPORTED_DIAGNOSTIC_PAGES,
+        ],
         u32::from(call.cdb.u16(3)),
     )
 }
@@ -97,7 +107,9 @@ pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let (code, subpage, pointer) = (call.cdb.byte(2) & 0x3f, call.cdb.byte(3), call.cdb.u16(5));
     let body = match (code, subpage) {
-        (SUPPORTED_PAGES, 0 | ALL_SUBPAGES) if pointer != 0 => return Err(Condition::invalid_field(5).into()),
+        (SUPPORTED_PAGES, 0 | ALL_SUBPAGES) if pointer != 0 => {
+            return Err(Condition::invalid_field(5).into());
+        }
         (SUPPORTED_PAGES, 0) => pages(call).collect(),
         (SUPPORTED_PAGES, ALL_SUBPAGES) => [SUPPORTED_PAGES, 0, SUPPORTED_PAGES, ALL_SUBPAGES]
             .into_iter()
@@ -117,13 +129,20 @@ pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 fn page(code: u8, subpage: u8, body: &[u8]) -> Vec<u8> {
     let subpage_format = if subpage == 0 { 0 } else { SPF };
-    [&[subpage_format | code, subpage], &(body.len() as u16).to_be_bytes()[..], body].concat()
+    [
+        &[subpage_format | code, subpage],
+        &(body.len() as u16).to_be_bytes()[..],
+        body,
+    ]
+    .concat()
 }
 
 /// Returns the supported pages, without their subpages.
 fn pages(call: &Call<'_>) -> impl Iterator<Item = u8> + use<> {
     let is_thin = call.unit.thin();
-    PAGES.into_iter().filter(move |page| *page != PROVISIONING || is_thin)
+    PAGES
+        .into_iter()
+        .filter(move |page| *page != PROVISIONING || is_thin)
 }
 
 /// Logical block provisioning (SBC-3 6.4.4): the device's report of its space, in threshold sets of LBAs.
@@ -132,7 +151,9 @@ fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
     let allocation_length = usize::from(call.cdb.u16(7));
     call.run(0, move |access| async move {
         // A device that does not report its space does not have the page.
-        let Some(space) = access.space().await? else { return Err(Condition::invalid_bit(2, 5).into()) };
+        let Some(space) = access.space().await? else {
+            return Err(Condition::invalid_bit(2, 5).into());
+        };
         let mut data = page(PROVISIONING, 0, &from(pointer, provisioning(space))?);
         data.truncate(allocation_length);
         Ok(DataIn::Bytes(data).into())
@@ -145,7 +166,9 @@ fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
         let count = u32::try_from(sets).unwrap_or(u32::MAX);
         (code, [&count.to_be_bytes()[..], &[scope, 0, 0, 0]].concat())
     };
-    let available = space.available_bytes.map(|bytes| parameter(1, bytes / THRESHOLD_SET_BYTES, SHARED));
+    let available = space
+        .available_bytes
+        .map(|bytes| parameter(1, bytes / THRESHOLD_SET_BYTES, SHARED));
     let used = parameter(2, space.used_bytes.div_ceil(THRESHOLD_SET_BYTES), DEDICATED);
     available.into_iter().chain([used]).collect()
 }
@@ -154,7 +177,9 @@ fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
 /// blocks received from them.
 fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.blocks_sent, traffic.blocks_received];
-    (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()
+    (0..)
+        .zip(counters.map(|counter| counter.to_be_bytes().to_vec()))
+        .collect()
 }
 
 /// Returns the parameters whose codes are not below PARAMETER POINTER. A pointer above the last code is an
@@ -180,8 +205,20 @@ fn temperature() -> Vec<(u16, Vec<u8>)> {
 /// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the time interval. Times are
 /// not measured, so they are zero; sg_logs shows a page only if all three parameters are present.
 fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
-    let counters = [traffic.reads, traffic.writes, traffic.blocks_received, traffic.blocks_sent, 0, 0, 0, 0];
-    let counters = counters.iter().flat_map(|counter| counter.to_be_bytes()).collect();
+    let counters = [
+        traffic.reads,
+        traffic.writes,
+        traffic.blocks_received,
+        traffic.blocks_sent,
+        0,
+        0,
+        0,
+        0,
+    ];
+    let counters = counters
+        .iter()
+        .flat_map(|counter| counter.to_be_bytes())
+        .collect();
     vec![(1, counters), (2, vec![0; 8]), (3, vec![0; 8])]
 }
 
@@ -190,7 +227,13 @@ const PROVISIONING: u8 = 0x0c;
 const TEMPERATURE: u8 = 0x0d;
 const STATISTICS: u8 = 0x19;
 const CACHE: u8 = 0x37;
-const PAGES: [u8; 5] = [SUPPORTED_PAGES, PROVISIONING, TEMPERATURE, STATISTICS, CACHE];
+const PAGES: [u8; 5] = [
+    SUPPORTED_PAGES,
+    PROVISIONING,
+    TEMPERATURE,
+    STATISTICS,
+    CACHE,
+];
 const ALL_SUBPAGES: u8 = 0xff;
 const SPF: u8 = 0x40;
 /// FORMAT AND LINKING: a binary list.

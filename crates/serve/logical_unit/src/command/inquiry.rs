@@ -19,7 +19,11 @@ pub(crate) fn plan_inquiry(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let page = call.cdb.byte(2);
     let data = match (call.cdb.bit(1, 0), page) {
         (true, page) => vpd_page(call, page).ok_or(Condition::invalid_field(2))?,
-        (false, 0) => standard(DIRECT_ACCESS, call.unit.options().removable, call.unit.identity()),
+        (false, 0) => standard(
+            DIRECT_ACCESS,
+            call.unit.options().removable,
+            call.unit.identity(),
+        ),
         // PAGE CODE must be zero without EVPD.
         (false, _) => return Err(Condition::invalid_field(2).into()),
     };
@@ -77,19 +81,29 @@ type Page = fn(&Call<'_>) -> Option<Vec<u8>>;
 /// All pages by code, in the ascending order of page 00h (SPC-4 7.8).
 const PAGES: &[(u8, Page)] = &[
     (0x00, |call| Some(Vpd::write(0x00, &supported_pages(call)))),
-    (0x80, |call| Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))),
-    (0x83, |call| Some(Vpd::write(0x83, &written(&device_identification(call))))),
+    (0x80, |call| {
+        Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))
+    }),
+    (0x83, |call| {
+        Some(Vpd::write(0x83, &written(&device_identification(call))))
+    }),
     // Software interface identification is empty: there is no interface with an identifier assigned by the
     // IEEE.
     (0x84, |_| Some(Vpd::write(0x84, &[]))),
     (0x86, |call| Some(extended_inquiry(call).write().to_vec())),
-    (0x87, |_| Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))),
+    (0x87, |_| {
+        Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))
+    }),
     (0x88, |call| Some(Vpd::write(0x88, &scsi_ports(call)))),
     (0x8f, |_| Some(copy::limits().write_page())),
     (0xb0, |call| Some(block_limits(call).write().to_vec())),
-    (0xb1, |call| Some(block_characteristics(call).write().to_vec())),
+    (0xb1, |call| {
+        Some(block_characteristics(call).write().to_vec())
+    }),
     (0xb2, |call| Some(provisioning(call).write().to_vec())),
-    (CACHE_GENERATION, |call| Some(cache_generation(call)?.write())),
+    (CACHE_GENERATION, |call| {
+        Some(cache_generation(call)?.write())
+    }),
 ];
 
 /// The first vendor-specific page code.
@@ -97,22 +111,39 @@ const CACHE_GENERATION: u8 = 0xc0;
 
 fn supported_pages(call: &Call<'_>) -> Vec<u8> {
     let is_there = |code: &u8| *code != CACHE_GENERATION || cache_generation(call).is_some();
-    PAGES.iter().map(|(code, _)| *code).filter(is_there).collect()
+    PAGES
+        .iter()
+        .map(|(code, _)| *code)
+        .filter(is_there)
+        .collect()
 }
 
 /// Extended INQUIRY data (SPC-4 7.8.7). Only the SIMPLE task attribute is advertised: a target that
 /// advertises ORDERED must keep the order.
 fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
-    ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
+    ExtendedInquiry {
+        simpsup: true,
+        v_sup: call.view.volatile_cache,
+        ..Default::default()
+    }
 }
 
 /// One set of mode pages for all nexuses (SPC-4 7.8.10).
-const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
+const ONE_SET_OF_MODE_PAGES: Policy = Policy {
+    page: 0x3f,
+    subpage: 0xff,
+    several_units: false,
+    policy: 0,
+};
 
 /// Linerate's own VPD page. Its content changes if unflushed writes may have been lost since an initiator
 /// last read it, in this server or in an earlier one.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
-    call.unit.volume().cache_generation().filter(|_| call.view.volatile_cache).map(CacheGeneration)
+    call.unit
+        .volume()
+        .cache_generation()
+        .filter(|_| call.view.volatile_cache)
+        .map(CacheGeneration)
 }
 
 fn written(designators: &[Designator]) -> Vec<u8> {
@@ -122,16 +153,28 @@ fn written(designators: &[Designator]) -> Vec<u8> {
 /// Device identification (SPC-4 7.8.6). The names of the logical unit come first, so that an initiator with a
 /// short allocation length receives them: they are the same on every path.
 fn device_identification(call: &Call<'_>) -> Vec<Designator> {
-    let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
+    let of_unit = |name| Designator {
+        association: Association::LogicalUnit,
+        protocol: None,
+        name,
+    };
     let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
     let port = &call.nexus.session.ports.service;
-    let of_port = |name| Designator { association: Association::TargetPort, protocol: ISCSI, name };
+    let of_port = |name| Designator {
+        association: Association::TargetPort,
+        protocol: ISCSI,
+        name,
+    };
     let target = Name::ScsiName(port.name.clone());
     designators.extend([
         of_port(Name::RelativeTargetPort(port.relative_port)),
         of_port(Name::TargetPortGroup(TARGET_PORT_GROUP_ID)),
         of_port(Name::iscsi_target_port(&port.name, port.group)),
-        Designator { association: Association::Target, protocol: ISCSI, name: target },
+        Designator {
+            association: Association::Target,
+            protocol: ISCSI,
+            name: target,
+        },
     ]);
     designators
 }
@@ -149,8 +192,17 @@ fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     ports.truncate(PORTS_MAX);
     let port = |port: &TargetPort| {
         let name = Name::iscsi_target_port(&port.name, port.group);
-        let name = Designator { association: Association::TargetPort, protocol: ISCSI, name };
-        Port { relative: port.relative_port, initiator: None, designators: vec![name] }.write()
+        let name = Designator {
+            association: Association::TargetPort,
+            protocol: ISCSI,
+            name,
+        };
+        Port {
+            relative: port.relative_port,
+            initiator: None,
+            designators: vec![name],
+        }
+        .write()
     };
     ports.iter().flat_map(port).collect()
 }
@@ -162,7 +214,9 @@ fn block_limits(call: &Call<'_>) -> BlockLimits {
     let optimal = call.unit.device().profile().optimal_transfer;
     let optimal = optimal.and_then(|optimal| {
         let granularity = u16::try_from(optimal.granularity.0).ok()?;
-        let length = u32::try_from(optimal.length.0).ok().filter(|length| *length <= transfer_blocks);
+        let length = u32::try_from(optimal.length.0)
+            .ok()
+            .filter(|length| *length <= transfer_blocks);
         Some((granularity, length.unwrap_or(0)))
     });
     // OPTIMAL TRANSFER LENGTH is 0 if all lengths are equally good: Linux before 6.9 treats it as the maximum

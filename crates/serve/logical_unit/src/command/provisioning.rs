@@ -26,17 +26,21 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     let stable = read_write::durability(&call.view, false) == Durability::Stable;
     // Memory for a second copy of the list, as extents.
-    call.receive(u32::from(length), usize::from(length), move |access, list| async move {
-        let before = access.volume().lost_writes();
-        for extent in extents(&list, geometry)? {
-            let _shared = access.locks().share(extent).await;
-            access.unmap(extent).await?;
-        }
-        if stable {
-            access.settle(before).await?;
-        }
-        Ok(Outcome::default())
-    })
+    call.receive(
+        u32::from(length),
+        usize::from(length),
+        move |access, list| async move {
+            let before = access.volume().lost_writes();
+            for extent in extents(&list, geometry)? {
+                let _shared = access.locks().share(extent).await;
+                access.unmap(extent).await?;
+            }
+            if stable {
+                access.settle(before).await?;
+            }
+            Ok(Outcome::default())
+        },
+    )
 }
 
 /// Returns the extents of the parameter list, except empty ones. All extents are checked before any is
@@ -46,14 +50,26 @@ fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     if descriptors.len() > read_write::UNMAP_DESCRIPTORS_MAX as usize {
         return Err(Condition::invalid_parameter(2));
     }
-    let extents: Vec<Extent> = descriptors.map(|one| Extent::new(one.lba, u64::from(one.blocks))).collect();
+    let extents: Vec<Extent> = descriptors
+        .map(|one| Extent::new(one.lba, u64::from(one.blocks)))
+        .collect();
     if extents.iter().any(|extent| !geometry.contains(*extent)) {
-        return Err(Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE));
+        return Err(Condition::new(
+            SenseKey::IllegalRequest,
+            asc::LBA_OUT_OF_RANGE,
+        ));
     }
-    if extents.iter().map(|extent| extent.blocks.0).sum::<u64>() > u64::from(read_write::UNMAP_BLOCKS_MAX) {
-        return Err(Condition::invalid_parameter(UnmapDescriptor::HEADER_BYTES as u16 + 8));
+    if extents.iter().map(|extent| extent.blocks.0).sum::<u64>()
+        > u64::from(read_write::UNMAP_BLOCKS_MAX)
+    {
+        return Err(Condition::invalid_parameter(
+            UnmapDescriptor::HEADER_BYTES as u16 + 8,
+        ));
     }
-    Ok(extents.into_iter().filter(|extent| extent.blocks.0 > 0).collect())
+    Ok(extents
+        .into_iter()
+        .filter(|extent| extent.blocks.0 > 0)
+        .collect())
 }
 
 const UNMAP_ANCHOR: u8 = 0;
@@ -65,25 +81,33 @@ pub(crate) fn plan_write_same(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extent = write_same_extent(call)?;
     // NDOB: no data-out buffer; the blocks become zeros.
     let no_data = call.cdb.layout() == Layout::Sixteen && call.cdb.bit(1, NDOB);
-    let bytes = if no_data { 0 } else { geometry.block_size.bytes() };
+    let bytes = if no_data {
+        0
+    } else {
+        geometry.block_size.bytes()
+    };
     read_write::exactly(call, bytes)?;
     let stable = read_write::durability(&call.view, false) == Durability::Stable;
-    call.receive(bytes, call.unit.piece_memory_bytes(extent), move |access, block| async move {
-        read_write::whole(&block, bytes as usize)?;
-        let before = access.volume().lost_writes();
-        let _shared = access.locks().share(extent).await;
-        // "Subsequent read operations behave as if the device server wrote the single block of user data
-        // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap regardless of the data.
-        if block.iter().all(|byte| *byte == 0) {
-            access.write_zeroes(extent, unmap).await?;
-        } else {
-            repeat(&access, extent, &block).await?;
-        }
-        if stable {
-            access.settle(before).await?;
-        }
-        Ok(Outcome::default())
-    })
+    call.receive(
+        bytes,
+        call.unit.piece_memory_bytes(extent),
+        move |access, block| async move {
+            read_write::whole(&block, bytes as usize)?;
+            let before = access.volume().lost_writes();
+            let _shared = access.locks().share(extent).await;
+            // "Subsequent read operations behave as if the device server wrote the single block of user data
+            // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap regardless of the data.
+            if block.iter().all(|byte| *byte == 0) {
+                access.write_zeroes(extent, unmap).await?;
+            } else {
+                repeat(&access, extent, &block).await?;
+            }
+            if stable {
+                access.settle(before).await?;
+            }
+            Ok(Outcome::default())
+        },
+    )
 }
 
 fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
@@ -120,14 +144,23 @@ fn write_same_extent(call: &Call<'_>) -> Result<Extent, Condition> {
 
 async fn repeat(access: &DeviceAccess, extent: Extent, block: &[u8]) -> Result<(), Failure> {
     let geometry = access.device().geometry();
-    let Some(longest) = access.pieces(extent).next() else { return Ok(()) };
+    let Some(longest) = access.pieces(extent).next() else {
+        return Ok(());
+    };
     let mut pattern = Buffer::recycled(geometry.length(longest) as usize);
-    pattern.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
+    pattern
+        .chunks_exact_mut(block.len())
+        .for_each(|copy| copy.copy_from_slice(block));
     let pattern = pattern.share();
     for piece in access.pieces(extent) {
-        debug_assert!(geometry.length(piece) <= pattern.len() as u64, "no piece is longer than the first");
+        debug_assert!(
+            geometry.length(piece) <= pattern.len() as u64,
+            "no piece is longer than the first"
+        );
         // The first piece is the longest, so the pattern is always long enough.
-        let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
+        let data = pattern
+            .part(0..geometry.length(piece) as usize)
+            .unwrap_or_else(|| pattern.clone());
         access.store(piece, data, Durability::Cached).await?;
         give_way().await;
     }
@@ -154,7 +187,11 @@ pub(crate) fn plan_lba_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     // contains them.
     let working_bytes = (RUNS_MAX + room) * size_of::<Run>() + 2 * room * DESCRIPTOR_BYTES;
     call.run(working_bytes, move |access| async move {
-        let runs = if access.thin() { runs(&access, rest, room).await? } else { vec![mapped(rest)] };
+        let runs = if access.thin() {
+            runs(&access, rest, room).await?
+        } else {
+            vec![mapped(rest)]
+        };
         let mut data = parameter_data(&runs, room);
         data.truncate(allocation_length);
         Ok(DataIn::Bytes(data).into())
@@ -172,7 +209,10 @@ async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Ru
         }
         for run in access.allocation(rest, RUNS_MAX).await? {
             let blocks = run.extent.blocks.0.min(rest.blocks.0);
-            let run = Run { extent: Extent::new(rest.lba.0, blocks), ..run };
+            let run = Run {
+                extent: Extent::new(rest.lba.0, blocks),
+                ..run
+            };
             rest = Extent::new(rest.lba.0 + blocks, rest.blocks.0 - blocks);
             append(&mut runs, run);
         }
@@ -182,17 +222,23 @@ async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Ru
 
 fn append(runs: &mut Vec<Run>, run: Run) {
     debug_assert!(
-        runs.last().is_none_or(|last| last.extent.lba.0 + last.extent.blocks.0 == run.extent.lba.0),
+        runs.last()
+            .is_none_or(|last| last.extent.lba.0 + last.extent.blocks.0 == run.extent.lba.0),
         "runs follow each other without a gap"
     );
     match runs.last_mut() {
-        Some(last) if last.allocation == run.allocation => last.extent.blocks.0 += run.extent.blocks.0,
+        Some(last) if last.allocation == run.allocation => {
+            last.extent.blocks.0 += run.extent.blocks.0
+        }
         _ => runs.push(run),
     }
 }
 
 fn mapped(extent: Extent) -> Run {
-    Run { extent, allocation: Allocation::Mapped }
+    Run {
+        extent,
+        allocation: Allocation::Mapped,
+    }
 }
 
 /// Returns the parameter data. A descriptor counts blocks in 32 bits, so a longer run takes several
@@ -207,7 +253,11 @@ fn descriptors(run: &Run) -> impl Iterator<Item = LbaStatusDescriptor> + use<> {
         Allocation::Deallocated => LbaStatus::Deallocated,
     };
     let chunks = run.extent.chunks(u64::from(u32::MAX));
-    chunks.map(move |chunk| LbaStatusDescriptor { lba: chunk.lba.0, blocks: chunk.blocks.0 as u32, status })
+    chunks.map(move |chunk| LbaStatusDescriptor {
+        lba: chunk.lba.0,
+        blocks: chunk.blocks.0 as u32,
+        status,
+    })
 }
 
 const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
@@ -226,8 +276,11 @@ mod tests {
 
     use super::*;
 
-    const GEOMETRY: Geometry =
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(4096), physical_exponent: 0 };
+    const GEOMETRY: Geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(4096),
+        physical_exponent: 0,
+    };
 
     fn list(announced: u16, extents: &[(u64, u32)]) -> Vec<u8> {
         let mut list = vec![0; 2];
@@ -246,13 +299,20 @@ mod tests {
         let mut cut = list(32, &[(1, 2), (3, 4)]);
         cut.pop();
         assert_eq!(extents(&cut, GEOMETRY), Ok(vec![Extent::new(1, 2)]));
-        assert_eq!(extents(&list(31, &[(1, 2), (3, 4)]), GEOMETRY), Ok(vec![Extent::new(1, 2)]));
+        assert_eq!(
+            extents(&list(31, &[(1, 2), (3, 4)]), GEOMETRY),
+            Ok(vec![Extent::new(1, 2)])
+        );
     }
 
     #[test]
     fn no_block_after_the_last_is_no_error_and_one_is() {
         let kept = extents(&list(32, &[(4096, 0), (4095, 1)]), GEOMETRY);
-        assert_eq!(kept, Ok(vec![Extent::new(4095, 1)]), "nothing is to be done for no blocks");
+        assert_eq!(
+            kept,
+            Ok(vec![Extent::new(4095, 1)]),
+            "nothing is to be done for no blocks"
+        );
         let beyond = extents(&list(16, &[(4096, 1)]), GEOMETRY).expect_err("outside");
         assert_eq!(beyond.asc, asc::LBA_OUT_OF_RANGE);
         assert!(extents(&list(16, &[(u64::MAX, u32::MAX)]), GEOMETRY).is_err());
@@ -260,7 +320,10 @@ mod tests {
 
     #[test]
     fn a_list_without_header_is_too_short() {
-        assert_eq!(extents(&[0; 7], GEOMETRY), Err(Condition::parameter_list_length()));
+        assert_eq!(
+            extents(&[0; 7], GEOMETRY),
+            Err(Condition::parameter_list_length())
+        );
         assert_eq!(extents(&[0; 8], GEOMETRY), Ok(vec![]));
     }
 
@@ -268,7 +331,13 @@ mod tests {
     fn neighbours_of_one_kind_are_one_run() {
         let mut runs = vec![mapped(Extent::new(0, 8))];
         append(&mut runs, mapped(Extent::new(8, 8)));
-        append(&mut runs, Run { extent: Extent::new(16, 8), allocation: Allocation::Deallocated });
+        append(
+            &mut runs,
+            Run {
+                extent: Extent::new(16, 8),
+                allocation: Allocation::Deallocated,
+            },
+        );
         assert_eq!(runs.len(), 2);
         assert_eq!(runs[0].extent, Extent::new(0, 16));
     }

@@ -21,7 +21,9 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let bytes = wanted.min(u64::from(call.command.data_in_bytes)) as u32;
     // A partially transferred block is not counted.
-    call.nexus.counters.count_read(u64::from(bytes) >> geometry.block_size.shift());
+    call.nexus
+        .counters
+        .count_read(u64::from(bytes) >> geometry.block_size.shift());
     if bytes == 0 {
         return Ok(Plan::Reply(Reply::good(wanted)));
     }
@@ -31,13 +33,23 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
         && !call.command.stage
         && let Some(data) = from_memory(call, extent)
     {
-        return Ok(Plan::Reply(Reply { data, ..Reply::good(wanted) }));
+        return Ok(Plan::Reply(Reply {
+            data,
+            ..Reply::good(wanted)
+        }));
     }
     // Blocks that do not fit the initiator's buffer are not read.
     let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
     let extent = Extent::new(extent.lba.0, blocks);
-    let work = Work::Read { extent, bytes, flush: fua };
-    Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
+    let work = Work::Read {
+        extent,
+        bytes,
+        flush: fua,
+    };
+    Ok(Plan::Run(Job {
+        working_bytes: Buffer::memory_bytes(bytes as usize),
+        ..call.job(work, wanted)
+    }))
 }
 
 /// Plans a READ that the initiator has declared as a write. No block is read or returned. This cannot damage
@@ -46,7 +58,9 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
 #[cold]
 fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     call.command.takes_data()?;
-    Ok(Plan::Reply(Reply::good(u64::from(call.command.data_out_bytes) + wanted)))
+    Ok(Plan::Reply(Reply::good(
+        u64::from(call.command.data_out_bytes) + wanted,
+    )))
 }
 
 /// Returns the blocks in the device's own memory, without a copy. `None` if the device is not memory, or an
@@ -64,7 +78,9 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let durability = durability(&call.view, fua(call.cdb));
     let wanted = geometry.length(extent);
     let bytes = wanted.min(u64::from(call.command.data_out_bytes)) as u32;
-    call.nexus.counters.count_write(u64::from(bytes) >> geometry.block_size.shift());
+    call.nexus
+        .counters
+        .count_write(u64::from(bytes) >> geometry.block_size.shift());
     if bytes == 0 {
         return Ok(Plan::Reply(Reply::good(wanted)));
     }
@@ -73,10 +89,18 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if direct && let Some((blocks, lock)) = onto_memory(call, extent) {
         let job = call.job(Work::Placed(extent, lock), wanted);
         debug_assert_eq!(blocks.len(), bytes as usize, "the data fill their blocks");
-        return Ok(Plan::Receive(Receive { bytes, place: Landing::Memory(blocks), job }));
+        return Ok(Plan::Receive(Receive {
+            bytes,
+            place: Landing::Memory(blocks),
+            job,
+        }));
     }
     let job = call.job(Work::Write(extent, durability), wanted);
-    Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job }))
+    Ok(Plan::Receive(Receive {
+        bytes,
+        place: Landing::Buffer,
+        job,
+    }))
 }
 
 /// Returns the blocks in the device's own memory, and their lock. `None` if the device is not memory, or an
@@ -132,25 +156,33 @@ pub(crate) fn plan_verify(call: &mut Call<'_>) -> Result<Plan, Failure> {
             access.scan(extent).await?;
             Ok(Outcome::default())
         }),
-        ByteCheck::Data => {
-            call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, data| async move {
+        ByteCheck::Data => call.receive(
+            geometry.length(extent) as u32,
+            piece_memory_bytes,
+            move |access, data| async move {
                 let _shared = access.locks().share(extent).await;
-                access.compare(received(extent, &data, geometry), &data, 0).await?;
+                access
+                    .compare(received(extent, &data, geometry), &data, 0)
+                    .await?;
                 Ok(Outcome::default())
-            })
-        }
+            },
+        ),
         ByteCheck::OneBlock => {
-            call.receive(geometry.block_size.bytes(), piece_memory_bytes, move |access, data| async move {
-                // The blocks are locked and read piece by piece, so that other commands do not wait for the
-                // whole extent.
-                for piece in access.pieces(extent) {
-                    let _shared = access.locks().share(piece).await;
-                    let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
-                    access.compare(piece, &data, geometry.length(done)).await?;
-                    give_way().await;
-                }
-                Ok(Outcome::default())
-            })
+            call.receive(
+                geometry.block_size.bytes(),
+                piece_memory_bytes,
+                move |access, data| async move {
+                    // The blocks are locked and read piece by piece, so that other commands do not wait for the
+                    // whole extent.
+                    for piece in access.pieces(extent) {
+                        let _shared = access.locks().share(piece).await;
+                        let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
+                        access.compare(piece, &data, geometry.length(done)).await?;
+                        give_way().await;
+                    }
+                    Ok(Outcome::default())
+                },
+            )
         }
     }
 }
@@ -167,19 +199,25 @@ pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure
         return call.good();
     }
     let piece_memory_bytes = call.unit.piece_memory_bytes(extent);
-    call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, mut data| async move {
-        let extent = received(extent, &data, geometry);
-        data.truncate(geometry.length(extent) as usize);
-        // Exclude concurrent writes, which would cause a miscompare.
-        let _excluded = access.locks().exclude(extent).await;
-        let data = data.share();
-        access.store(extent, data.clone(), Durability::Stable).await?;
-        match check {
-            ByteCheck::Data => access.compare(extent, &data, 0).await?,
-            ByteCheck::Readable | ByteCheck::OneBlock => access.scan(extent).await?,
-        }
-        Ok(Outcome::default())
-    })
+    call.receive(
+        geometry.length(extent) as u32,
+        piece_memory_bytes,
+        move |access, mut data| async move {
+            let extent = received(extent, &data, geometry);
+            data.truncate(geometry.length(extent) as usize);
+            // Exclude concurrent writes, which would cause a miscompare.
+            let _excluded = access.locks().exclude(extent).await;
+            let data = data.share();
+            access
+                .store(extent, data.clone(), Durability::Stable)
+                .await?;
+            match check {
+                ByteCheck::Data => access.compare(extent, &data, 0).await?,
+                ByteCheck::Readable | ByteCheck::OneBlock => access.scan(extent).await?,
+            }
+            Ok(Outcome::default())
+        },
+    )
 }
 
 /// Returns the blocks for which data was received: the initiator may offer less than the CDB specifies.
@@ -266,7 +304,10 @@ pub(crate) fn within(extent: Extent, geometry: Geometry) -> Result<(), Condition
     if geometry.contains(extent) && extent.lba.0 < geometry.blocks.0 {
         return Ok(());
     }
-    Err(Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE))
+    Err(Condition::new(
+        SenseKey::IllegalRequest,
+        asc::LBA_OUT_OF_RANGE,
+    ))
 }
 
 /// RDPROTECT, WRPROTECT and VRPROTECT must be zero, because the medium has no protection information (SBC-3
@@ -286,16 +327,24 @@ pub(crate) fn fua(cdb: Cdb<'_>) -> bool {
 /// Returns the durability that a write must have before it is acknowledged, by the CDB's FUA bit and the mode
 /// of the write cache. Without a volatile cache, every write is stable anyway.
 pub(crate) fn durability(view: &View, fua: bool) -> Durability {
-    if view.volatile_cache && (fua || view.write_through) { Durability::Stable } else { Durability::Cached }
+    if view.volatile_cache && (fua || view.write_through) {
+        Durability::Stable
+    } else {
+        Durability::Cached
+    }
 }
 
 /// Rejects a command if the initiator offers more or less data than the CDB requires: the command cannot be
 /// executed in part.
 pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
-    (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
+    (call.command.data_out_bytes == bytes)
+        .then_some(())
+        .ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
 /// Checks the length of the received data, in case a front end passed a length other than the requested one.
 pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
-    (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
+    (data.len() == bytes)
+        .then_some(())
+        .ok_or(Condition::INVALID_INFORMATION_UNIT)
 }

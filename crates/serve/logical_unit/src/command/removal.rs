@@ -18,7 +18,8 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let no_power_condition = call.cdb.byte(4) >> 4 == 0;
     if !start || !no_power_condition {
         // SBC-3 table 13: allowed under a persistent reservation only if it starts the unit.
-        call.unit.look(|state| state.reserved(call.nexus.id, Reserved::Write))?;
+        call.unit
+            .look(|state| state.reserved(call.nexus.id, Reserved::Write))?;
     }
     if load_eject && no_power_condition && !call.unit.options().removable {
         return Err(Condition::invalid_bit(4, LOEJ).into());
@@ -34,7 +35,11 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
             plan_flush(call, |state| {
                 // Another nexus may have prevented the removal in the meantime.
                 removable_now(state)?;
-                debug_assert_ne!(state.medium, Medium::Stopped, "only a fixed medium is stopped");
+                debug_assert_ne!(
+                    state.medium,
+                    Medium::Stopped,
+                    "only a fixed medium is stopped"
+                );
                 state.medium = Medium::Ejected;
                 Ok(())
             })
@@ -110,7 +115,8 @@ pub(crate) fn plan_prevent(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let id = call.nexus.id;
     if prevent {
         // SPC-4 table 66: allowing removal is permitted under any reservation, preventing it is not.
-        call.unit.look(|state| state.reserved(id, Reserved::Write))?;
+        call.unit
+            .look(|state| state.reserved(id, Reserved::Write))?;
     }
     call.unit.change(|state| {
         if let Some(nexus) = state.nexus(id) {

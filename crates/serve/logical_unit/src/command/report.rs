@@ -7,7 +7,8 @@
 //! Also the REPORT LUNS well-known logical unit, and replies at LUNs without a logical unit.
 
 use scsi::{
-    AccessState, Capacity, Condition, LunList, PortGroup, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, asc,
+    AccessState, Capacity, Condition, LunList, PortGroup, REPORT_LUNS_WELL_KNOWN, SenseFormat,
+    SenseKey, asc,
 };
 
 use super::inquiry;
@@ -25,18 +26,26 @@ pub(crate) fn plan_ready(call: &mut Call<'_>) -> Result<Plan, Failure> {
 /// unit attentions and pollable sense data.
 pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.command.returns_data()?; // before the attention is taken
-    let format = if call.cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    let format = if call.cdb.bit(1, 0) {
+        SenseFormat::Descriptor
+    } else {
+        SenseFormat::Fixed
+    };
     let allocation_length = u32::from(call.cdb.byte(4));
     let unit = call.unit;
-    let condition =
-        unit.take_attention(call.nexus.id).unwrap_or_else(|| unit.look(|state| pollable(state.ready())));
+    let condition = unit
+        .take_attention(call.nexus.id)
+        .unwrap_or_else(|| unit.look(|state| pollable(state.ready())));
     call.parameter_data(condition.encode(format).bytes().to_vec(), allocation_length)
 }
 
 /// Sense data that can be polled (SPC-4 5.11.2): the reason why the unit is not ready, or no additional
 /// sense.
 fn pollable(ready: Result<(), Condition>) -> Condition {
-    ready.err().unwrap_or(Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION))
+    ready.err().unwrap_or(Condition::new(
+        SenseKey::NoSense,
+        asc::NO_ADDITIONAL_SENSE_INFORMATION,
+    ))
 }
 
 pub(crate) fn plan_capacity_10(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -97,7 +106,10 @@ pub fn well_known(command: &CommandIn<'_>) -> Reply {
     if Cdb(command.cdb).opcode() == 0x00 {
         return Reply::good(0);
     }
-    let unsupported = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+    let unsupported = Condition::new(
+        SenseKey::IllegalRequest,
+        asc::INVALID_COMMAND_OPERATION_CODE,
+    );
     answer(command, WELL_KNOWN_DEVICE, unsupported)
 }
 
@@ -126,9 +138,17 @@ fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
 /// Returns the parameter data of a REQUEST SENSE at a LUN without a logical unit. The status is GOOD, and the
 /// data reports that the logical unit is absent (SPC-4 6.39).
 fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
-    let format = if cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    let format = if cdb.bit(1, 0) {
+        SenseFormat::Descriptor
+    } else {
+        SenseFormat::Fixed
+    };
     let nothing = Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION);
-    let condition = if device == NO_DEVICE { absent } else { &nothing };
+    let condition = if device == NO_DEVICE {
+        absent
+    } else {
+        &nothing
+    };
     condition.encode(format).bytes().to_vec()
 }
 
@@ -150,8 +170,13 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
         1 => true,
         _ => return Err(Condition::invalid_bit(1, 7).into()),
     };
-    let mut ports: Vec<u16> =
-        call.unit.look(|state| state.nexuses.iter().map(|nexus| nexus.name.service.relative_port).collect());
+    let mut ports: Vec<u16> = call.unit.look(|state| {
+        state
+            .nexuses
+            .iter()
+            .map(|nexus| nexus.name.service.relative_port)
+            .collect()
+    });
     ports.sort_unstable();
     ports.dedup();
     let group = PortGroup {

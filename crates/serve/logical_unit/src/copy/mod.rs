@@ -11,7 +11,9 @@
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
-use scsi::{Condition, CopyList, CopySegment, CopyTarget, ListIdUsage, OperatingParameters, SenseKey, asc};
+use scsi::{
+    Condition, CopyList, CopySegment, CopyTarget, ListIdUsage, OperatingParameters, SenseKey, asc,
+};
 use volume::{Access, Requester};
 
 use crate::access::{DeviceAccess, PIECE_BYTES, give_way};
@@ -30,7 +32,8 @@ use self::results::{Progress, Status};
 /// reported, which libiscsi tests.
 const TARGETS_MAX: usize = 8;
 const SEGMENTS_MAX: usize = 64;
-const DESCRIPTOR_BYTES_MAX: usize = TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_MAX * CopySegment::BYTES;
+const DESCRIPTOR_BYTES_MAX: usize =
+    TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_MAX * CopySegment::BYTES;
 
 /// The limits as reported to initiators.
 pub(crate) fn limits() -> OperatingParameters {
@@ -66,7 +69,9 @@ pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
 /// Plans RECEIVE COPY RESULTS, COPY STATUS(LID1).
 pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let id = call.nexus.id;
-    let data = call.unit.look(|state| state.copies.status(id, call.cdb.byte(2)));
+    let data = call
+        .unit
+        .look(|state| state.copies.status(id, call.cdb.byte(2)));
     call.parameter_data(data.ok_or(Condition::invalid_field(2))?, call.cdb.u32(10))
 }
 
@@ -100,16 +105,32 @@ impl Copy {
         bytes: &Buffer,
     ) -> Result<Copy, Failure> {
         let list = CopyList::parse(bytes, length, &limits())?;
-        let name = access.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
+        let name = access
+            .look(|state| state.name(by).cloned())
+            .ok_or(Failure::ReservationConflict)?;
         let mut others = Vec::new();
-        let ends = list.targets.iter().enumerate().map(|target| end(access, luns, target, &mut others));
+        let ends = list
+            .targets
+            .iter()
+            .enumerate()
+            .map(|target| end(access, luns, target, &mut others));
         let ends = ends.collect::<Result<Vec<_>, _>>()?;
-        let requester = Requester { attachment: by, path: &name };
-        let steps = list.segments.iter().map(|segment| step(segment, &ends, &requester));
+        let requester = Requester {
+            attachment: by,
+            path: &name,
+        };
+        let steps = list
+            .segments
+            .iter()
+            .map(|segment| step(segment, &ends, &requester));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let record = Record::begin(access, by, &list)?;
         access.uses(others);
-        Ok(Copy { by: name, steps, record })
+        Ok(Copy {
+            by: name,
+            steps,
+            record,
+        })
     }
 
     async fn run(self) -> Result<Outcome, Failure> {
@@ -127,13 +148,24 @@ impl Copy {
     /// other through a third. A reservation, write protection or a fence may have been set since the last
     /// piece. Both units are therefore checked for each piece, after the last wait before its write.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
-        let Step { source, destination, .. } = step;
-        let by = Requester { attachment: self.record.by, path: &self.by };
+        let Step {
+            source,
+            destination,
+            ..
+        } = step;
+        let by = Requester {
+            attachment: self.record.by,
+            path: &self.by,
+        };
         let shift = destination.device().geometry().block_size.shift();
         let mut done = 0;
         for from in source.pieces(step.from) {
             let bytes = source.device().geometry().length(from);
-            debug_assert_eq!(bytes >> shift << shift, bytes, "whole blocks of the destination");
+            debug_assert_eq!(
+                bytes >> shift << shift,
+                bytes,
+                "whole blocks of the destination"
+            );
             let data = {
                 let _shared = source.locks().share(from).await;
                 source.admits(&by, Access::Read).map_err(third_party)?;
@@ -141,9 +173,14 @@ impl Copy {
             };
             let to = Extent::new(step.to.lba.0 + (done >> shift), bytes >> shift);
             let _shared = destination.locks().share(to).await;
-            destination.admits(&by, Access::Write).map_err(third_party)?;
+            destination
+                .admits(&by, Access::Write)
+                .map_err(third_party)?;
             let durability = destination.copy_durability();
-            destination.store(to, data.share(), durability).await.map_err(third_party)?;
+            destination
+                .store(to, data.share(), durability)
+                .await
+                .map_err(third_party)?;
             done += bytes;
             progress.bytes += bytes;
             self.record.proceed(*progress);
@@ -165,7 +202,9 @@ fn end(
         true => Some(Arc::clone(access)),
         false => luns.by_designator(&target.designator),
     };
-    let Some(unit) = found.filter(|_| !target.null) else { return Ok(None) };
+    let Some(unit) = found.filter(|_| !target.null) else {
+        return Ok(None);
+    };
     let block_bytes = unit.device().geometry().block_size.bytes();
     if target.block_bytes != 0 && target.block_bytes != block_bytes {
         return Err(CopyTarget::wrong_block_length(number));
@@ -181,15 +220,27 @@ fn end(
     Ok(Some(access.to(unit, index + 1)))
 }
 
-fn step(segment: &CopySegment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) -> Result<Step, Failure> {
+fn step(
+    segment: &CopySegment,
+    ends: &[Option<DeviceAccess>],
+    by: &Requester<'_>,
+) -> Result<Step, Failure> {
     let end = |index: u16| {
-        ends.get(usize::from(index)).cloned().flatten().ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
+        ends.get(usize::from(index))
+            .cloned()
+            .flatten()
+            .ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
     };
     let (source, destination) = (end(segment.source)?, end(segment.destination)?);
     let (from, to) = extents(segment, &source, &destination)?;
     source.admits(by, Access::Read)?;
     destination.admits(by, Access::Write)?;
-    Ok(Step { source, from, destination, to })
+    Ok(Step {
+        source,
+        from,
+        destination,
+        to,
+    })
 }
 
 /// Returns the extents to copy, in blocks of the source and of the destination.
@@ -199,7 +250,11 @@ fn extents(
     destination: &LogicalUnit,
 ) -> Result<(Extent, Extent), Condition> {
     let (source, destination) = (source.device().geometry(), destination.device().geometry());
-    let counted = if segment.destination_counts { destination } else { source };
+    let counted = if segment.destination_counts {
+        destination
+    } else {
+        source
+    };
     let bytes = u64::from(segment.blocks) << counted.block_size.shift();
     // Data that does not fill whole blocks would need CAT and PAD, which initiators do not use.
     let inexact = aborted(asc::UNEXPECTED_INEXACT_SEGMENT);
@@ -266,12 +321,18 @@ impl Record {
         if list.usage != ListIdUsage::None {
             unit.note(|state| state.copies.begin(by, list.id))?;
         }
-        Ok(Record { unit: Arc::clone(unit), by, id: list.id, usage: list.usage })
+        Ok(Record {
+            unit: Arc::clone(unit),
+            by,
+            id: list.id,
+            usage: list.usage,
+        })
     }
 
     fn proceed(&self, progress: Progress) {
         if self.usage != ListIdUsage::None {
-            self.unit.note(|state| state.copies.proceed(self.by, self.id, progress));
+            self.unit
+                .note(|state| state.copies.proceed(self.by, self.id, progress));
         }
     }
 
@@ -282,8 +343,12 @@ impl Record {
     /// Records the end of the copy, unless an end has been recorded already.
     fn end(&self, status: Status) {
         match self.usage {
-            ListIdUsage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),
-            ListIdUsage::Discard => self.unit.note(|state| state.copies.forget(self.by, self.id)),
+            ListIdUsage::Hold => self
+                .unit
+                .note(|state| state.copies.end(self.by, self.id, status)),
+            ListIdUsage::Discard => self
+                .unit
+                .note(|state| state.copies.forget(self.by, self.id)),
             ListIdUsage::None => {}
         }
     }

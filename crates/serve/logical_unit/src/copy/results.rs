@@ -44,16 +44,27 @@ impl Copies {
     /// results of a finished copy with this identifier are discarded.
     pub(crate) fn begin(&mut self, by: NexusId, id: u8) -> Result<(), Condition> {
         let busy = Condition::new(SenseKey::IllegalRequest, asc::OPERATION_IN_PROGRESS);
-        if self.find(by, id).is_some_and(|copy| copy.status == Status::InProgress) {
+        if self
+            .find(by, id)
+            .is_some_and(|copy| copy.status == Status::InProgress)
+        {
             return Err(busy);
         }
         self.forget(by, id);
         if self.known.len() >= COPIES_MAX {
-            let over = self.known.iter().position(|copy| copy.status != Status::InProgress);
+            let over = self
+                .known
+                .iter()
+                .position(|copy| copy.status != Status::InProgress);
             self.known.remove(over.ok_or(busy)?);
         }
         let progress = Progress::default();
-        self.known.push_back(Copy { by, id, status: Status::InProgress, progress });
+        self.known.push_back(Copy {
+            by,
+            id,
+            status: Status::InProgress,
+            progress,
+        });
         debug_assert!(self.known.len() <= COPIES_MAX);
         Ok(())
     }
@@ -66,7 +77,10 @@ impl Copies {
 
     /// Records the end of a copy. Only the first call for a copy has an effect.
     pub(crate) fn end(&mut self, by: NexusId, id: u8, status: Status) {
-        if let Some(copy) = self.find(by, id).filter(|copy| copy.status == Status::InProgress) {
+        if let Some(copy) = self
+            .find(by, id)
+            .filter(|copy| copy.status == Status::InProgress)
+        {
             copy.status = status;
         }
     }
@@ -81,12 +95,17 @@ impl Copies {
     }
 
     fn find(&mut self, by: NexusId, id: u8) -> Option<&mut Copy> {
-        self.known.iter_mut().find(|copy| copy.by == by && copy.id == id)
+        self.known
+            .iter_mut()
+            .find(|copy| copy.by == by && copy.id == id)
     }
 
     /// COPY STATUS(LID1) parameter data (SPC-4 table 247).
     pub(crate) fn status(&self, by: NexusId, id: u8) -> Option<Vec<u8>> {
-        let copy = self.known.iter().find(|copy| copy.by == by && copy.id == id)?;
+        let copy = self
+            .known
+            .iter()
+            .find(|copy| copy.by == by && copy.id == id)?;
         let (units, count) = transfer_count(copy.progress.bytes);
         let [high, low] = copy.progress.segments.to_be_bytes();
         let mut data = vec![0, 0, 0, 8, copy.status as u8, high, low, units];
@@ -98,7 +117,9 @@ impl Copies {
 /// TRANSFER COUNT UNITS and TRANSFER COUNT: bytes, or larger units if the count would be too large (SPC-4
 /// table 249).
 fn transfer_count(bytes: u64) -> (u8, u32) {
-    let units = (0..6u8).find(|&units| bytes >> (10 * u32::from(units)) <= u64::from(u32::MAX)).unwrap_or(6);
+    let units = (0..6u8)
+        .find(|&units| bytes >> (10 * u32::from(units)) <= u64::from(u32::MAX))
+        .unwrap_or(6);
     (units, (bytes >> (10 * u32::from(units))) as u32)
 }
 
@@ -111,8 +132,18 @@ mod tests {
         let mut copies = Copies::default();
         let (a, b) = (NexusId::next(), NexusId::next());
         copies.begin(a, 1).unwrap();
-        copies.proceed(a, 1, Progress { segments: 2, bytes: 0x1_0000 });
-        assert_eq!(copies.status(a, 1).unwrap(), [0, 0, 0, 8, 0, 0, 2, 0, 0, 1, 0, 0]);
+        copies.proceed(
+            a,
+            1,
+            Progress {
+                segments: 2,
+                bytes: 0x1_0000,
+            },
+        );
+        assert_eq!(
+            copies.status(a, 1).unwrap(),
+            [0, 0, 0, 8, 0, 0, 2, 0, 0, 1, 0, 0]
+        );
         assert_eq!(copies.status(b, 1), None);
         copies.end(a, 1, Status::CompletedWithErrors);
         assert_eq!(copies.status(a, 1).unwrap()[4], 2);
@@ -125,7 +156,10 @@ mod tests {
         let mut copies = Copies::default();
         let by = NexusId::next();
         copies.begin(by, 1).unwrap();
-        assert_eq!(copies.begin(by, 1).map_err(|condition| condition.asc), Err(asc::OPERATION_IN_PROGRESS));
+        assert_eq!(
+            copies.begin(by, 1).map_err(|condition| condition.asc),
+            Err(asc::OPERATION_IN_PROGRESS)
+        );
         copies.end(by, 1, Status::Completed);
         assert!(copies.begin(by, 1).is_ok());
     }

@@ -9,8 +9,8 @@
 //! PARAMETERS CHANGED for all others.
 
 use scsi::{
-    Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery, InformationalExceptions,
-    ModePageHeader, ModeValues,
+    Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery,
+    InformationalExceptions, ModePageHeader, ModeValues,
 };
 use volume::Damaged;
 
@@ -34,9 +34,16 @@ impl Pages {
     pub(crate) fn new(facts: Facts) -> Pages {
         let padded = |page: &Vec<u8>| std::array::from_fn(|at| page.get(at).copied().unwrap_or(0));
         let pages = pages(facts);
-        let (default, changeable) =
-            (pages.each_ref().map(|[page, _]| padded(page)), pages.map(|[_, mask]| padded(&mask)));
-        Pages { current: default, saved: default, default, changeable }
+        let (default, changeable) = (
+            pages.each_ref().map(|[page, _]| padded(page)),
+            pages.map(|[_, mask]| padded(&mask)),
+        );
+        Pages {
+            current: default,
+            saved: default,
+            default,
+            changeable,
+        }
     }
 
     /// WCE of the caching page: a write may be acknowledged before it is on stable storage.
@@ -85,15 +92,27 @@ impl Pages {
             rest = tail;
         }
         self.current = self.saved;
-        if rest.is_empty() { Ok(()) } else { Err(Damaged) }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Damaged)
+        }
     }
 
     fn restore_page(&mut self, code: (u8, u8), body: &[u8]) {
-        let Some((index, _)) = self.find(code).filter(|(_, header)| header.bytes == body.len()) else {
+        let Some((index, _)) = self
+            .find(code)
+            .filter(|(_, header)| header.bytes == body.len())
+        else {
             return;
         };
         let (defaults, mask) = (&self.default[index], &self.changeable[index]);
-        for (at, byte) in self.saved[index].iter_mut().zip(body).map(|(to, from)| (to, *from)).enumerate() {
+        for (at, byte) in self.saved[index]
+            .iter_mut()
+            .zip(body)
+            .map(|(to, from)| (to, *from))
+            .enumerate()
+        {
             let (to, from) = byte;
             *to = defaults[at] & !mask[at] | from & mask[at];
         }
@@ -110,12 +129,16 @@ impl Pages {
 
     /// The codes and lengths of the pages.
     fn headers(&self) -> impl Iterator<Item = ModePageHeader> {
-        self.default.iter().filter_map(|page| ModePageHeader::parse(page))
+        self.default
+            .iter()
+            .filter_map(|page| ModePageHeader::parse(page))
     }
 
     /// Returns the position and the header of the page with this code and subpage code.
     fn find(&self, code: (u8, u8)) -> Option<(usize, ModePageHeader)> {
-        self.headers().enumerate().find(|(_, header)| (header.code, header.subpage) == code)
+        self.headers()
+            .enumerate()
+            .find(|(_, header)| (header.code, header.subpage) == code)
     }
 }
 
@@ -138,10 +161,20 @@ const CONTROL: usize = 3;
 /// ascending order, as page code 3Fh returns them (SPC-4 6.11.1).
 fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     // WCE=1 would be wrong for a medium without a volatile cache.
-    let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
+    let caching = Caching {
+        wce: facts.volatile_cache,
+        ..Caching::default()
+    };
     [
         // AWRE and ARRE are set, because the underlying media relocate blocks themselves.
-        fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
+        fixed(
+            &ErrorRecovery {
+                awre: true,
+                arre: true,
+                ..ErrorRecovery::default()
+            }
+            .write(),
+        ),
         // No limits: iSCSI negotiates burst lengths at login (RFC 7143).
         fixed(&DisconnectReconnect::default().write()),
         [caching.write().to_vec(), caching.write().to_vec()],
@@ -160,11 +193,23 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
             }
             .write()
             .to_vec(),
-            Control { d_sense: true, swp: true, ..Control::default() }.write().to_vec(),
+            Control {
+                d_sense: true,
+                swp: true,
+                ..Control::default()
+            }
+            .write()
+            .to_vec(),
         ],
         fixed(&ControlExtension::default().write()),
         // DEXCPT: no informational exceptions are reported.
-        fixed(&InformationalExceptions { dexcpt: true, ..InformationalExceptions::default() }.write()),
+        fixed(
+            &InformationalExceptions {
+                dexcpt: true,
+                ..InformationalExceptions::default()
+            }
+            .write(),
+        ),
     ]
 }
 
@@ -184,13 +229,23 @@ mod tests {
     use super::*;
     use crate::mode::select::Select;
 
-    const CACHED: Facts = Facts { volatile_cache: true };
+    const CACHED: Facts = Facts {
+        volatile_cache: true,
+    };
 
     fn pages_with_swp_saved() -> Pages {
         let mut pages = Pages::new(CACHED);
-        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0];
-        let select = Select { form: ModeForm::Six, save: true };
-        assert_eq!(select.apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM), Ok(true));
+        let list = [
+            0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0,
+        ];
+        let select = Select {
+            form: ModeForm::Six,
+            save: true,
+        };
+        assert_eq!(
+            select.apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM),
+            Ok(true)
+        );
         pages.save();
         pages
     }
@@ -198,16 +253,26 @@ mod tests {
     #[test]
     fn a_medium_with_a_volatile_cache_starts_with_the_write_cache_on() {
         assert!(Pages::new(CACHED).write_cache());
-        assert!(!Pages::new(Facts { volatile_cache: false }).write_cache());
+        assert!(
+            !Pages::new(Facts {
+                volatile_cache: false
+            })
+            .write_cache()
+        );
     }
 
     #[test]
     fn a_reset_brings_the_saved_values_back() {
         let mut pages = pages_with_swp_saved();
-        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0];
-        Select { form: ModeForm::Six, save: false }
-            .apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM)
-            .expect("clearing SWP is legal");
+        let list = [
+            0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0,
+        ];
+        Select {
+            form: ModeForm::Six,
+            save: false,
+        }
+        .apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM)
+        .expect("clearing SWP is legal");
         assert!(!pages.write_protect());
         pages.reset();
         assert!(pages.write_protect());
@@ -224,7 +289,11 @@ mod tests {
     #[test]
     fn a_saved_file_changes_nothing_that_may_not_change() {
         let mut bytes = pages_with_swp_saved().to_bytes();
-        bytes.iter_mut().skip(3).take(9).for_each(|byte| *byte = 0xff);
+        bytes
+            .iter_mut()
+            .skip(3)
+            .take(9)
+            .for_each(|byte| *byte = 0xff);
         let mut pages = Pages::new(CACHED);
         assert_eq!(pages.restore(&bytes), Ok(()));
         assert_eq!(pages.current[0], pages.default[0]);
@@ -236,7 +305,10 @@ mod tests {
         for length in 0..bytes.len() {
             let mut pages = Pages::new(CACHED);
             let outcome = pages.restore(&bytes[..length]);
-            assert!(outcome == Err(Damaged) || length == 0 || pages_end_at(&bytes, length), "{length}");
+            assert!(
+                outcome == Err(Damaged) || length == 0 || pages_end_at(&bytes, length),
+                "{length}"
+            );
         }
     }
 

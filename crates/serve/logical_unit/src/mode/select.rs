@@ -27,9 +27,11 @@ impl Select {
     pub(crate) fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
         let (form, flags, length) = match *cdb {
             [0x15, flags, _, _, length, _, ..] => (ModeForm::Six, flags, usize::from(length)),
-            [0x55, flags, _, _, _, _, _, high, low, _, ..] => {
-                (ModeForm::Ten, flags, usize::from(u16::from_be_bytes([high, low])))
-            }
+            [0x55, flags, _, _, _, _, _, high, low, _, ..] => (
+                ModeForm::Ten,
+                flags,
+                usize::from(u16::from_be_bytes([high, low])),
+            ),
             _ => return Err(Condition::invalid_field(0)),
         };
         // PF=0 means pages in a vendor's own format, and RTD discards the saved values; neither is supported.
@@ -48,7 +50,12 @@ impl Select {
 
     /// Applies the parameter list to `pages`. Returns true if any current value has changed. After an error
     /// nothing has changed.
-    pub(crate) fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
+    pub(crate) fn apply(
+        &self,
+        pages: &mut Pages,
+        list: &[u8],
+        medium: Medium,
+    ) -> Result<bool, Condition> {
         if list.is_empty() {
             return Ok(false); // SPC-4 6.13: not an error, and nothing is transferred.
         }
@@ -70,21 +77,31 @@ impl Select {
     fn pages_start(&self, list: &[u8], medium: Medium) -> Result<usize, Condition> {
         let header = ModeHeader::parse(self.form, list).ok_or(Condition::parameter_list_length())?;
         let (start, length) = (self.form.header_bytes(), header.descriptor_bytes);
-        let descriptor = list.get(start..start + length).ok_or(Condition::parameter_list_length())?;
+        let descriptor = list
+            .get(start..start + length)
+            .ok_or(Condition::parameter_list_length())?;
         if descriptor.is_empty() {
             return Ok(start);
         }
         let whole = descriptor.len() == if header.long_lba { 16 } else { 8 };
         let told = BlockDescriptor::parse(header.long_lba, descriptor).filter(|_| whole);
         let length_at = if self.form == ModeForm::Six { 3 } else { 6 };
-        same_medium(told.ok_or(Condition::invalid_parameter(length_at))?, medium, start)?;
+        same_medium(
+            told.ok_or(Condition::invalid_parameter(length_at))?,
+            medium,
+            start,
+        )?;
         Ok(start + length)
     }
 }
 
 /// A block descriptor may repeat the medium's properties, but not change them, which requires FORMAT UNIT.
 fn same_medium(told: BlockDescriptor, medium: Medium, at: usize) -> Result<(), Condition> {
-    let blocks = if told.long_lba { medium.blocks } else { medium.blocks.min(u64::from(u32::MAX)) };
+    let blocks = if told.long_lba {
+        medium.blocks
+    } else {
+        medium.blocks.min(u64::from(u32::MAX))
+    };
     if told.blocks != 0 && told.blocks != blocks {
         return Err(wrong(at));
     }
@@ -103,12 +120,16 @@ impl Pages {
         if header.bytes != length {
             return Err(wrong(at + header.header_bytes - 1));
         }
-        let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
+        let sent = list
+            .get(at..at + length)
+            .ok_or(Condition::parameter_list_length())?;
         let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
         // Find the first byte that differs from the current values in a bit that must not change (SPC-4
         // 6.11.3). PS is reserved in MODE SELECT; initiators send back the value they received, so it is
         // ignored.
-        if let Some(offset) = (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0) {
+        if let Some(offset) =
+            (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0)
+        {
             return Err(wrong(at + offset));
         }
         self.current[index][header_bytes..length].copy_from_slice(&sent[header_bytes..]);
@@ -125,7 +146,9 @@ fn wrong(at: usize) -> Condition {
 pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (select, length) = Select::parse(&call.cdb.full(), call.unit.volume().can_save())?;
     let id = call.nexus.id;
-    call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
+    call.receive(length as u32, 0, move |access, list| {
+        select_pages(access, id, select, length, list)
+    })
 }
 
 /// Executes MODE SELECT. Once it has begun to save, it runs to completion.
@@ -155,7 +178,9 @@ async fn select_pages(
     let (next, changed, is_cache_off) = change()?;
     if select.save {
         unit.commit();
-        unit.volume().save_front_end_state(next.to_bytes(), &lock).await?;
+        unit.volume()
+            .save_front_end_state(next.to_bytes(), &lock)
+            .await?;
     }
     unit.change(|state| state.take_modes(id, next, changed));
     if is_cache_off {
@@ -181,10 +206,14 @@ mod tests {
     use crate::mode::sense::tests::MEDIUM;
 
     const CONTROL: [u8; 12] = [0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0];
-    const CACHING: [u8; 20] = [0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const CACHING: [u8; 20] = [
+        0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
 
     fn pages() -> Pages {
-        Pages::new(Facts { volatile_cache: true })
+        Pages::new(Facts {
+            volatile_cache: true,
+        })
     }
 
     fn with(mut page: [u8; 12], at: usize, value: u8) -> Vec<u8> {
@@ -193,7 +222,11 @@ mod tests {
     }
 
     fn six(pages: &mut Pages, list: &[u8]) -> Result<bool, Condition> {
-        Select { form: ModeForm::Six, save: false }.apply(pages, list, MEDIUM)
+        Select {
+            form: ModeForm::Six,
+            save: false,
+        }
+        .apply(pages, list, MEDIUM)
     }
 
     #[test]
@@ -227,13 +260,18 @@ mod tests {
     fn one_wrong_page_leaves_the_right_one_before_it_alone() {
         let mut pages = pages();
         let list = [&with(CONTROL, 4, 0x08)[..], &with(CONTROL, 3, 0)[4..]].concat();
-        assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(19)));
+        assert_eq!(
+            six(&mut pages, &list),
+            Err(Condition::invalid_parameter(19))
+        );
         assert!(!pages.write_protect());
     }
 
     #[test]
     fn the_write_cache_of_a_medium_without_one_cannot_be_switched_on() {
-        let mut pages = Pages::new(Facts { volatile_cache: false });
+        let mut pages = Pages::new(Facts {
+            volatile_cache: false,
+        });
         let list = [&[0; 4][..], &CACHING].concat();
         assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(6)));
     }
@@ -242,7 +280,11 @@ mod tests {
     fn a_list_cut_within_a_header_or_a_page_has_a_wrong_length() {
         let list = with(CONTROL, 4, 0x08);
         for length in 1..list.len() {
-            let expected = if length == 4 { Ok(false) } else { Err(Condition::parameter_list_length()) };
+            let expected = if length == 4 {
+                Ok(false)
+            } else {
+                Err(Condition::parameter_list_length())
+            };
             assert_eq!(six(&mut pages(), &list[..length]), expected, "{length}");
         }
     }
@@ -250,13 +292,19 @@ mod tests {
     #[test]
     fn a_page_of_another_length_is_refused() {
         let list = with(CONTROL, 1, 0x0b);
-        assert_eq!(six(&mut pages(), &list), Err(Condition::invalid_parameter(5)));
+        assert_eq!(
+            six(&mut pages(), &list),
+            Err(Condition::invalid_parameter(5))
+        );
     }
 
     #[test]
     fn an_unknown_page_is_refused() {
         let list = with(CONTROL, 0, 0x19);
-        assert_eq!(six(&mut pages(), &list), Err(Condition::invalid_parameter(4)));
+        assert_eq!(
+            six(&mut pages(), &list),
+            Err(Condition::invalid_parameter(4))
+        );
     }
 
     #[test]
@@ -271,8 +319,14 @@ mod tests {
         for count in [0, 0x1000] {
             assert_eq!(six(&mut pages(), &list(count, 512)), Ok(false));
         }
-        assert_eq!(six(&mut pages(), &list(7, 512)), Err(Condition::invalid_parameter(4)));
-        assert_eq!(six(&mut pages(), &list(0, 4096)), Err(Condition::invalid_parameter(9)));
+        assert_eq!(
+            six(&mut pages(), &list(7, 512)),
+            Err(Condition::invalid_parameter(4))
+        );
+        assert_eq!(
+            six(&mut pages(), &list(0, 4096)),
+            Err(Condition::invalid_parameter(9))
+        );
     }
 
     #[test]
@@ -283,18 +337,29 @@ mod tests {
         list.extend(CACHING);
         list[8 + 16 + 2] = 0;
         let mut pages = pages();
-        assert_eq!(Select { form: ModeForm::Ten, save: false }.apply(&mut pages, &list, MEDIUM), Ok(true));
+        assert_eq!(
+            Select {
+                form: ModeForm::Ten,
+                save: false
+            }
+            .apply(&mut pages, &list, MEDIUM),
+            Ok(true)
+        );
         assert!(!pages.write_cache());
     }
 
     #[test]
     fn the_cdb_says_what_we_do_not_do() {
-        let parse = |flags| Select::parse(&[0x15, flags, 0, 0, 16, 0], false).map(|(_, length)| length);
+        let parse =
+            |flags| Select::parse(&[0x15, flags, 0, 0, 16, 0], false).map(|(_, length)| length);
         assert_eq!(parse(0x10), Ok(16));
         assert_eq!(parse(0x00), Err(Condition::invalid_bit(1, 4)));
         assert_eq!(parse(0x12), Err(Condition::invalid_bit(1, 1)));
         assert_eq!(parse(0x11), Err(Condition::invalid_bit(1, 0)));
-        assert_eq!(Select::parse(&[0x15, 0x11, 0, 0, 16, 0], true).map(|(select, _)| select.save), Ok(true));
+        assert_eq!(
+            Select::parse(&[0x15, 0x11, 0, 0, 16, 0], true).map(|(select, _)| select.save),
+            Ok(true)
+        );
     }
 
     proptest::proptest! {

@@ -1,7 +1,8 @@
 //! MODE SENSE(6) and (10): pages as mode parameter data (SPC-4 6.11, 6.12, 7.5).
 
 use scsi::{
-    BlockDescriptor, Condition, ModeForm, ModePage, ModePageHeader, ModeValues, Modes, PS, SenseKey, asc,
+    BlockDescriptor, Condition, ModeForm, ModePage, ModePageHeader, ModeValues, Modes, PS,
+    SenseKey, asc,
 };
 
 use super::{Page, Pages};
@@ -73,9 +74,18 @@ impl Sense {
     /// the whole data.
     pub(crate) fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
         if self.values == ModeValues::Saved && !medium.can_save {
-            return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
+            return Err(Condition::new(
+                SenseKey::IllegalRequest,
+                asc::SAVING_PARAMETERS_NOT_SUPPORTED,
+            ));
         }
-        let Medium { blocks, block_bytes, write_protected, dpo_fua, can_save } = medium;
+        let Medium {
+            blocks,
+            block_bytes,
+            write_protected,
+            dpo_fua,
+            can_save,
+        } = medium;
         let page = |(bytes, header): (&Page, ModePageHeader)| {
             let mut page = ModePage {
                 code: header.code,
@@ -95,7 +105,10 @@ impl Sense {
                 block_bytes,
                 long_lba: self.long_lba,
             }),
-            pages: all.filter(|(_, header)| self.wants(*header)).map(page).collect(),
+            pages: all
+                .filter(|(_, header)| self.wants(*header))
+                .map(page)
+                .collect(),
         };
         if modes.pages.is_empty() {
             return Err(self.no_such_page(pages));
@@ -119,14 +132,20 @@ impl Sense {
     /// Returns the error for a wrong page code, or for a wrong subpage code with a valid page code.
     fn no_such_page(&self, pages: &Pages) -> Condition {
         let known = self.page == ALL_PAGES || pages.find((self.page, 0)).is_some();
-        if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }
+        if known {
+            Condition::invalid_field(3)
+        } else {
+            Condition::invalid_bit(2, 5)
+        }
     }
 }
 
 /// Plans MODE SENSE(6) and (10).
 pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let sense = Sense::parse(&call.cdb.full()).ok_or(Condition::invalid_field(0))?;
-    let data = call.unit.look(|state| sense.data(&state.modes, call.unit.mode_medium(state)))?;
+    let data = call
+        .unit
+        .look(|state| sense.data(&state.modes, call.unit.mode_medium(state)))?;
     call.parameter_data(data, sense.allocation as u32)
 }
 
@@ -148,28 +167,43 @@ pub(super) mod tests {
     use super::*;
     use crate::mode::Facts;
 
-    pub(in crate::mode) const MEDIUM: Medium =
-        Medium { blocks: 0x1000, block_bytes: 512, write_protected: false, dpo_fua: true, can_save: true };
+    pub(in crate::mode) const MEDIUM: Medium = Medium {
+        blocks: 0x1000,
+        block_bytes: 512,
+        write_protected: false,
+        dpo_fua: true,
+        can_save: true,
+    };
 
     fn pages() -> Pages {
-        Pages::new(Facts { volatile_cache: true })
+        Pages::new(Facts {
+            volatile_cache: true,
+        })
     }
 
     fn ask(cdb: &[u8]) -> Result<Vec<u8>, Condition> {
-        Sense::parse(cdb).expect("a MODE SENSE").data(&pages(), MEDIUM)
+        Sense::parse(cdb)
+            .expect("a MODE SENSE")
+            .data(&pages(), MEDIUM)
     }
 
     #[test]
     fn all_pages_come_in_ascending_order() {
         let data = ask(&[0x1a, 0x08, 0x3f, 0, 255, 0]).unwrap();
         assert_eq!(usize::from(data[0]), data.len() - 1);
-        assert_eq!(codes(&data[4..]), [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x1c, 0)]);
+        assert_eq!(
+            codes(&data[4..]),
+            [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x1c, 0)]
+        );
     }
 
     #[test]
     fn all_pages_with_all_subpages_include_the_control_extension() {
         let data = ask(&[0x1a, 0x08, 0x3f, 0xff, 255, 0]).unwrap();
-        assert_eq!(codes(&data[4..]), [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x0a, 1), (0x1c, 0)]);
+        assert_eq!(
+            codes(&data[4..]),
+            [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x0a, 1), (0x1c, 0)]
+        );
     }
 
     #[test]
@@ -196,14 +230,22 @@ pub(super) mod tests {
         let short = ask(&[0x5a, 0, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
         assert_eq!(short[4..16], [0, 0, 0, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
         let long = ask(&[0x5a, 0x10, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
-        assert_eq!(long[4..24], [1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        assert_eq!(
+            long[4..24],
+            [
+                1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0
+            ]
+        );
         let none = ask(&[0x5a, 0x18, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
         assert_eq!(none[4..8], [0, 0, 0, 0]);
     }
 
     #[test]
     fn a_medium_too_large_for_a_short_descriptor_says_so() {
-        let medium = Medium { blocks: 1 << 32, ..MEDIUM };
+        let medium = Medium {
+            blocks: 1 << 32,
+            ..MEDIUM
+        };
         let sense = Sense::parse(&[0x1a, 0, 0x08, 0, 255, 0]).unwrap();
         assert_eq!(sense.data(&pages(), medium).unwrap()[4..8], [0xff; 4]);
     }
@@ -219,8 +261,14 @@ pub(super) mod tests {
 
     #[test]
     fn the_header_tells_of_write_protection() {
-        let medium = Medium { write_protected: true, ..MEDIUM };
-        let data = Sense::parse(&[0x1a, 0, 0x08, 0, 255, 0]).unwrap().data(&pages(), medium).unwrap();
+        let medium = Medium {
+            write_protected: true,
+            ..MEDIUM
+        };
+        let data = Sense::parse(&[0x1a, 0, 0x08, 0, 255, 0])
+            .unwrap()
+            .data(&pages(), medium)
+            .unwrap();
         assert_eq!(data[2], 0x90);
     }
 
@@ -234,11 +282,17 @@ pub(super) mod tests {
 
     #[test]
     fn without_a_place_to_save_nothing_is_saveable() {
-        let medium = Medium { can_save: false, ..MEDIUM };
+        let medium = Medium {
+            can_save: false,
+            ..MEDIUM
+        };
         let saved = Sense::parse(&[0x1a, 0, 0xc8, 0, 255, 0]).unwrap();
         assert_eq!(
             saved.data(&pages(), medium),
-            Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED))
+            Err(Condition::new(
+                SenseKey::IllegalRequest,
+                asc::SAVING_PARAMETERS_NOT_SUPPORTED
+            ))
         );
         let current = Sense::parse(&[0x1a, 0x08, 0x08, 0, 255, 0]).unwrap();
         assert_eq!(current.data(&pages(), medium).unwrap()[4], 0x08);
@@ -246,8 +300,17 @@ pub(super) mod tests {
 
     #[test]
     fn an_unknown_page_or_subpage_is_pointed_at() {
-        assert_eq!(ask(&[0x1a, 0, 0x19, 0, 255, 0]), Err(Condition::invalid_bit(2, 5)));
-        assert_eq!(ask(&[0x1a, 0, 0x0a, 2, 255, 0]), Err(Condition::invalid_field(3)));
-        assert_eq!(ask(&[0x1a, 0, 0x3f, 1, 255, 0]), Err(Condition::invalid_field(3)));
+        assert_eq!(
+            ask(&[0x1a, 0, 0x19, 0, 255, 0]),
+            Err(Condition::invalid_bit(2, 5))
+        );
+        assert_eq!(
+            ask(&[0x1a, 0, 0x0a, 2, 255, 0]),
+            Err(Condition::invalid_field(3))
+        );
+        assert_eq!(
+            ask(&[0x1a, 0, 0x3f, 1, 255, 0]),
+            Err(Condition::invalid_field(3))
+        );
     }
 }

@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use block::Buffer;
 use scsi::{
-    Condition, RegisteredKeys, ReservationCapabilities, ReservationType, ReserveIn, SenseKey, TransportId,
-    asc,
+    Condition, RegisteredKeys, ReservationCapabilities, ReservationType, ReserveIn, SenseKey,
+    TransportId, asc,
 };
-use volume::reservations::{Change, Changed, Event, Refusal, Registration, Registrations, Reservation};
+use volume::reservations::{
+    Change, Changed, Event, Refusal, Registration, Registrations, Reservation,
+};
 use volume::{Requester, Volume};
 
 use self::out::{ListContext, Request};
@@ -40,7 +42,9 @@ pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let request = Request::parse(&call.cdb.full())?;
     not_reserved(call.unit.volume())?;
     let id = call.nexus.id;
-    call.receive(request.length as u32, 0, move |access, list| carry_out(access, id, request, list))
+    call.receive(request.length as u32, 0, move |access, list| {
+        carry_out(access, id, request, list)
+    })
 }
 
 /// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT from every nexus conflict (SPC-2
@@ -62,12 +66,20 @@ async fn carry_out(
 ) -> Result<Outcome, Failure> {
     let lock = unit.volume().lock_to_save().await;
     let (by, attached) = unit.look(|state| {
-        let attached: Vec<NexusName> = state.nexuses.iter().map(|nexus| nexus.name.clone()).collect();
+        let attached: Vec<NexusName> = state
+            .nexuses
+            .iter()
+            .map(|nexus| nexus.name.clone())
+            .collect();
         (state.name(id).cloned(), attached)
     });
     let mut next = Registrations::clone(&unit.volume().reservations());
     let by = by.ok_or(Failure::ReservationConflict)?;
-    let context = ListContext { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
+    let context = ListContext {
+        by: &by,
+        attached: &attached,
+        can_persist: unit.volume().can_save(),
+    };
     let change = request.read(&list, &context)?;
     let abort = matches!(change, Change::Preempt { abort: true, .. });
     let changed = next.change(&by, change)?;
@@ -77,9 +89,16 @@ async fn carry_out(
         unit.volume().set_reservations(next, &lock);
         state.tell(id, &changed)
     });
-    let demand = || Effect::AbortTasks { unit: Arc::clone(&unit), nexuses: preempted, by: id };
+    let demand = || Effect::AbortTasks {
+        unit: Arc::clone(&unit),
+        nexuses: preempted,
+        by: id,
+    };
     let effects = abort.then(demand).into_iter().collect();
-    Ok(Outcome { data: DataIn::None, effects })
+    Ok(Outcome {
+        data: DataIn::None,
+        effects,
+    })
 }
 
 impl UnitState {
@@ -91,13 +110,20 @@ impl UnitState {
                 self.raise(id, notice.what.into());
             }
         }
-        changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()
+        changed
+            .preempted
+            .iter()
+            .flat_map(|preempted| self.covered(preempted, by))
+            .collect()
     }
 
     /// Returns the attached nexuses that a registration covers, except `by`.
     fn covered(&self, registration: &Registration, by: NexusId) -> Vec<NexusId> {
         let others = self.nexuses.iter().filter(|nexus| nexus.id != by);
-        others.filter(|nexus| registration.covers(&nexus.name)).map(|nexus| nexus.id).collect()
+        others
+            .filter(|nexus| registration.covers(&nexus.name))
+            .map(|nexus| nexus.id)
+            .collect()
     }
 }
 
@@ -118,7 +144,9 @@ impl From<Refusal> for Failure {
         Failure::Check(match refusal {
             Refusal::Conflict => return Failure::ReservationConflict,
             // SPEC_I_PT.
-            Refusal::AlreadyRegistered => Condition::invalid_parameter(20).at_field(false, 20, Some(3)),
+            Refusal::AlreadyRegistered => {
+                Condition::invalid_parameter(20).at_field(false, 20, Some(3))
+            }
             Refusal::OtherRegistered => Condition::invalid_parameter(28), // the first TransportID
             Refusal::TooMany => code(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
             Refusal::OfAnotherKind => code(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION),
@@ -143,7 +171,11 @@ pub(crate) fn report(state: &Registrations, action: ReserveIn, can_persist: bool
     match action {
         ReserveIn::Keys => {
             let keys = state.registered().iter().map(|one| one.key.get()).collect();
-            RegisteredKeys { generation: state.generation, keys }.write()
+            RegisteredKeys {
+                generation: state.generation,
+                keys,
+            }
+            .write()
         }
         ReserveIn::Reservation => scsi::Reservation::write(state.generation, reservation(state)),
         ReserveIn::Capabilities => capabilities(state, can_persist).write().to_vec(),
@@ -160,9 +192,14 @@ fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     let reservation = state.reservation()?;
     let key = match reservation.kind.all_registrants() {
         true => 0,
-        false => state.key_of(&reservation.holder).map_or(0, std::num::NonZeroU64::get),
+        false => state
+            .key_of(&reservation.holder)
+            .map_or(0, std::num::NonZeroU64::get),
     };
-    Some(scsi::Reservation { key, kind: kind(reservation)? })
+    Some(scsi::Reservation {
+        key,
+        kind: kind(reservation)?,
+    })
 }
 
 /// Returns the SCSI type of a reservation; the saved state uses the same codes.
@@ -181,14 +218,17 @@ fn capabilities(state: &Registrations, can_persist: bool) -> ReservationCapabili
         // 100b: commands with [`crate::unit::Reserved::Status`] are allowed for all types (SPC-4 table 205).
         allow_commands: 4,
         type_mask_valid: true,
-        type_mask: ReservationType::ALL.into_iter().map(ReservationCapabilities::type_bit).sum(),
+        type_mask: ReservationType::ALL
+            .into_iter()
+            .map(ReservationCapabilities::type_bit)
+            .sum(),
     }
 }
 
 fn full_status(state: &Registrations, registration: &Registration) -> scsi::Registration {
-    let held = state
-        .reservation()
-        .filter(|reservation| reservation.kind.all_registrants() || registration.covers(&reservation.holder));
+    let held = state.reservation().filter(|reservation| {
+        reservation.kind.all_registrants() || registration.covers(&reservation.holder)
+    });
     let port = registration.ports.one();
     scsi::Registration {
         key: registration.key.get(),
@@ -201,7 +241,10 @@ fn full_status(state: &Registrations, registration: &Registration) -> scsi::Regi
 
 /// Returns the name of an initiator port in reservations.
 pub(crate) fn transport_id(port: &InitiatorPort) -> TransportId {
-    TransportId::Iscsi { name: port.name.clone(), isid: Some(port.qualifier) }
+    TransportId::Iscsi {
+        name: port.name.clone(),
+        isid: Some(port.qualifier),
+    }
 }
 
 pub(crate) fn plan_reserve(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -218,7 +261,9 @@ fn plan_spc2(
 ) -> Result<Plan, Failure> {
     whole_unit_for_oneself(call)?;
     call.unit.change(|state| {
-        let requester = state.requester(call.nexus.id).ok_or(Failure::ReservationConflict)?;
+        let requester = state
+            .requester(call.nexus.id)
+            .ok_or(Failure::ReservationConflict)?;
         Ok::<_, Failure>(change(call.unit.volume(), &requester)?)
     })?;
     call.good()
@@ -248,9 +293,19 @@ pub(super) mod tests {
 
     pub(in crate::reservations) fn through(who: u8, group: u16) -> HostPath {
         let name = format!("iqn.2026-11.test:host{who}");
-        let host = HostPort { name, qualifier: [0x40, 0, 0, 0, 0, who] };
+        let host = HostPort {
+            name,
+            qualifier: [0x40, 0, 0, 0, 0, who],
+        };
         let name = "iqn.2026-11.test:target".into();
-        HostPath { host, service: ServicePort { name, group, relative_port: group } }
+        HostPath {
+            host,
+            service: ServicePort {
+                name,
+                group,
+                relative_port: group,
+            },
+        }
     }
 
     /// Returns a registration with `key` by an unregistered nexus.
@@ -264,7 +319,9 @@ pub(super) mod tests {
         let mut state = Registrations::default();
         for &who in who {
             let register = register(u64::from(who) << 56 | 0xab);
-            state.change(&nexus(who), Change::Register(register)).expect("it is not registered");
+            state
+                .change(&nexus(who), Change::Register(register))
+                .expect("it is not registered");
         }
         state
     }
@@ -275,27 +332,42 @@ pub(super) mod tests {
 
     fn reserve(state: &mut Registrations, who: u8, kind: ReservationType) {
         let key = u64::from(who) << 56 | 0xab;
-        state.change(&nexus(who), Change::Reserve { key, kind }).unwrap();
+        state
+            .change(&nexus(who), Change::Reserve { key, kind })
+            .unwrap();
     }
 
     #[test]
     fn keys_are_listed_behind_the_generation() {
         let data = report(&two_registered(), ReserveIn::Keys, true);
         assert_eq!(data[..8], [0, 0, 0, 2, 0, 0, 0, 16]);
-        assert_eq!(data[8..], [1, 0, 0, 0, 0, 0, 0, 0xab, 2, 0, 0, 0, 0, 0, 0, 0xab]);
+        assert_eq!(
+            data[8..],
+            [1, 0, 0, 0, 0, 0, 0, 0xab, 2, 0, 0, 0, 0, 0, 0, 0xab]
+        );
     }
 
     #[test]
     fn without_a_reservation_there_is_no_descriptor() {
-        assert_eq!(report(&two_registered(), ReserveIn::Reservation, true), [0, 0, 0, 2, 0, 0, 0, 0]);
+        assert_eq!(
+            report(&two_registered(), ReserveIn::Reservation, true),
+            [0, 0, 0, 2, 0, 0, 0, 0]
+        );
     }
 
     #[test]
     fn a_reservation_shows_its_holders_key_and_type() {
         let mut state = two_registered();
-        reserve(&mut state, 2, ReservationType::ExclusiveAccessRegistrantsOnly);
+        reserve(
+            &mut state,
+            2,
+            ReservationType::ExclusiveAccessRegistrantsOnly,
+        );
         let data = report(&state, ReserveIn::Reservation, true);
-        assert_eq!(data[8..], [2, 0, 0, 0, 0, 0, 0, 0xab, 0, 0, 0, 0, 0, 6, 0, 0]);
+        assert_eq!(
+            data[8..],
+            [2, 0, 0, 0, 0, 0, 0, 0xab, 0, 0, 0, 0, 0, 6, 0, 0]
+        );
     }
 
     #[test]
@@ -307,8 +379,14 @@ pub(super) mod tests {
 
     #[test]
     fn scsi_has_every_kind_by_its_number() {
-        for (here, there) in ReservationType::ALL.into_iter().zip(scsi::ReservationType::ALL) {
-            let reservation = Reservation { kind: here, holder: nexus(1) };
+        for (here, there) in ReservationType::ALL
+            .into_iter()
+            .zip(scsi::ReservationType::ALL)
+        {
+            let reservation = Reservation {
+                kind: here,
+                holder: nexus(1),
+            };
             assert_eq!(
                 (kind(&reservation), ReservationType::from_code(there.code())),
                 (Some(there), Some(here))
@@ -319,11 +397,20 @@ pub(super) mod tests {
     #[test]
     fn capabilities_tell_of_all_types_and_of_persistence() {
         let mut state = Registrations::default();
-        let lasting = Register { persist_through_power_loss: true, ..register(1) };
+        let lasting = Register {
+            persist_through_power_loss: true,
+            ..register(1)
+        };
         state.change(&nexus(1), Change::Register(lasting)).unwrap();
-        assert_eq!(report(&state, ReserveIn::Capabilities, true), [0, 8, 0x1d, 0xc1, 0xea, 0x01, 0, 0]);
+        assert_eq!(
+            report(&state, ReserveIn::Capabilities, true),
+            [0, 8, 0x1d, 0xc1, 0xea, 0x01, 0, 0]
+        );
         let state = Registrations::default();
-        assert_eq!(report(&state, ReserveIn::Capabilities, false), [0, 8, 0x1c, 0xc0, 0xea, 0x01, 0, 0]);
+        assert_eq!(
+            report(&state, ReserveIn::Capabilities, false),
+            [0, 8, 0x1c, 0xc0, 0xea, 0x01, 0, 0]
+        );
     }
 
     #[test]
@@ -343,7 +430,10 @@ pub(super) mod tests {
     #[test]
     fn full_status_tells_of_a_registration_for_all_target_ports() {
         let mut state = Registrations::default();
-        let all = Register { all_ports: true, ..register(1) };
+        let all = Register {
+            all_ports: true,
+            ..register(1)
+        };
         state.change(&nexus(1), Change::Register(all)).unwrap();
         assert_eq!(report(&state, ReserveIn::FullStatus, true)[8 + 12], 0x02);
     }

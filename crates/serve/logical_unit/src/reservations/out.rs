@@ -38,7 +38,8 @@ impl Request {
             return Err(Condition::invalid_field(0));
         };
         let request = Request {
-            action: ReserveOut::try_from(action & 0x1f).map_err(|_| Condition::invalid_bit(1, 4))?,
+            action: ReserveOut::try_from(action & 0x1f)
+                .map_err(|_| Condition::invalid_bit(1, 4))?,
             kind: ReservationType::from_code(scope_type), // SCOPE is always 0h (SPC-4 6.15.3.3)
             length: u32::from_be_bytes([a, b, c, d]) as usize,
         };
@@ -48,9 +49,15 @@ impl Request {
     fn check(self, scope_type: u8) -> Result<Request, Condition> {
         let reserves = matches!(self.action, ReserveOut::Reserve | ReserveOut::Release);
         if reserves && self.kind.is_none() {
-            return Err(Condition::invalid_bit(2, if scope_type & 0xf0 != 0 { 7 } else { 3 }));
+            return Err(Condition::invalid_bit(
+                2,
+                if scope_type & 0xf0 != 0 { 7 } else { 3 },
+            ));
         }
-        let exact = !matches!(self.action, ReserveOut::Register | ReserveOut::RegisterAndMove);
+        let exact = !matches!(
+            self.action,
+            ReserveOut::Register | ReserveOut::RegisterAndMove
+        );
         if self.length < LIST_BYTES || exact && self.length != LIST_BYTES {
             return Err(Condition::parameter_list_length());
         }
@@ -66,7 +73,11 @@ impl Request {
             return Err(Condition::parameter_list_length());
         }
         let basic = ReserveOutList::parse(list);
-        let ReserveOutList { key, service_action_key: second, .. } = basic;
+        let ReserveOutList {
+            key,
+            service_action_key: second,
+            ..
+        } = basic;
         match (self.action, self.kind) {
             (ReserveOut::Register | ReserveOut::RegisterAndIgnoreExistingKey, _) => {
                 self.register(basic, list, context).map(Change::Register)
@@ -75,7 +86,12 @@ impl Request {
             (ReserveOut::Clear, _) => Ok(Change::Clear { key }),
             (ReserveOut::Preempt | ReserveOut::PreemptAndAbort, kind) => {
                 let abort = self.action == ReserveOut::PreemptAndAbort;
-                Ok(Change::Preempt { key, victims: second, kind, abort })
+                Ok(Change::Preempt {
+                    key,
+                    victims: second,
+                    kind,
+                    abort,
+                })
             }
             (ReserveOut::Reserve, Some(kind)) => Ok(Change::Reserve { key, kind }),
             (ReserveOut::Release, Some(kind)) => Ok(Change::Release { key, kind }),
@@ -89,7 +105,10 @@ impl Request {
         list: &[u8],
         context: &ListContext<'_>,
     ) -> Result<Register, Condition> {
-        let (ids, registers) = (basic.specify_initiator_ports, self.action == ReserveOut::Register);
+        let (ids, registers) = (
+            basic.specify_initiator_ports,
+            self.action == ReserveOut::Register,
+        );
         if ids && !registers {
             return Err(bit(20, 3));
         }
@@ -133,10 +152,14 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     if let Some(port) = port_of(id) {
         return vec![port];
     }
-    let TransportId::Iscsi { name, .. } = id else { return Vec::new() };
+    let TransportId::Iscsi { name, .. } = id else {
+        return Vec::new();
+    };
     let here = context.attached.iter().map(|nexus| &nexus.host);
-    let mut ports: Vec<InitiatorPort> =
-        here.filter(|port| port.name == name.to_ascii_lowercase()).cloned().collect();
+    let mut ports: Vec<InitiatorPort> = here
+        .filter(|port| port.name == name.to_ascii_lowercase())
+        .cloned()
+        .collect();
     ports.sort_unstable_by_key(|port| port.qualifier);
     ports.dedup();
     ports
@@ -146,16 +169,23 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
 /// (RFC 7143 4.2.7.1).
 fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
-        TransportId::Iscsi { name, isid: Some(isid) } => {
-            Some(InitiatorPort { name: name.to_ascii_lowercase(), qualifier: *isid })
-        }
+        TransportId::Iscsi {
+            name,
+            isid: Some(isid),
+        } => Some(InitiatorPort {
+            name: name.to_ascii_lowercase(),
+            qualifier: *isid,
+        }),
         TransportId::Iscsi { isid: None, .. } | TransportId::Other { .. } => None,
     }
 }
 
 /// Parses the parameter list of REGISTER AND MOVE.
 fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
-    let (list, id) = (ReserveMoveList::parse(list), list.get(LIST_BYTES..).unwrap_or_default());
+    let (list, id) = (
+        ReserveMoveList::parse(list),
+        list.get(LIST_BYTES..).unwrap_or_default(),
+    );
     if list.transport_id_bytes as usize != id.len() {
         return Err(Condition::parameter_list_length());
     }
@@ -175,13 +205,23 @@ fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
 
 /// Returns the target port with this RELATIVE TARGET PORT IDENTIFIER, if it is in use.
 fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
-    let mut ports = context.attached.iter().chain([context.by]).map(|nexus| &nexus.service);
-    ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()
+    let mut ports = context
+        .attached
+        .iter()
+        .chain([context.by])
+        .map(|nexus| &nexus.service);
+    ports
+        .find(|port| port.name == context.by.service.name && port.relative_port == relative)
+        .cloned()
 }
 
 /// Returns APTPL, or an error if it is set and registrations cannot be saved.
 fn persists(wanted: bool, field: Condition, context: &ListContext<'_>) -> Result<bool, Condition> {
-    if wanted && !context.can_persist { Err(field) } else { Ok(wanted) }
+    if wanted && !context.can_persist {
+        Err(field)
+    } else {
+        Ok(wanted)
+    }
 }
 
 fn wrong(at: usize) -> Condition {
@@ -204,13 +244,22 @@ mod tests {
     }
 
     fn list(key: u64, second: u64, flags: u8) -> Vec<u8> {
-        [&key.to_be_bytes()[..], &second.to_be_bytes(), &[0, 0, 0, 0, flags, 0, 0, 0]].concat()
+        [
+            &key.to_be_bytes()[..],
+            &second.to_be_bytes(),
+            &[0, 0, 0, 0, flags, 0, 0, 0],
+        ]
+        .concat()
     }
 
     fn read(action: u8, scope_type: u8, list: &[u8]) -> Result<Change, Condition> {
         let by = nexus(1);
         let attached = [nexus(1), nexus(2), through(2, 2)];
-        let context = ListContext { by: &by, attached: &attached, can_persist: true };
+        let context = ListContext {
+            by: &by,
+            attached: &attached,
+            can_persist: true,
+        };
         Request::parse(&cdb(action, scope_type, list.len() as u32))?.read(list, &context)
     }
 
@@ -223,21 +272,44 @@ mod tests {
             persist_through_power_loss: true,
             others: None,
         };
-        assert_eq!(read(0, 0, &list(1, 2, 0x05)), Ok(Change::Register(expected.clone())));
-        let ignoring = Register { existing: None, ..expected };
-        assert_eq!(read(6, 0, &list(1, 2, 0x05)), Ok(Change::Register(ignoring)));
+        assert_eq!(
+            read(0, 0, &list(1, 2, 0x05)),
+            Ok(Change::Register(expected.clone()))
+        );
+        let ignoring = Register {
+            existing: None,
+            ..expected
+        };
+        assert_eq!(
+            read(6, 0, &list(1, 2, 0x05)),
+            Ok(Change::Register(ignoring))
+        );
     }
 
     #[test]
     fn scope_and_type_count_where_a_reservation_is_made_or_ended() {
         assert_eq!(
             read(1, 3, &list(1, 0, 0)),
-            Ok(Change::Reserve { key: 1, kind: ReservationType::ExclusiveAccess })
+            Ok(Change::Reserve {
+                key: 1,
+                kind: ReservationType::ExclusiveAccess
+            })
         );
-        assert_eq!(read(1, 0x13, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 7)));
-        assert_eq!(read(2, 2, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 3)));
+        assert_eq!(
+            read(1, 0x13, &list(1, 0, 0)),
+            Err(Condition::invalid_bit(2, 7))
+        );
+        assert_eq!(
+            read(2, 2, &list(1, 0, 0)),
+            Err(Condition::invalid_bit(2, 3))
+        );
         assert_eq!(read(3, 0x1f, &list(1, 0, 0)), Ok(Change::Clear { key: 1 }));
-        let preempt = Change::Preempt { key: 1, victims: 2, kind: None, abort: true };
+        let preempt = Change::Preempt {
+            key: 1,
+            victims: 2,
+            kind: None,
+            abort: true,
+        };
         assert_eq!(read(5, 0, &list(1, 2, 0)), Ok(preempt));
     }
 
@@ -247,8 +319,14 @@ mod tests {
             let short = Request::parse(&cdb(action, 1, 23));
             assert_eq!(short, Err(Condition::parameter_list_length()), "{action}");
         }
-        assert_eq!(Request::parse(&cdb(1, 1, 28)), Err(Condition::parameter_list_length()));
-        assert_eq!(Request::parse(&cdb(0, 1, u32::MAX)), Err(Condition::invalid_field(5)));
+        assert_eq!(
+            Request::parse(&cdb(1, 1, 28)),
+            Err(Condition::parameter_list_length())
+        );
+        assert_eq!(
+            Request::parse(&cdb(0, 1, u32::MAX)),
+            Err(Condition::invalid_field(5))
+        );
         let mut longer = list(0, 1, 0);
         longer.extend([0; 4]);
         assert_eq!(read(0, 0, &longer), Err(Condition::parameter_list_length()));
@@ -257,26 +335,48 @@ mod tests {
     #[test]
     fn a_list_the_initiator_cut_short_is_wrong() {
         let by = nexus(1);
-        let context = ListContext { by: &by, attached: &[], can_persist: true };
+        let context = ListContext {
+            by: &by,
+            attached: &[],
+            can_persist: true,
+        };
         let request = Request::parse(&cdb(3, 0, 24)).unwrap();
-        assert_eq!(request.read(&list(1, 0, 0)[..20], &context), Err(Condition::parameter_list_length()));
+        assert_eq!(
+            request.read(&list(1, 0, 0)[..20], &context),
+            Err(Condition::parameter_list_length())
+        );
     }
 
     #[test]
     fn an_unknown_service_action_is_pointed_at() {
-        assert_eq!(Request::parse(&cdb(8, 0, 24)), Err(Condition::invalid_bit(1, 4)));
+        assert_eq!(
+            Request::parse(&cdb(8, 0, 24)),
+            Err(Condition::invalid_bit(1, 4))
+        );
     }
 
     fn with_ids(flags: u8, ids: &[Vec<u8>]) -> Vec<u8> {
         let ids = ids.concat();
-        [list(0, 9, flags), (ids.len() as u32).to_be_bytes().to_vec(), ids].concat()
+        [
+            list(0, 9, flags),
+            (ids.len() as u32).to_be_bytes().to_vec(),
+            ids,
+        ]
+        .concat()
     }
 
     #[test]
     fn spec_i_pt_lists_initiator_ports() {
-        let list =
-            with_ids(0x08, &[transport_id(&nexus(5).host).write(), transport_id(&nexus(6).host).write()]);
-        let Ok(Change::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        let list = with_ids(
+            0x08,
+            &[
+                transport_id(&nexus(5).host).write(),
+                transport_id(&nexus(6).host).write(),
+            ],
+        );
+        let Ok(Change::Register(register)) = read(0, 0, &list) else {
+            panic!("it is a registration")
+        };
         assert_eq!(register.others, Some(vec![nexus(5).host, nexus(6).host]));
     }
 
@@ -289,7 +389,9 @@ mod tests {
             id
         };
         let list = with_ids(0x08, &[device("iqn.2026-11.test:host2")]);
-        let Ok(Change::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        let Ok(Change::Register(register)) = read(0, 0, &list) else {
+            panic!("it is a registration")
+        };
         assert_eq!(register.others, Some(vec![nexus(2).host]));
         let nobody = with_ids(0x08, &[device("iqn.2026-11.test:host9")]);
         assert_eq!(read(0, 0, &nobody), Err(Condition::invalid_parameter(28)));
@@ -312,7 +414,11 @@ mod tests {
     #[test]
     fn persistence_is_refused_where_nothing_can_be_kept() {
         let by = nexus(1);
-        let context = ListContext { by: &by, attached: &[], can_persist: false };
+        let context = ListContext {
+            by: &by,
+            attached: &[],
+            can_persist: false,
+        };
         let request = Request::parse(&cdb(0, 0, 24)).unwrap();
         assert_eq!(request.read(&list(0, 1, 0x01), &context), Err(bit(20, 0)));
     }
@@ -335,8 +441,17 @@ mod tests {
             unregister: true,
             persist_through_power_loss: true,
         };
-        assert_eq!(read(7, 0, &move_list(3, 2, &id)), Ok(Change::Move(expected)));
-        assert_eq!(read(7, 0, &move_list(3, 9, &id)), Err(Condition::invalid_parameter(18)));
-        assert_eq!(read(7, 0, &move_list(3, 2, &[0; 24])), Err(Condition::invalid_parameter(24)));
+        assert_eq!(
+            read(7, 0, &move_list(3, 2, &id)),
+            Ok(Change::Move(expected))
+        );
+        assert_eq!(
+            read(7, 0, &move_list(3, 9, &id)),
+            Err(Condition::invalid_parameter(18))
+        );
+        assert_eq!(
+            read(7, 0, &move_list(3, 2, &[0; 24])),
+            Err(Condition::invalid_parameter(24))
+        );
     }
 }

@@ -7,7 +7,10 @@ use logical_unit::{Data, DataIn, Plan, Reply, Step};
 const FUA: u8 = 1 << 3;
 
 fn cached() -> Bench {
-    Bench::of_disk(DiskOptions { cached: true, ..DiskOptions::default() })
+    Bench::of_disk(DiskOptions {
+        cached: true,
+        ..DiskOptions::default()
+    })
 }
 
 /// Returns the reply of `finish` to a command; `None` if it must be awaited.
@@ -30,8 +33,13 @@ fn cached_blocks_are_read_and_written_without_a_task() {
     let written = at_once(&mut bench, &sized(0x2a, 0, 3, 2), &pattern(2, 512), 0).expect("at once");
     assert_eq!((written.expected_bytes, written.data.len()), (1024, 0));
     let read = at_once(&mut bench, &sized(0x28, 0, 3, 2), &[], 700).expect("at once");
-    let DataIn::Buffer(data) = read.data else { panic!("blocks come in a buffer") };
-    assert_eq!((&*data, read.expected_bytes), (&pattern(2, 512)[..700], 1024));
+    let DataIn::Buffer(data) = read.data else {
+        panic!("blocks come in a buffer")
+    };
+    assert_eq!(
+        (&*data, read.expected_bytes),
+        (&pattern(2, 512)[..700], 1024)
+    );
 }
 
 #[test]
@@ -60,18 +68,30 @@ fn long_requests_leave_others_their_turn() {
 
 #[test]
 fn nobody_overtakes_an_atomic_command_that_waits_for_the_same_blocks() {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, cached: true, ..DiskOptions::default() });
-    let Plan::Receive(write) = bench.begin(&sized(0x2a, 0, 0, 1), 512, 0) else { panic!("a write receives") };
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory: true,
+        cached: true,
+        ..DiskOptions::default()
+    });
+    let Plan::Receive(write) = bench.begin(&sized(0x2a, 0, 0, 1), 512, 0) else {
+        panic!("a write receives")
+    };
     let Plan::Receive(compare) = bench.begin(&compare_and_write(0, 1), 1024, 0) else {
         panic!("it receives");
     };
     let data = Data::Buffer(Buffer::zeroed(1024));
-    let Step::Later(logical_unit::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data)
+    let Step::Later(logical_unit::Running {
+        reply: mut compared,
+        ..
+    }) = bench.unit.finish(compare.job, data)
     else {
         panic!("it needs the disk")
     };
     assert!(poll(&mut compared).is_none(), "the write has not ended");
     assert!(at_once(&mut bench, &sized(0x28, 0, 0, 1), &[], 512).is_none());
     drop((write.job, compared));
-    assert!(matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Reply(_)), "free again");
+    assert!(
+        matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Reply(_)),
+        "free again"
+    );
 }

@@ -28,7 +28,10 @@ fn inquiry_report_luns_and_request_sense_are_not_stopped() {
 
 #[test]
 fn a_read_on_the_fast_path_is_stopped_too() {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory: true,
+        ..DiskOptions::default()
+    });
     bench.command(&sized(0x28, 0, 0, 1)).good();
     bench.unit.capacity_changed();
     bench.command(&sized(0x28, 0, 0, 1)).check(6, 0x2a09);
@@ -89,7 +92,9 @@ impl SiblingUnits for Siblings {
     }
 
     fn luns_reported(&self) {
-        self.0.iter().for_each(|(unit, nexus)| unit.luns_reported(*nexus));
+        self.0
+            .iter()
+            .for_each(|(unit, nexus)| unit.luns_reported(*nexus));
     }
 }
 
@@ -99,7 +104,9 @@ fn report_luns_at_one_lun_settles_for_all_of_the_session_that_the_luns_have_chan
     let (mut bench, mut other) = (Bench::new(), Bench::new());
     let mut stranger = other.second();
     let units = [&bench, &other].map(|bench| (Arc::clone(&bench.unit), bench.nexus.id()));
-    units.iter().for_each(|(unit, nexus)| unit.luns_changed(*nexus));
+    units
+        .iter()
+        .for_each(|(unit, nexus)| unit.luns_changed(*nexus));
     other.unit.luns_changed(stranger.id());
     bench.luns = Arc::new(Siblings(units.to_vec()));
     bench.command(&twelve(0xa0, 0, 0, 256)).good();

@@ -5,7 +5,10 @@ use block::BlockSize;
 
 #[test]
 fn read_capacity_10() {
-    assert_eq!(Bench::new().command(&ten(0x25, 0, 0, 0)).good().data, [0, 0, 0x0f, 0xff, 0, 0, 2, 0]);
+    assert_eq!(
+        Bench::new().command(&ten(0x25, 0, 0, 0)).good().data,
+        [0, 0, 0x0f, 0xff, 0, 0, 2, 0]
+    );
 }
 
 #[test]
@@ -16,10 +19,23 @@ fn read_capacity_16() {
         physical_exponent: 0,
         ..DiskOptions::default()
     };
-    let data = Bench::of_disk(disk).command(&sixteen(0x9e, 0x10, 0, 32)).good().data;
-    assert_eq!(data[..16], [0, 0, 0, 0, 0, 0, 0, 63, 0, 0, 0x10, 0, 0, 0, 0xc0, 0]);
-    let disk = DiskOptions { physical_exponent: 3, thin: false, ..DiskOptions::default() };
-    let data = Bench::of_disk(disk).command(&sixteen(0x9e, 0x10, 0, 32)).good().data;
+    let data = Bench::of_disk(disk)
+        .command(&sixteen(0x9e, 0x10, 0, 32))
+        .good()
+        .data;
+    assert_eq!(
+        data[..16],
+        [0, 0, 0, 0, 0, 0, 0, 63, 0, 0, 0x10, 0, 0, 0, 0xc0, 0]
+    );
+    let disk = DiskOptions {
+        physical_exponent: 3,
+        thin: false,
+        ..DiskOptions::default()
+    };
+    let data = Bench::of_disk(disk)
+        .command(&sixteen(0x9e, 0x10, 0, 32))
+        .good()
+        .data;
     assert_eq!(data[12..16], [0, 3, 0, 0]);
 }
 
@@ -34,5 +50,7 @@ fn truncation() {
 
 #[test]
 fn another_service_action_is_an_invalid_field() {
-    Bench::new().command(&sixteen(0x9e, 0x1f, 0, 32)).invalid_field(1);
+    Bench::new()
+        .command(&sixteen(0x9e, 0x1f, 0, 32))
+        .invalid_field(1);
 }

@@ -27,7 +27,10 @@ fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
         (six(0x0a, 0, 1).to_vec(), vec![7; 512]),
         (sized(0x8a, FUA, 0, 1), vec![7; 512]),
         (write_atomic(0, 1).to_vec(), vec![7; 512]),
-        (compare_and_write(0, 1).to_vec(), [[0; 512], [7; 512]].concat()),
+        (
+            compare_and_write(0, 1).to_vec(),
+            [[0; 512], [7; 512]].concat(),
+        ),
         (unmap(&[(0, 1)]).0.to_vec(), unmap(&[(0, 1)]).1),
         (sized(0x93, 0x08, 0, 1), vec![0; 512]), // unmaps
     ];
@@ -38,7 +41,13 @@ fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Creates a disk that completes writes immediately in a cache, and one whose writes take time.
 fn benches() -> [Bench; 2] {
-    [false, true].map(|cached| Bench::of_disk(DiskOptions { cached, blocks: 64, ..DiskOptions::default() }))
+    [false, true].map(|cached| {
+        Bench::of_disk(DiskOptions {
+            cached,
+            blocks: 64,
+            ..DiskOptions::default()
+        })
+    })
 }
 
 #[test]
@@ -65,7 +74,9 @@ fn data_that_arrive_during_a_format_are_not_written() {
             let Step::Lasting { work, .. } = bench.unit.finish(format, Data::None) else {
                 panic!("it lasts")
             };
-            bench.complete(late, &data).check_of(FORMAT_IN_PROGRESS, &cdb);
+            bench
+                .complete(late, &data)
+                .check_of(FORMAT_IN_PROGRESS, &cdb);
             finish(work);
             assert_eq!(bench.disk.byte(0), 0, "{cdb:02x?}");
         }
@@ -75,15 +86,22 @@ fn data_that_arrive_during_a_format_are_not_written() {
 /// The write's data was moved from the medium to a buffer because it arrived slowly.
 #[test]
 fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory: true,
+        ..DiskOptions::default()
+    });
     bench.write(0, &[1; 1024]);
     let Plan::Receive(mut receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
         panic!("a write receives")
     };
-    let Landing::Memory(blocks) = receive.place else { panic!("onto the medium") };
+    let Landing::Memory(blocks) = receive.place else {
+        panic!("onto the medium")
+    };
     let buffer = receive.job.withdraw(&blocks).expect("it was on the medium");
     bench.command(&BLOCK_ERASE).good();
-    bench.complete(receive.job, &buffer).check_of(ABORTED, &[0x2a]);
+    bench
+        .complete(receive.job, &buffer)
+        .check_of(ABORTED, &[0x2a]);
     assert_eq!(bench.read(0, 2), [0; 1024]);
 }
 
@@ -91,9 +109,21 @@ fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
 /// a range that an operation on another core has already processed since the write was accepted.
 #[test]
 fn a_write_that_takes_its_range_after_a_sanitize_has_passed_does_not_land_in_memory() {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
-    let (disk, unit, luns) = (Arc::clone(&bench.disk), Arc::clone(&bench.unit), Arc::clone(&bench.luns));
-    let other = Bench { disk, unit, nexus: bench.second(), luns };
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory: true,
+        ..DiskOptions::default()
+    });
+    let (disk, unit, luns) = (
+        Arc::clone(&bench.disk),
+        Arc::clone(&bench.unit),
+        Arc::clone(&bench.luns),
+    );
+    let other = Bench {
+        disk,
+        unit,
+        nexus: bench.second(),
+        luns,
+    };
     bench.command(&TEST_UNIT_READY).good();
     OTHER_CORE.set(Some(other));
     block::set_interleaving(Some(|| {
@@ -116,15 +146,23 @@ type Change = fn(&mut Bench);
 
 /// Conditions that forbid writing, and the sense data that a write then returns.
 const OBSTACLES: [(Change, (u8, u16)); 4] = [
-    (|bench| drop(bench.command(&start_stop(0)).good()), (2, 0x0402)),
+    (
+        |bench| drop(bench.command(&start_stop(0)).good()),
+        (2, 0x0402),
+    ),
     (protect, (7, 0x2702)),
-    (|bench| std::mem::forget(bench.unit.volume().fence()), (2, 0x0401)),
+    (
+        |bench| std::mem::forget(bench.unit.volume().fence()),
+        (2, 0x0401),
+    ),
     (fail_a_format, (3, 0x3100)),
 ];
 
 /// Software write protection: SWP of the control mode page.
 fn protect(bench: &mut Bench) {
-    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0];
+    let list = [
+        0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0,
+    ];
     bench.send(&[0x15, 0x10, 0, 0, 16, 0], &list).good();
 }
 
@@ -179,7 +217,10 @@ fn a_write_that_was_accepted_before_a_reservation_is_carried_out() {
 /// cannot benefit from withholding the parameter list.
 #[test]
 fn an_operation_whose_parameter_list_arrives_after_a_reservation_does_not_begin() {
-    for (cdb, list) in [(&FORMAT_WITH_LIST[..], &[0; 4][..]), (&OVERWRITE, &[1, 0, 0, 1, 0])] {
+    for (cdb, list) in [
+        (&FORMAT_WITH_LIST[..], &[0; 4][..]),
+        (&OVERWRITE, &[1, 0, 0, 1, 0]),
+    ] {
         let mut bench = Bench::new();
         let mut other = bench.second();
         bench.write(0, &[7; 512]);
@@ -192,8 +233,12 @@ fn an_operation_whose_parameter_list_arrives_after_a_reservation_does_not_begin(
 }
 
 #[test]
-fn an_operation_whose_parameter_list_arrives_at_a_medium_that_may_no_longer_be_written_does_not_begin() {
-    for (cdb, list) in [(&FORMAT_WITH_LIST[..], &[0; 4][..]), (&OVERWRITE, &[1, 0, 0, 1, 0])] {
+fn an_operation_whose_parameter_list_arrives_at_a_medium_that_may_no_longer_be_written_does_not_begin()
+ {
+    for (cdb, list) in [
+        (&FORMAT_WITH_LIST[..], &[0; 4][..]),
+        (&OVERWRITE, &[1, 0, 0, 1, 0]),
+    ] {
         for (obstruct, answer) in &OBSTACLES[..3] {
             let mut bench = Bench::new();
             bench.write(0, &[7; 512]);
@@ -212,7 +257,9 @@ fn a_stop_that_was_accepted_before_a_format_does_not_eject_the_medium_under_it()
         let mut bench = Bench::of_unit(|unit| unit.removable = cdb == EJECT);
         let late = bench.accept(&cdb, 0);
         let format = bench.accept(&FORMAT, 0);
-        let Step::Lasting { work, .. } = bench.unit.finish(format, Data::None) else { panic!("it lasts") };
+        let Step::Lasting { work, .. } = bench.unit.finish(format, Data::None) else {
+            panic!("it lasts")
+        };
         bench.complete(late, &[]).check_of(FORMAT_IN_PROGRESS, &cdb);
         finish(work);
         bench.command(&TEST_UNIT_READY).good();
@@ -222,7 +269,11 @@ fn a_stop_that_was_accepted_before_a_format_does_not_eject_the_medium_under_it()
 impl Bench {
     /// Begins a command. The command is accepted, but its data, if any, has not arrived yet.
     fn accept(&mut self, cdb: &[u8], data_bytes: usize) -> Job {
-        match self.begin(cdb, data_bytes as u32, if data_bytes == 0 { 1 << 20 } else { 0 }) {
+        match self.begin(
+            cdb,
+            data_bytes as u32,
+            if data_bytes == 0 { 1 << 20 } else { 0 },
+        ) {
             Plan::Run(job) => job,
             Plan::Receive(receive) => {
                 assert!(matches!(receive.place, Landing::Buffer));

@@ -9,5 +9,8 @@ fn both_lists_are_empty_in_the_format_asked_for() {
     cdb[8] = 3;
     assert_eq!(Bench::new().command(&cdb).good().data, [0, 0x1d, 0]);
     let cdb = [0xb7, 0x08, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
-    assert_eq!(Bench::new().command(&cdb).good().data, [0, 0x08, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        Bench::new().command(&cdb).good().data,
+        [0, 0x08, 0, 0, 0, 0, 0, 0]
+    );
 }

@@ -30,10 +30,14 @@ fn each_error_has_its_sense_data() {
 fn a_device_that_another_host_has_taken_over_is_out_of_service_for_good() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::Fenced);
-    bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
+    bench
+        .send(&sized(0x2a, 0, 0, 1), &[0; 512])
+        .check(2, 0x0403);
     // The unit now rejects commands without sending them to the device, and TEST UNIT READY also reports the
     // error.
-    bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
+    bench
+        .send(&sized(0x2a, 0, 0, 1), &[0; 512])
+        .check(2, 0x0403);
     bench.command(&[0; 6]).check(2, 0x0403);
     bench.command(&[0x12, 0, 0, 0, 36, 0]).good();
 }
@@ -43,12 +47,17 @@ fn a_block_that_cannot_be_read_is_named() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::Unreadable(Lba(0x234)));
     let answer = bench.command(&sized(0x28, 0, 0x230, 8)).check(3, 0x1100);
-    assert_eq!(answer.sense.expect("checked").bytes()[..7], [0xf0, 0, 3, 0, 0, 2, 0x34]);
+    assert_eq!(
+        answer.sense.expect("checked").bytes()[..7],
+        [0xf0, 0, 3, 0, 0, 2, 0x34]
+    );
 }
 
 #[test]
 fn an_error_in_the_middle_of_a_long_write_same_ends_it() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::NoSpace);
-    bench.send(&sized(0x93, 0, 0, 4096), &[1; 512]).check(7, 0x2707);
+    bench
+        .send(&sized(0x93, 0, 0, 4096), &[1; 512])
+        .check(7, 0x2707);
 }

@@ -29,10 +29,14 @@ fn what_cannot_be_reached_cannot_be_tested() {
 #[test]
 fn tests_that_are_not_there_are_refused() {
     for flags in [0x20, 0x40, 0x60, 0x80, 0xc0, 0xe0, 0xa4, 0x24] {
-        Bench::new().command(&[0x1d, flags, 0, 0, 0, 0]).invalid_field(1);
+        Bench::new()
+            .command(&[0x1d, flags, 0, 0, 0, 0])
+            .invalid_field(1);
     }
     for flags in [0x04, 0xa0] {
-        Bench::new().send(&[0x1d, flags, 0, 0, 4, 0], &[0; 4]).invalid_field(3);
+        Bench::new()
+            .send(&[0x1d, flags, 0, 0, 4, 0], &[0; 4])
+            .invalid_field(3);
     }
 }
 
@@ -45,7 +49,13 @@ fn the_list_of_diagnostic_pages_can_be_asked_for() {
         assert_eq!(bench.command(&cdb).good().data, [0, 0, 0, 1, 0]);
     }
     bench.command(&[0x1c, 1, 0x40, 0, 255, 0]).invalid_field(2);
-    bench.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0x40, 0, 0, 0]).check(5, 0x2600);
-    bench.send(&[0x1d, 0x10, 0, 0, 8, 0], &[0; 8]).invalid_field(3);
-    bench.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0; 3]).check(5, 0x1a00);
+    bench
+        .send(&[0x1d, 0x10, 0, 0, 4, 0], &[0x40, 0, 0, 0])
+        .check(5, 0x2600);
+    bench
+        .send(&[0x1d, 0x10, 0, 0, 8, 0], &[0; 8])
+        .invalid_field(3);
+    bench
+        .send(&[0x1d, 0x10, 0, 0, 4, 0], &[0; 3])
+        .check(5, 0x1a00);
 }

@@ -26,7 +26,10 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
         (sized(0x93, 0, 0, 1), block()),
         (sized(0x8b, 0, 0, 1), block()),
         (write_atomic(0, 1).to_vec(), block()),
-        (compare_and_write(0, 1).to_vec(), [[0xaa; 512], [0x55; 512]].concat()),
+        (
+            compare_and_write(0, 1).to_vec(),
+            [[0xaa; 512], [0x55; 512]].concat(),
+        ),
         (unmap.to_vec(), list),
         (vec![0x15, 0x10, 0, 0, 16, 0], vec![0; 16]),
         (with_length(0x55, 0x10, 28), vec![0; 28]),
@@ -62,7 +65,11 @@ fn givers() -> Vec<Vec<u8>> {
 
 /// Creates a small disk whose first block holds AAh; commands that write change it.
 fn bench(in_memory: bool) -> Bench {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory, blocks: 64, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory,
+        blocks: 64,
+        ..DiskOptions::default()
+    });
     bench.write(0, &[0xaa; 512]);
     bench
 }
@@ -79,11 +86,18 @@ fn a_command_that_takes_data_is_refused_where_data_are_expected_from_it() {
             let mut bench = bench(in_memory);
             for data in [&data[..], &[]] {
                 let answer = bench.exchange(&cdb, data, 512);
-                assert!(is_misdeclared(&answer), "{cdb:x?} with {} bytes: {answer:?}", data.len());
+                assert!(
+                    is_misdeclared(&answer),
+                    "{cdb:x?} with {} bytes: {answer:?}",
+                    data.len()
+                );
             }
             assert_eq!(bench.read(0, 1), [0xaa; 512], "{cdb:x?}");
             let answer = bench.exchange(&cdb, &data, 0);
-            assert!(!is_misdeclared(&answer), "{cdb:x?} in its own direction: {answer:?}");
+            assert!(
+                !is_misdeclared(&answer),
+                "{cdb:x?} in its own direction: {answer:?}"
+            );
         }
     }
 }
@@ -95,10 +109,16 @@ fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
             let mut bench = bench(in_memory);
             for room in [512, 0] {
                 let answer = bench.exchange(&cdb, &[0; 512], room);
-                assert!(is_misdeclared(&answer), "{cdb:x?} with room for {room} bytes: {answer:?}");
+                assert!(
+                    is_misdeclared(&answer),
+                    "{cdb:x?} with room for {room} bytes: {answer:?}"
+                );
             }
             let answer = bench.exchange(&cdb, &[], 512);
-            assert!(!is_misdeclared(&answer), "{cdb:x?} in its own direction: {answer:?}");
+            assert!(
+                !is_misdeclared(&answer),
+                "{cdb:x?} in its own direction: {answer:?}"
+            );
         }
     }
 }
@@ -108,12 +128,19 @@ fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
 /// bidirectional.
 #[test]
 fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
-    for cdb in [six(0x08, 0, 2).to_vec(), sized(0x28, 0, 0, 2), sized(0xa8, 0, 0, 2), sized(0x88, 0, 0, 2)] {
+    for cdb in [
+        six(0x08, 0, 2).to_vec(),
+        sized(0x28, 0, 0, 2),
+        sized(0xa8, 0, 0, 2),
+        sized(0x88, 0, 0, 2),
+    ] {
         let mut bench = Bench::new();
         let answer = bench.exchange(&cdb, &[0; 512], 0);
         let good = answer.good();
         assert_eq!((good.expected_bytes, good.data.len()), (512 + 1024, 0));
-        bench.exchange(&cdb, &[0; 512], 512).check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+        bench
+            .exchange(&cdb, &[0; 512], 512)
+            .check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     }
 }
 

@@ -16,7 +16,10 @@ impl SiblingUnits for Pair {
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        self.0.identity().has_designator(designator).then(|| Arc::clone(&self.0))
+        self.0
+            .identity()
+            .has_designator(designator)
+            .then(|| Arc::clone(&self.0))
     }
 
     fn luns_reported(&self) {}
@@ -96,7 +99,10 @@ fn blocks_go_from_one_end_of_the_unit_to_the_other() {
 
 #[test]
 fn blocks_go_to_another_unit_with_other_blocks() {
-    let (mut bench, mut other) = pair(DiskOptions { block_size: BlockSize::B4096, ..DiskOptions::default() });
+    let (mut bench, mut other) = pair(DiskOptions {
+        block_size: BlockSize::B4096,
+        ..DiskOptions::default()
+    });
     let data = pattern(16, 512);
     bench.write(8, &data);
     let targets = [target(&bench), target(&other)];
@@ -111,7 +117,13 @@ fn what_was_copied_can_be_asked_for() {
     let mut bench = Bench::new();
     bench.command(&copy_status(1)).invalid_field(2);
     let targets = [target(&bench)];
-    copy(&mut bench, 0, &targets, &vec![segment((0, 0), 8, (0, 8)); 2]).good();
+    copy(
+        &mut bench,
+        0,
+        &targets,
+        &vec![segment((0, 0), 8, (0, 8)); 2],
+    )
+    .good();
     let expected = [0, 0, 0, 8, 1, 0, 2, 0, 0, 0, 0x20, 0];
     assert_eq!(bench.command(&copy_status(1)).good().data, expected);
     copy(&mut bench, 3, &targets, &[segment((0, 0), 8, (0, 8))]).good();
@@ -134,15 +146,28 @@ fn a_destination_that_is_formatted_during_a_copy_stays_empty() {
         let pieces = pattern(4096, 512);
         bench.write(0, &pieces);
         let targets = [target(&bench), target(&other)];
-        let list = list_of(1, 2, &targets, &[segment((0, u16::from(!own)), 4000, (0, 96))]);
+        let list = list_of(
+            1,
+            2,
+            &targets,
+            &[segment((0, u16::from(!own)), 4000, (0, 96))],
+        );
         let mut copying = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
         let formatted = if own { &mut bench } else { &mut other };
-        let Plan::Run(job) = formatted.begin(&[0x04, 0, 0, 0, 0, 0], 0, 0) else { panic!("it runs") };
+        let Plan::Run(job) = formatted.begin(&[0x04, 0, 0, 0, 0, 0], 0, 0) else {
+            panic!("it runs")
+        };
         let Step::Lasting { mut work, .. } = formatted.unit.finish(job, Data::None) else {
             panic!("it lasts")
         };
-        assert!(poll(&mut work).is_none(), "the copy has the first piece locked");
-        assert!(poll(&mut copying.reply).is_none(), "and waits for the second");
+        assert!(
+            poll(&mut work).is_none(),
+            "the copy has the first piece locked"
+        );
+        assert!(
+            poll(&mut copying.reply).is_none(),
+            "and waits for the second"
+        );
         finish(work);
         CommandResult::from_reply(finish(copying.reply)).check(0xa, 0x0d01);
         assert_eq!(formatted.read(0, 4096), vec![0; 4096 * 512]);
@@ -162,7 +187,13 @@ fn an_end_that_is_not_there_aborts_the_copy() {
         copy(&mut bench, 0, &targets, &[segment((0, end), 8, (0, 8))]).check(0xa, 0x0804);
     }
     copy(&mut bench, 0, &targets, &[segment((0, 0), 8, (0, 4089))]).check(0xa, 0);
-    copy(&mut bench, 0, &targets, &[segment((0, 0), 8, (u64::MAX, 0))]).check(0xa, 0);
+    copy(
+        &mut bench,
+        0,
+        &targets,
+        &[segment((0, 0), 8, (u64::MAX, 0))],
+    )
+    .check(0xa, 0);
 }
 
 #[test]
@@ -193,8 +224,12 @@ fn a_reservation_at_the_destination_holds_for_copies_too() {
         (list[7], list[15]) = (first, second);
         list
     };
-    other.send_by(&mut holder, &reserve_out(6, 0), &list(0, 5)).good();
-    other.send_by(&mut holder, &reserve_out(1, 1), &list(5, 0)).good();
+    other
+        .send_by(&mut holder, &reserve_out(6, 0), &list(0, 5))
+        .good();
+    other
+        .send_by(&mut holder, &reserve_out(1, 1), &list(5, 0))
+        .good();
     let targets = [target(&bench), target(&other)];
     copy(&mut bench, 0, &targets, &[segment((0, 1), 8, (0, 0))]).conflict();
     copy(&mut bench, 0, &targets, &[segment((1, 0), 8, (0, 0))]).good();
@@ -202,7 +237,10 @@ fn a_reservation_at_the_destination_holds_for_copies_too() {
 
 #[test]
 fn a_protected_destination_is_not_written() {
-    let (mut bench, other) = pair(DiskOptions { read_only: true, ..DiskOptions::default() });
+    let (mut bench, other) = pair(DiskOptions {
+        read_only: true,
+        ..DiskOptions::default()
+    });
     let targets = [target(&bench), target(&other)];
     copy(&mut bench, 0, &targets, &[segment((0, 1), 8, (0, 0))]).check(7, 0x2700);
 }
@@ -224,7 +262,9 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     list.extend(targets);
     list.extend(segment((0, 0), 8, (0, 8)));
     let plan = bench.begin(&cdb(0x83, 0, list.len() as u32), list.len() as u32, 0);
-    let logical_unit::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
+    let logical_unit::Plan::Receive(receive) = plan else {
+        panic!("it waits for its list")
+    };
     let data = logical_unit::Data::Buffer(block::Buffer::from(&list[..]));
     // The second copy is aborted before its first step.
     drop(bench.unit.finish(receive.job, data));
@@ -240,7 +280,11 @@ fn each_piece_of_a_copy_is_asked_whether_it_may_go() {
     let targets = [target(&bench), target(&other)];
     let list = list_of(1, 0, &targets, &[segment((0, 1), 4096, (0, 0))]);
     let mut copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
-    assert_eq!((other.disk.byte(0), other.disk.byte(2048)), (1, 0), "the first piece is there");
+    assert_eq!(
+        (other.disk.byte(0), other.disk.byte(2048)),
+        (1, 0),
+        "the first piece is there"
+    );
     let mut holder = other.second();
     other.by(&mut holder, &[0x16, 0, 0, 0, 0, 0]).good(); // RESERVE(6)
     let reply = poll(&mut copy.reply).expect("it ends");
@@ -259,18 +303,28 @@ fn a_copy_belongs_to_the_task_sets_of_both_its_units() {
     assert!(matches!(copy.watch.others(), [used] if Arc::ptr_eq(used, &other.unit)));
     let within = list_of(2, 0, &targets, &[segment((0, 0), 4096, (0, 0))]);
     let copy = bench.start(&cdb(0x83, 0, within.len() as u32), &within);
-    assert_eq!(copy.watch.others().len(), 1, "a unit that is named may be used");
+    assert_eq!(
+        copy.watch.others().len(),
+        1,
+        "a unit that is named may be used"
+    );
 }
 
 /// If one of the two units hangs, the front end must be able to determine which one, so that it fences only
 /// that unit.
 #[test]
 fn a_copy_tells_which_of_its_units_it_waits_for() {
-    let (mut bench, other) = pair(DiskOptions { queues: true, ..DiskOptions::default() });
+    let (mut bench, other) = pair(DiskOptions {
+        queues: true,
+        ..DiskOptions::default()
+    });
     let targets = [target(&bench), target(&other)];
     let list = list_of(1, 0, &targets, &[segment((0, 1), 8, (0, 0))]);
     let mut copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
-    assert_eq!(copy.watch.request(), Some(logical_unit::DeviceRequest { number: 2, unit: 1 }));
+    assert_eq!(
+        copy.watch.request(),
+        Some(logical_unit::DeviceRequest { number: 2, unit: 1 })
+    );
     other.disk.settle();
     while poll(&mut copy.reply).is_none() {}
     assert_eq!(copy.watch.request(), None);
@@ -281,5 +335,7 @@ fn an_empty_list_is_no_error_and_a_long_one_is_not_even_asked_for() {
     let mut bench = Bench::new();
     bench.command(&cdb(0x83, 0, 0)).good();
     bench.send(&cdb(0x83, 0, 15), &[0; 15]).check(5, 0x1a00);
-    bench.send(&cdb(0x83, 0, 1 << 20), &[0; 64]).check(5, 0x1a00);
+    bench
+        .send(&cdb(0x83, 0, 1 << 20), &[0; 64])
+        .check(5, 0x1a00);
 }

@@ -17,12 +17,19 @@ const IMMED: u8 = 0x02;
 
 #[test]
 fn a_formatted_unit_is_zero_and_has_no_block_mapped() {
-    for (cdb, list) in [(FORMAT, &[][..]), (WITH_LIST, &[0; 4]), (WITH_LONG_LIST, &[0; 8])] {
+    for (cdb, list) in [
+        (FORMAT, &[][..]),
+        (WITH_LIST, &[0; 4]),
+        (WITH_LONG_LIST, &[0; 8]),
+    ] {
         let mut bench = Bench::new();
         bench.write(0, &[b'a'; 512]);
         bench.write(4095, &[b'z'; 512]);
         bench.send(&cdb, list).good();
-        assert_eq!((bench.read(0, 1), bench.read(4095, 1)), (vec![0; 512], vec![0; 512]));
+        assert_eq!(
+            (bench.read(0, 1), bench.read(4095, 1)),
+            (vec![0; 512], vec![0; 512])
+        );
         assert_eq!(bench.disk.stable_byte(0), 0);
         let status = bench.command(&get_lba_status(0, 24)).good().data;
         assert_eq!(status[8..21], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 1]);
@@ -41,21 +48,33 @@ fn a_unit_without_thin_provisioning_keeps_its_space() {
 
 #[test]
 fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
-    for (cdb, list) in [(WITH_LIST, vec![0, IMMED, 0, 0]), (WITH_LONG_LIST, vec![0, IMMED, 0, 0, 0, 0, 0, 0])]
-    {
+    for (cdb, list) in [
+        (WITH_LIST, vec![0, IMMED, 0, 0]),
+        (WITH_LONG_LIST, vec![0, IMMED, 0, 0, 0, 0, 0, 0]),
+    ] {
         let mut bench = Bench::new();
         bench.write(0, &[1; 512]);
-        let Plan::Receive(receive) = bench.begin(&cdb, list.len() as u32, 0) else { panic!("a list") };
+        let Plan::Receive(receive) = bench.begin(&cdb, list.len() as u32, 0) else {
+            panic!("a list")
+        };
         let data = Data::Buffer(block::Buffer::from(&list[..]));
-        let Step::Lasting { reply, work } = bench.unit.finish(receive.job, data) else { panic!("it lasts") };
+        let Step::Lasting { reply, work } = bench.unit.finish(receive.job, data) else {
+            panic!("it lasts")
+        };
         CommandResult::from_reply(finish(reply)).good();
         bench.command(&TEST_UNIT_READY).check(2, 0x0404);
         bench.command(&sixteen(0x88, 0, 0, 1)).check(2, 0x0404);
         bench.command(&FORMAT).check(2, 0x0404);
-        bench.command(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0]).check(2, 0x0404);
+        bench
+            .command(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0])
+            .check(2, 0x0404);
         bench.command(&inquiry(None, 36)).good();
         let sense = bench.command(&[0x03, 0, 0, 0, 18, 0]).good().data;
-        assert_eq!((sense[2], &sense[12..14], sense[15]), (2, &[0x04, 0x04][..], 0x80), "with progress");
+        assert_eq!(
+            (sense[2], &sense[12..14], sense[15]),
+            (2, &[0x04, 0x04][..], 0x80),
+            "with progress"
+        );
         finish(work);
         bench.command(&TEST_UNIT_READY).good();
         assert_eq!(bench.read(0, 1), [0; 512]);
@@ -66,10 +85,17 @@ fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
 /// would survive the format.
 #[test]
 fn it_waits_for_writes_that_are_under_way() {
-    let mut bench = Bench::of_disk(DiskOptions { queues: true, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        queues: true,
+        ..DiskOptions::default()
+    });
     let mut write = bench.start(&sixteen(0x8a, 0, 0, 1), &[9; 512]);
-    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else { panic!("it runs") };
-    let Step::Lasting { reply, mut work } = bench.unit.finish(job, Data::None) else { panic!("it lasts") };
+    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else {
+        panic!("it runs")
+    };
+    let Step::Lasting { reply, mut work } = bench.unit.finish(job, Data::None) else {
+        panic!("it lasts")
+    };
     assert!(poll(&mut work).is_none());
     bench.disk.settle();
     assert!(poll(&mut write.reply).is_some());
@@ -80,8 +106,12 @@ fn it_waits_for_writes_that_are_under_way() {
 }
 
 fn begun(bench: &mut Bench) -> (Pin<Box<dyn Future<Output = Reply>>>, Background) {
-    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else { panic!("it runs") };
-    let Step::Lasting { reply, work } = bench.unit.finish(job, Data::None) else { panic!("it lasts") };
+    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else {
+        panic!("it runs")
+    };
+    let Step::Lasting { reply, work } = bench.unit.finish(job, Data::None) else {
+        panic!("it lasts")
+    };
     (reply, work)
 }
 
@@ -124,10 +154,24 @@ impl Wake for Successor {
 fn the_end_of_an_operation_does_not_fail_the_next() {
     let mut bench = Bench::new();
     let (mut reply, work) = begun(&mut bench);
-    let (disk, unit, luns) = (Arc::clone(&bench.disk), Arc::clone(&bench.unit), Arc::clone(&bench.luns));
-    let successor = Successor(Mutex::new(Bench { disk, unit, nexus: bench.second(), luns }));
+    let (disk, unit, luns) = (
+        Arc::clone(&bench.disk),
+        Arc::clone(&bench.unit),
+        Arc::clone(&bench.luns),
+    );
+    let successor = Successor(Mutex::new(Bench {
+        disk,
+        unit,
+        nexus: bench.second(),
+        luns,
+    }));
     let waker = Waker::from(Arc::new(successor));
-    assert!(reply.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        reply
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     finish(work);
     bench.command(&TEST_UNIT_READY).check(2, 0x0404);
 }
@@ -135,8 +179,12 @@ fn the_end_of_an_operation_does_not_fail_the_next() {
 #[test]
 fn neither_abort_nor_reset_stops_it() {
     let mut bench = Bench::new();
-    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else { panic!("it runs") };
-    let Step::Lasting { reply, work } = bench.unit.finish(job, Data::None) else { panic!("it lasts") };
+    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else {
+        panic!("it runs")
+    };
+    let Step::Lasting { reply, work } = bench.unit.finish(job, Data::None) else {
+        panic!("it lasts")
+    };
     drop(reply);
     bench.unit.reset();
     bench.command(&TEST_UNIT_READY).check(6, 0x2903);
@@ -165,7 +213,9 @@ fn after_a_failure_the_medium_is_out_of_reach_until_one_succeeds() {
 fn a_sanitize_that_failed_is_not_made_good_by_a_format() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::TimedOut);
-    bench.command(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0]).check(3, 0x3103);
+    bench
+        .command(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0])
+        .check(3, 0x3103);
     bench.command(&FORMAT).check(3, 0x3103);
     bench.command(&TEST_UNIT_READY).check(3, 0x3103);
 }
@@ -182,9 +232,14 @@ fn protection_types_defects_and_patterns_are_refused() {
         cdb[at] = 1;
         bench.command(&cdb).invalid_field(at as u8);
     }
-    for list in
-        [[1, 0, 0, 0], [0, 0x08, 0, 0], [0, 0x10, 0, 0], [0, 0x40, 0, 0], [0, 0x80, 0, 4], [0, 0, 1, 0]]
-    {
+    for list in [
+        [1, 0, 0, 0],
+        [0, 0x08, 0, 0],
+        [0, 0x10, 0, 0],
+        [0, 0x40, 0, 0],
+        [0, 0x80, 0, 4],
+        [0, 0, 1, 0],
+    ] {
         bench.send(&WITH_LIST, &list).check(5, 0x2600);
     }
     for (at, value) in [(0, 2), (3, 0x10), (3, 1), (4, 1), (7, 8)] {

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use crate::support::*;
 
 fn queueing() -> Bench {
-    Bench::of_disk(DiskOptions { queues: true, ..DiskOptions::default() })
+    Bench::of_disk(DiskOptions {
+        queues: true,
+        ..DiskOptions::default()
+    })
 }
 
 fn quiesced(bench: &Bench) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -27,12 +30,18 @@ fn a_write_waits_until_the_device_has_let_go_of_an_aborted_one_for_its_blocks() 
     assert!(poll(&mut quiesced).is_none());
     let mut newer = bench.start(&sized(0x8a, 0, 0, 8), &[2; 8 * 512]);
     assert_eq!(bench.disk.queued(), 1, "the newer one waits");
-    assert!(newer.watch.request().is_none(), "and no device has it: its deadline is not the device's fault");
+    assert!(
+        newer.watch.request().is_none(),
+        "and no device has it: its deadline is not the device's fault"
+    );
     bench.disk.settle();
     assert!(poll(&mut quiesced).is_some());
     assert!(poll(&mut newer.reply).is_none());
     bench.disk.settle();
-    assert_eq!(poll(&mut newer.reply).expect("it ends").status, logical_unit::Status::Good);
+    assert_eq!(
+        poll(&mut newer.reply).expect("it ends").status,
+        logical_unit::Status::Good
+    );
     assert_eq!(bench.disk.byte(0), 2);
 }
 
@@ -63,7 +72,10 @@ fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
         assert!(give_up(bench.start(&sized(0x8a, 0, 0, 8), &[1; 8 * 512])).is_none());
         let mut quiesced = quiesced(&bench);
         let mut waiting = bench.start(&cdb, data);
-        assert!(waiting.watch.request().is_none(), "{cdb:02x?} has reached the device");
+        assert!(
+            waiting.watch.request().is_none(),
+            "{cdb:02x?} has reached the device"
+        );
         bench.disk.settle();
         assert!(poll(&mut quiesced).is_some());
         while poll(&mut waiting.reply).is_none() {

@@ -4,8 +4,15 @@ use crate::support::*;
 
 /// Returns the LBA, the number of blocks and the provisioning status of each descriptor.
 fn descriptors(data: &[u8]) -> Vec<(u64, u32, u8)> {
-    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    data[8..].chunks_exact(16).map(|d| (number(&d[..8]), number(&d[8..12]) as u32, d[12])).collect()
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    };
+    data[8..]
+        .chunks_exact(16)
+        .map(|d| (number(&d[..8]), number(&d[8..12]) as u32, d[12]))
+        .collect()
 }
 
 #[test]
@@ -13,7 +20,10 @@ fn runs_are_as_long_as_they_can_be_and_cover_the_rest_of_the_medium() {
     let mut bench = Bench::new();
     bench.write(10, &[1; 257 * 512]);
     let answer = bench.command(&get_lba_status(0, 256)).good();
-    assert_eq!(descriptors(&answer.data), [(0, 10, 1), (10, 257, 0), (267, 4096 - 267, 1)]);
+    assert_eq!(
+        descriptors(&answer.data),
+        [(0, 10, 1), (10, 257, 0), (267, 4096 - 267, 1)]
+    );
     assert_eq!(answer.data[..4], (4 + 3 * 16u32).to_be_bytes());
 }
 
@@ -40,7 +50,9 @@ fn truncation() {
 #[test]
 fn beyond_end() {
     for lba in [4096, 4097, 1 << 63, u64::MAX] {
-        Bench::new().command(&get_lba_status(lba, 24)).out_of_range();
+        Bench::new()
+            .command(&get_lba_status(lba, 24))
+            .out_of_range();
     }
 }
 

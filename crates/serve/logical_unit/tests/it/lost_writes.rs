@@ -55,7 +55,12 @@ fn a_stop_tells_of_it_too() {
 fn changes_that_are_stable_leave_it_to_the_next_flush() {
     let with_fua = sixteen(0x8a, 0x08, 0, 1);
     let and_verify = sixteen(0x8e, 0, 0, 1);
-    for (cdb, fails) in [(with_fua, false), (with_fua, true), (and_verify, false), (and_verify, true)] {
+    for (cdb, fails) in [
+        (with_fua, false),
+        (with_fua, true),
+        (and_verify, false),
+        (and_verify, true),
+    ] {
         let mut bench = Bench::new();
         bench.disk.lose_writes();
         if fails {
@@ -73,7 +78,9 @@ fn changes_that_are_stable_leave_it_to_the_next_flush() {
 #[test]
 fn the_write_cache_stays_on_until_a_flush_has_reported_a_loss() {
     let mut bench = Bench::new();
-    let is_on = |bench: &mut Bench| bench.command(&[0x1a, 0x08, 0x08, 0, 255, 0]).good().data[4 + 2] & 4 != 0;
+    let is_on = |bench: &mut Bench| {
+        bench.command(&[0x1a, 0x08, 0x08, 0, 255, 0]).good().data[4 + 2] & 4 != 0
+    };
     bench.disk.lose_writes();
     let (off, list) = caching(0);
     bench.send(&off, &list).check(3, 0x0c00);
@@ -103,14 +110,21 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));
     paper.wet();
     let mut flush = bench.start(&FLUSH, &[]);
-    assert!(poll(&mut flush.reply).is_none(), "the note is being written");
+    assert!(
+        poll(&mut flush.reply).is_none(),
+        "the note is being written"
+    );
     paper.dry();
     CommandResult::from_reply(poll(&mut flush.reply).expect("it is written")).check(3, 0x0c00);
     assert_eq!(paper.losses(), 1);
     bench.disk.lose_writes();
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));
     stable_write(&mut bench).check(3, 0x0c00);
-    assert_eq!(paper.losses(), 2, "by a write with FUA, which only reports that write's failure");
+    assert_eq!(
+        paper.losses(),
+        2,
+        "by a write with FUA, which only reports that write's failure"
+    );
     paper.fill();
     bench.disk.lose_writes();
     bench.command(&FLUSH).check(3, 0x0c00);
@@ -145,14 +159,25 @@ fn the_cache_generation_changes_with_each_loss_and_is_the_same_at_the_next_start
         let changed = generation(&mut bench);
         assert!(!seen.contains(&changed), "before any flush");
         bench.command(&FLUSH).check(3, 0x0c00);
-        assert_eq!(generation(&mut bench), changed, "what was told is no other loss");
-        assert_eq!(generation(&mut Bench::keeping(&paper)), changed, "nor is a restart");
+        assert_eq!(
+            generation(&mut bench),
+            changed,
+            "what was told is no other loss"
+        );
+        assert_eq!(
+            generation(&mut Bench::keeping(&paper)),
+            changed,
+            "nor is a restart"
+        );
         seen.push(changed);
     }
     paper.fill();
     bench.disk.lose_writes();
     bench.command(&FLUSH).check(3, 0x0c00);
-    assert!(!seen.contains(&generation(&mut bench)), "although it cannot be noted");
+    assert!(
+        !seen.contains(&generation(&mut bench)),
+        "although it cannot be noted"
+    );
 }
 
 #[test]
@@ -240,9 +265,16 @@ fn a_session_that_ends_before_the_answer_arrives_hears_it_in_its_next_one() {
 #[test]
 fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     let mut bench = Bench::new();
-    let initiator = InitiatorPort { name: "iqn.2026-11.test:mover".into(), qualifier: [0x80; 6] };
+    let initiator = InitiatorPort {
+        name: "iqn.2026-11.test:mover".into(),
+        qualifier: [0x80; 6],
+    };
     let through = |group| {
-        let port = TargetPort { name: "iqn.2026-11.test:target".into(), group, relative_port: group };
+        let port = TargetPort {
+            name: "iqn.2026-11.test:target".into(),
+            group,
+            relative_port: group,
+        };
         Arc::new(SessionTraits::new(initiator.clone(), port))
     };
     drop(bench.unit.attach(through(1)));
@@ -268,9 +300,20 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     for number in 0..5000_u32 {
         let mut isid = [0x80; 6];
         isid[2..].copy_from_slice(&number.to_be_bytes());
-        let initiator = InitiatorPort { name: "iqn.2026-11.test:crowd".into(), qualifier: isid };
-        let port = TargetPort { name: "iqn.2026-11.test:target".into(), group: 1, relative_port: 1 };
-        drop(bench.unit.attach(Arc::new(SessionTraits::new(initiator, port))));
+        let initiator = InitiatorPort {
+            name: "iqn.2026-11.test:crowd".into(),
+            qualifier: isid,
+        };
+        let port = TargetPort {
+            name: "iqn.2026-11.test:target".into(),
+            group: 1,
+            relative_port: 1,
+        };
+        drop(
+            bench
+                .unit
+                .attach(Arc::new(SessionTraits::new(initiator, port))),
+        );
     }
     let mut again = bench.second();
     flush(&mut bench, &mut again).check(3, 0x0c00);
@@ -278,7 +321,9 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
 
 /// Sends a flush whose response is not acknowledged. Returns the number of losses that it reports.
 fn unacknowledged(bench: &mut Bench) -> u64 {
-    let Plan::Run(job) = bench.begin(&FLUSH, 0, 0) else { panic!("a flush is at work") };
+    let Plan::Run(job) = bench.begin(&FLUSH, 0, 0) else {
+        panic!("a flush is at work")
+    };
     let Step::Later(Running { reply, watch }) = bench.unit.finish(job, Data::None) else {
         panic!("a flush goes to the device")
     };

@@ -8,8 +8,17 @@ const BLOCK: usize = 512;
 
 /// Creates a thread's own access to the unit of `bench`: another nexus, the same medium.
 fn another(bench: &Bench, number: u8) -> Bench {
-    let (disk, unit, luns) = (Arc::clone(&bench.disk), Arc::clone(&bench.unit), Arc::clone(&bench.luns));
-    let mut another = Bench { disk, unit, nexus: attach(&bench.unit, number), luns };
+    let (disk, unit, luns) = (
+        Arc::clone(&bench.disk),
+        Arc::clone(&bench.unit),
+        Arc::clone(&bench.luns),
+    );
+    let mut another = Bench {
+        disk,
+        unit,
+        nexus: attach(&bench.unit, number),
+        luns,
+    };
     another.hear_attentions();
     another
 }
@@ -27,7 +36,10 @@ fn run_all(bench: &Bench, threads: u8, work: impl Fn(Bench, u8) + Send + Sync) {
 #[test]
 fn no_increment_by_compare_and_write_is_lost() {
     for in_memory in [false, true] {
-        let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+        let mut bench = Bench::of_disk(DiskOptions {
+            in_memory,
+            ..DiskOptions::default()
+        });
         run_all(&bench, 4, |mut bench, _| {
             let mut wins = 0u32;
             while wins < 100 {
@@ -49,11 +61,16 @@ fn no_increment_by_compare_and_write_is_lost() {
 #[test]
 fn no_read_sees_half_of_an_atomic_write() {
     for in_memory in [false, true] {
-        let bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+        let bench = Bench::of_disk(DiskOptions {
+            in_memory,
+            ..DiskOptions::default()
+        });
         run_all(&bench, 4, |mut bench, number| {
             for round in 0..200u8 {
                 if number < 2 {
-                    bench.send(&write_atomic(2040, 16), &[round ^ number << 7; 16 * BLOCK]).good();
+                    bench
+                        .send(&write_atomic(2040, 16), &[round ^ number << 7; 16 * BLOCK])
+                        .good();
                 } else {
                     let seen = bench.read(2040, 16);
                     assert!(seen.iter().all(|byte| *byte == seen[0]), "a mixture");
@@ -68,7 +85,9 @@ fn bits_set_by_many_are_all_there() {
     let mut bench = Bench::new();
     run_all(&bench, 8, |mut bench, number| {
         for lba in 0..64 {
-            bench.send(&sixteen(0x8b, 0, lba, 1), &[1 << number; BLOCK]).good();
+            bench
+                .send(&sixteen(0x8b, 0, lba, 1), &[1 << number; BLOCK])
+                .good();
         }
     });
     assert_eq!(bench.read(0, 64), vec![0xff; 64 * BLOCK]);

@@ -13,7 +13,24 @@ fn sense(page: u8) -> [u8; 6] {
 
 /// Creates MODE SELECT(6) with a control page that has `flags` in byte 2 and `swp` in byte 4.
 fn control(flags: u8, swp: u8, save: bool) -> ([u8; 6], [u8; 16]) {
-    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02 | flags, 0x10, swp, 0x40, 0, 0, 0xff, 0xff, 0, 0];
+    let list = [
+        0,
+        0,
+        0,
+        0,
+        0x0a,
+        0x0a,
+        0x02 | flags,
+        0x10,
+        swp,
+        0x40,
+        0,
+        0,
+        0xff,
+        0xff,
+        0,
+        0,
+    ];
     ([0x15, 0x10 | u8::from(save), 0, 0, 16, 0], list)
 }
 
@@ -29,10 +46,18 @@ fn software_write_protect_stops_writes_and_the_others_hear_of_it() {
     let mut other = bench.second();
     let (cdb, list) = control(0, SWP, false);
     bench.send(&cdb, &list).good();
-    bench.send(&sixteen(0x8a, 0, 0, 1), &[0; 512]).check(7, 0x2702);
-    assert_eq!(bench.command(&sense(0x0a)).good().data[2] & 0x80, 0x80, "WP");
+    bench
+        .send(&sixteen(0x8a, 0, 0, 1), &[0; 512])
+        .check(7, 0x2702);
+    assert_eq!(
+        bench.command(&sense(0x0a)).good().data[2] & 0x80,
+        0x80,
+        "WP"
+    );
     bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2a01);
-    bench.send_by(&mut other, &sixteen(0x8a, 0, 0, 1), &[0; 512]).check(7, 0x2702);
+    bench
+        .send_by(&mut other, &sixteen(0x8a, 0, 0, 1), &[0; 512])
+        .check(7, 0x2702);
     let (cdb, list) = control(0, 0, false);
     bench.send(&cdb, &list).good();
     bench.send(&sixteen(0x8a, 0, 0, 1), &[0; 512]).good();
@@ -52,7 +77,9 @@ fn descriptor_sense_changes_the_sense_data_that_follow() {
     let mut bench = Bench::new();
     let (cdb, list) = control(D_SENSE, 0, false);
     bench.send(&cdb, &list).good();
-    let answer = bench.command(&sixteen(0x88, 0, u64::MAX, 1)).check(5, 0x2100);
+    let answer = bench
+        .command(&sixteen(0x88, 0, u64::MAX, 1))
+        .check(5, 0x2100);
     assert_eq!(answer.sense.map(|sense| sense.bytes()[0]), Some(0x72));
 }
 
@@ -104,7 +131,10 @@ fn saved_pages_survive_reset_and_restart_and_unsaved_ones_do_not() {
     bench.send(&cdb, &list).good();
     bench.unit.reset();
     bench.hear_attentions();
-    assert_eq!(bench.command(&sense(0x0a)).good().data[4..9], [0x8a, 0x0a, 0x02, 0x10, SWP]);
+    assert_eq!(
+        bench.command(&sense(0x0a)).good().data[4..9],
+        [0x8a, 0x0a, 0x02, 0x10, SWP]
+    );
     let mut restarted = Bench::keeping(&paper);
     assert_eq!(restarted.command(&sense(0x0a)).good().data[8], SWP);
 }
@@ -124,5 +154,8 @@ fn the_allocation_length_is_no_overflow() {
     let mut bench = Bench::new();
     let whole = bench.command(&[0x1a, 0, 0x3f, 0, 255, 0]).good();
     let cut = bench.command(&[0x1a, 0, 0x3f, 0, 4, 0]).good();
-    assert_eq!((cut.data, cut.expected_bytes), (whole.data[..4].to_vec(), 4));
+    assert_eq!(
+        (cut.data, cut.expected_bytes),
+        (whole.data[..4].to_vec(), 4)
+    );
 }

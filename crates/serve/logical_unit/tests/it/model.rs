@@ -46,16 +46,25 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     let extent = (0..BLOCKS).prop_flat_map(|lba| (Just(lba), 1..=(BLOCKS - lba).min(20)));
     let bytes = (0..4u8, 0..4u8);
-    (extent, bytes, any::<bool>(), 0..6u8).prop_map(|((lba, blocks), (byte, expected), unmap, kind)| {
-        match kind {
+    (extent, bytes, any::<bool>(), 0..6u8).prop_map(
+        |((lba, blocks), (byte, expected), unmap, kind)| match kind {
             0 => Action::Read { lba, blocks },
             1 => Action::Write { lba, blocks, byte },
-            2 => Action::WriteSame { lba, blocks, byte, unmap },
+            2 => Action::WriteSame {
+                lba,
+                blocks,
+                byte,
+                unmap,
+            },
             3 => Action::Unmap { lba, blocks },
-            4 => Action::CompareAndWrite { lba, expected, byte },
+            4 => Action::CompareAndWrite {
+                lba,
+                expected,
+                byte,
+            },
             _ => Action::OrWrite { lba, blocks, byte },
-        }
-    })
+        },
+    )
 }
 
 impl Action {
@@ -63,17 +72,30 @@ impl Action {
         let bytes = |blocks: u64, byte: u8| vec![byte; blocks as usize * 512];
         match self {
             Action::Read { lba, blocks } => (sized(0x88, 0, lba, blocks as u32), vec![]),
-            Action::Write { lba, blocks, byte } => (sized(0x8a, 0, lba, blocks as u32), bytes(blocks, byte)),
-            Action::WriteSame { lba, blocks, byte, unmap } => {
-                (sized(0x93, u8::from(unmap) << 3, lba, blocks as u32), bytes(1, byte))
+            Action::Write { lba, blocks, byte } => {
+                (sized(0x8a, 0, lba, blocks as u32), bytes(blocks, byte))
             }
+            Action::WriteSame {
+                lba,
+                blocks,
+                byte,
+                unmap,
+            } => (
+                sized(0x93, u8::from(unmap) << 3, lba, blocks as u32),
+                bytes(1, byte),
+            ),
             Action::Unmap { lba, blocks } => {
                 let (cdb, list) = unmap(&[(lba, blocks as u32)]);
                 (cdb.to_vec(), list)
             }
-            Action::CompareAndWrite { lba, expected, byte } => {
-                (compare_and_write(lba, 1).to_vec(), [bytes(1, expected), bytes(1, byte)].concat())
-            }
+            Action::CompareAndWrite {
+                lba,
+                expected,
+                byte,
+            } => (
+                compare_and_write(lba, 1).to_vec(),
+                [bytes(1, expected), bytes(1, byte)].concat(),
+            ),
             Action::OrWrite { lba, blocks, byte } => {
                 (sized(0x8b, 0, lba, blocks as u32), bytes(blocks, byte))
             }
@@ -85,14 +107,23 @@ impl Action {
         let range = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
         match self {
             Action::Read { lba, blocks } => return Some(model[range(lba, blocks)].to_vec()),
-            Action::Write { lba, blocks, byte } | Action::WriteSame { lba, blocks, byte, .. } => {
+            Action::Write { lba, blocks, byte }
+            | Action::WriteSame {
+                lba, blocks, byte, ..
+            } => {
                 model[range(lba, blocks)].fill(byte);
             }
             Action::Unmap { lba, blocks } => model[range(lba, blocks)].fill(0),
             Action::OrWrite { lba, blocks, byte } => {
-                model[range(lba, blocks)].iter_mut().for_each(|old| *old |= byte);
+                model[range(lba, blocks)]
+                    .iter_mut()
+                    .for_each(|old| *old |= byte);
             }
-            Action::CompareAndWrite { lba, expected, byte } => {
+            Action::CompareAndWrite {
+                lba,
+                expected,
+                byte,
+            } => {
                 let block = &mut model[range(lba, 1)];
                 if block.iter().any(|old| *old != expected) {
                     return None;

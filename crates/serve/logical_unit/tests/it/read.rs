@@ -6,7 +6,10 @@ use block::BlockSize;
 const READS: [u8; 3] = [0x28, 0x88, 0xa8];
 
 fn patterned(in_memory: bool) -> Bench {
-    let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        in_memory,
+        ..DiskOptions::default()
+    });
     bench.write(0, &pattern(300, 512));
     bench
 }
@@ -20,13 +23,19 @@ fn each_length_of_cdb_reads_the_blocks_it_names() {
             assert_eq!(answer.data, pattern(300, 512)[3 * 512..5 * 512]);
             assert_eq!(answer.expected_bytes, 1024);
         }
-        assert_eq!(bench.command(&six(0x08, 299, 1)).good().data, pattern(300, 512)[299 * 512..]);
+        assert_eq!(
+            bench.command(&six(0x08, 299, 1)).good().data,
+            pattern(300, 512)[299 * 512..]
+        );
     }
 }
 
 #[test]
 fn read_6_of_zero_blocks_reads_256() {
-    assert_eq!(patterned(false).command(&six(0x08, 0, 0)).good().data.len(), 256 * 512);
+    assert_eq!(
+        patterned(false).command(&six(0x08, 0, 0)).good().data.len(),
+        256 * 512
+    );
 }
 
 #[test]
@@ -44,7 +53,13 @@ fn beyond_end() {
 fn zero_blocks() {
     let mut bench = Bench::new();
     for opcode in READS {
-        assert!(bench.command(&sized(opcode, 0, 0, 0)).good().data.is_empty());
+        assert!(
+            bench
+                .command(&sized(opcode, 0, 0, 0))
+                .good()
+                .data
+                .is_empty()
+        );
         bench.command(&sized(opcode, 0, 4097, 0)).out_of_range();
         bench.command(&sized(opcode, 0, u64::MAX, 0)).out_of_range();
     }
@@ -54,7 +69,9 @@ fn zero_blocks() {
 fn protection_information_is_refused() {
     for protect in 1..8 {
         for opcode in READS {
-            Bench::new().command(&sized(opcode, protect << 5, 0, 1)).invalid_field(1);
+            Bench::new()
+                .command(&sized(opcode, protect << 5, 0, 1))
+                .invalid_field(1);
         }
     }
 }
@@ -63,7 +80,10 @@ fn protection_information_is_refused() {
 fn dpo_and_fua_read_the_same() {
     let mut bench = patterned(true);
     for flags in [0x10, 0x08, 0x18] {
-        assert_eq!(bench.command(&sized(0x28, flags, 1, 1)).good().data, vec![2; 512]);
+        assert_eq!(
+            bench.command(&sized(0x28, flags, 1, 1)).good().data,
+            vec![2; 512]
+        );
     }
 }
 
@@ -77,8 +97,14 @@ fn fua_brings_what_is_cached_to_the_medium_first() {
 #[test]
 fn more_than_the_maximum_transfer_length_is_refused() {
     let claimed_blocks = Some(1 << 20);
-    let mut bench = Bench::of_disk(DiskOptions { claimed_blocks, ..DiskOptions::default() });
-    assert!(matches!(bench.begin(&sized(0x88, 0, 0, 65_536), 0, u32::MAX), logical_unit::Plan::Run(_)));
+    let mut bench = Bench::of_disk(DiskOptions {
+        claimed_blocks,
+        ..DiskOptions::default()
+    });
+    assert!(matches!(
+        bench.begin(&sized(0x88, 0, 0, 65_536), 0, u32::MAX),
+        logical_unit::Plan::Run(_)
+    ));
     bench.command(&sized(0x88, 0, 0, 65_537)).invalid_field(10);
     bench.command(&sized(0xa8, 0, 0, 65_537)).invalid_field(6);
 }
@@ -104,7 +130,11 @@ fn naca_is_refused() {
 
 #[test]
 fn blocks_of_4096_bytes() {
-    let disk = DiskOptions { block_size: BlockSize::B4096, blocks: 16, ..DiskOptions::default() };
+    let disk = DiskOptions {
+        block_size: BlockSize::B4096,
+        blocks: 16,
+        ..DiskOptions::default()
+    };
     let mut bench = Bench::of_disk(disk);
     bench.write(15, &[9; 4096]);
     assert_eq!(bench.read(15, 1), vec![9; 4096]);

@@ -13,7 +13,14 @@ fn with_nothing_to_tell_it_says_so_in_either_format() {
 #[test]
 fn truncation() {
     for length in 0..18 {
-        assert_eq!(Bench::new().command(&[3, 0, 0, 0, length, 0]).good().data.len(), usize::from(length));
+        assert_eq!(
+            Bench::new()
+                .command(&[3, 0, 0, 0, length, 0])
+                .good()
+                .data
+                .len(),
+            usize::from(length)
+        );
     }
 }
 

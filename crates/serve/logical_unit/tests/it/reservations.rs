@@ -87,22 +87,37 @@ const ABOUT_RESERVATIONS: [u8; 6] = [0x16, 0x17, 0x56, 0x57, 0x5e, 0x5f];
 
 /// Creates a unit that supports all commands.
 fn bench() -> Bench {
-    Bench::of_disk(DiskOptions { durable: false, blocks: 512, ..DiskOptions::default() })
+    Bench::of_disk(DiskOptions {
+        durable: false,
+        blocks: 512,
+        ..DiskOptions::default()
+    })
 }
 
 /// Returns the operation code and the service action, or 0, of each command.
 fn commands() -> Vec<(u8, u8)> {
-    let data = bench().command(&[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]).good().data;
-    data[4..].chunks(8).map(|descriptor| (descriptor[0], descriptor[3])).collect()
+    let data = bench()
+        .command(&[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0])
+        .good()
+        .data;
+    data[4..]
+        .chunks(8)
+        .map(|descriptor| (descriptor[0], descriptor[3]))
+        .collect()
 }
 
 #[test]
 fn every_command_has_its_rule() {
     let ruled = |(opcode, action): &(u8, u8)| {
         ABOUT_RESERVATIONS.contains(opcode)
-            || RULES.iter().any(|(cdb, _)| cdb[0] == *opcode && cdb.get(1).unwrap_or(&0) == action)
+            || RULES
+                .iter()
+                .any(|(cdb, _)| cdb[0] == *opcode && cdb.get(1).unwrap_or(&0) == action)
     };
-    let missing: Vec<_> = commands().into_iter().filter(|command| !ruled(command)).collect();
+    let missing: Vec<_> = commands()
+        .into_iter()
+        .filter(|command| !ruled(command))
+        .collect();
     assert!(missing.is_empty(), "{missing:x?}");
 }
 
@@ -119,10 +134,17 @@ fn a_command_conflicts_with_the_reservations_that_the_standards_name_and_no_othe
             let answer = bench.command(&cdb);
             // Only GOOD proves that it passed: errors in the CDB and unit attentions come before the check of
             // reservations.
-            let expected = if allowed.contains(held) { Status::Good } else { Status::ReservationConflict };
+            let expected = if allowed.contains(held) {
+                Status::Good
+            } else {
+                Status::ReservationConflict
+            };
             if answer.status != expected {
                 let sense = answer.sense.map(|sense| (sense.key(), sense.asc()));
-                faults.push(format!("{beginning:x?} under {held:?}: {:?} {sense:x?}", answer.status));
+                faults.push(format!(
+                    "{beginning:x?} under {held:?}: {:?} {sense:x?}",
+                    answer.status
+                ));
             }
         }
     }
@@ -140,6 +162,10 @@ fn reserve(bench: &mut Bench, holder: &mut logical_unit::Nexus, held: Held) {
         (list[7], list[15]) = (key, new);
         list
     };
-    bench.send_by(holder, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list(0, 1)).good();
-    bench.send_by(holder, &[0x5f, 1, kind, 0, 0, 0, 0, 0, 24, 0], &list(1, 0)).good();
+    bench
+        .send_by(holder, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list(0, 1))
+        .good();
+    bench
+        .send_by(holder, &[0x5f, 1, kind, 0, 0, 0, 0, 0, 24, 0], &list(1, 0))
+        .good();
 }

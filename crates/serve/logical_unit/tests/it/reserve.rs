@@ -60,5 +60,7 @@ fn a_logical_unit_reset_releases() {
 fn extents_and_third_parties_are_refused() {
     let mut bench = Bench::new();
     bench.command(&[0x16, 0x01, 0, 0, 0, 0]).invalid_field(1);
-    bench.command(&[0x56, 0x10, 0, 0, 0, 0, 0, 0, 0, 0]).invalid_field(1);
+    bench
+        .command(&[0x56, 0x10, 0, 0, 0, 0, 0, 0, 0, 0])
+        .invalid_field(1);
 }

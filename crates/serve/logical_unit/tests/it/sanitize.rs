@@ -76,13 +76,20 @@ fn an_erased_unit_is_zero_and_has_no_block_mapped() {
 #[test]
 fn cryptographic_erase_is_for_what_forgets() {
     let mut file = Bench::new();
-    file.command(&sanitize(CRYPTOGRAPHIC_ERASE, 0)).invalid_field(1);
+    file.command(&sanitize(CRYPTOGRAPHIC_ERASE, 0))
+        .invalid_field(1);
     assert_eq!(file.command(&inquiry(Some(0xb1), 64)).good().data[7], 0x40);
-    let mut memory = Bench::of_disk(DiskOptions { durable: false, ..DiskOptions::default() });
+    let mut memory = Bench::of_disk(DiskOptions {
+        durable: false,
+        ..DiskOptions::default()
+    });
     memory.write(0, &[b'a'; 512]);
     memory.command(&sanitize(CRYPTOGRAPHIC_ERASE, 0)).good();
     assert_eq!(memory.read(0, 1), [0; 512]);
-    assert_eq!(memory.command(&inquiry(Some(0xb1), 64)).good().data[7], 0x50);
+    assert_eq!(
+        memory.command(&inquiry(Some(0xb1), 64)).good().data[7],
+        0x50
+    );
 }
 
 #[test]
@@ -103,7 +110,11 @@ fn while_it_runs_only_questions_about_the_device_are_answered() {
     bench.command(&sanitize(BLOCK_ERASE, 0)).check(2, 0x041b);
     bench.command(&inquiry(None, 36)).good();
     let sense = bench.command(&REQUEST_SENSE).good().data;
-    assert_eq!((sense[2], &sense[12..14], sense[15]), (2, &[0x04, 0x1b][..], 0x80), "with progress");
+    assert_eq!(
+        (sense[2], &sense[12..14], sense[15]),
+        (2, &[0x04, 0x1b][..], 0x80),
+        "with progress"
+    );
     finish(work);
     CommandResult::from_reply(finish(reply)).good();
     bench.command(&TEST_UNIT_READY).good();
@@ -153,7 +164,9 @@ fn after_a_failure_the_medium_is_out_of_reach_until_one_succeeds() {
     bench.disk.fail(DeviceError::TimedOut);
     bench.command(&sanitize(BLOCK_ERASE, 0)).check(3, 0x3103);
     bench.command(&sixteen(0x88, 0, 0, 1)).check(3, 0x3103);
-    bench.command(&sanitize(EXIT_FAILURE_MODE, 0)).invalid_field(1);
+    bench
+        .command(&sanitize(EXIT_FAILURE_MODE, 0))
+        .invalid_field(1);
     bench.command(&sanitize(BLOCK_ERASE, 0)).good();
     bench.read(0, 1);
 }
@@ -162,7 +175,9 @@ fn after_a_failure_the_medium_is_out_of_reach_until_one_succeeds() {
 fn with_ause_a_failure_can_be_left() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::TimedOut);
-    bench.command(&sanitize(BLOCK_ERASE | AUSE, 0)).check(3, 0x3103);
+    bench
+        .command(&sanitize(BLOCK_ERASE | AUSE, 0))
+        .check(3, 0x3103);
     bench.command(&sanitize(EXIT_FAILURE_MODE, 0)).good();
     bench.read(0, 1);
     bench.command(&sanitize(EXIT_FAILURE_MODE, 0)).good();
@@ -181,15 +196,21 @@ fn an_operation_that_is_dropped_has_failed() {
 fn lists_and_patterns_of_a_wrong_length_are_refused() {
     let mut bench = Bench::new();
     for length in [0, 1, 2, 3, 4, 517] {
-        bench.send(&sanitize(OVERWRITE, length), &vec![0; usize::from(length)]).invalid_field(7);
+        bench
+            .send(&sanitize(OVERWRITE, length), &vec![0; usize::from(length)])
+            .invalid_field(7);
     }
     overwrite(&mut bench, 0, &[1; 512]).check(5, 0x2600);
     for length in [0u16, 516, 513] {
         let mut list = pattern_list(1, &[0; 512]);
         list[2..4].copy_from_slice(&length.to_be_bytes());
-        bench.send(&sanitize(OVERWRITE, 516), &list).check(5, 0x2600);
+        bench
+            .send(&sanitize(OVERWRITE, 516), &list)
+            .check(5, 0x2600);
     }
-    bench.send(&sanitize(OVERWRITE, 516), &[1; 100]).check(5, 0x1a00);
+    bench
+        .send(&sanitize(OVERWRITE, 516), &[1; 100])
+        .check(5, 0x1a00);
     for action in [BLOCK_ERASE, EXIT_FAILURE_MODE] {
         bench.send(&sanitize(action, 8), &[0; 8]).invalid_field(7);
     }
@@ -198,7 +219,9 @@ fn lists_and_patterns_of_a_wrong_length_are_refused() {
 #[test]
 fn reserved_bits_and_service_actions_are_refused() {
     let mut bench = Bench::new();
-    bench.command(&sanitize(BLOCK_ERASE | 0x40, 0)).invalid_field(1);
+    bench
+        .command(&sanitize(BLOCK_ERASE | 0x40, 0))
+        .invalid_field(1);
     for at in 2..7 {
         let mut cdb = sanitize(BLOCK_ERASE, 0);
         cdb[at] = at as u8;
@@ -212,7 +235,9 @@ fn reserved_bits_and_service_actions_are_refused() {
 #[test]
 fn protection_and_reservations_hold() {
     let mut protected = Bench::read_only();
-    protected.command(&sanitize(BLOCK_ERASE, 0)).check(7, 0x2700);
+    protected
+        .command(&sanitize(BLOCK_ERASE, 0))
+        .check(7, 0x2700);
     let mut bench = Bench::new();
     let mut other = bench.second();
     bench.by(&mut other, &[0x16, 0, 0, 0, 0, 0]).good();

@@ -13,10 +13,13 @@ const STOPPED: (u8, u16) = (2, 0x0402);
 /// Every command that needs the medium.
 fn need_the_medium(bench: &mut Bench, (key, code): (u8, u16)) {
     bench.command(&TEST_UNIT_READY).check(key, code);
-    for opcode in
-        [0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x42, 0x88, 0x8a, 0x8b, 0x89, 0x8e, 0x8f, 0x90]
-    {
-        bench.send(&sized(opcode, 0xff, u64::MAX, 1), &[0; 512]).check(key, code);
+    for opcode in [
+        0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x42, 0x88, 0x8a, 0x8b, 0x89, 0x8e, 0x8f,
+        0x90,
+    ] {
+        bench
+            .send(&sized(opcode, 0xff, u64::MAX, 1), &[0; 512])
+            .check(key, code);
     }
     bench.command(&get_lba_status(0, 24)).check(key, code);
 }
@@ -80,12 +83,17 @@ fn a_power_condition_ejects_nothing() {
 #[test]
 fn a_stopped_unit_refuses_every_command_that_needs_the_medium_until_it_is_started() {
     for in_memory in [false, true] {
-        let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+        let mut bench = Bench::of_disk(DiskOptions {
+            in_memory,
+            ..DiskOptions::default()
+        });
         let mut other = bench.second();
         bench.write(0, &[1; 512]);
         bench.command(&STOP).good();
         need_the_medium(&mut bench, STOPPED);
-        bench.by(&mut other, &sixteen(0x88, 0, 0, 1)).check(STOPPED.0, STOPPED.1);
+        bench
+            .by(&mut other, &sixteen(0x88, 0, 0, 1))
+            .check(STOPPED.0, STOPPED.1);
         bench.by(&mut other, &inquiry(None, 96)).good();
         bench.by(&mut other, &[0x1a, 0, 0x3f, 0, 255, 0]).good();
         let sense = bench.command(&[0x03, 0, 0, 0, 18, 0]).good().data;

@@ -13,7 +13,9 @@ fn blocks_given_back_read_as_zeros() {
     let mut bench = filled();
     let (cdb, list) = unmap(&[(1, 2), (5, 1)]);
     bench.send(&cdb, &list).good();
-    let zeros: Vec<u64> = (0..8).filter(|lba| bench.read(*lba, 1) == vec![0; 512]).collect();
+    let zeros: Vec<u64> = (0..8)
+        .filter(|lba| bench.read(*lba, 1) == vec![0; 512])
+        .collect();
     assert_eq!(zeros, [1, 2, 5]);
 }
 
@@ -42,25 +44,34 @@ fn limits() {
     bench.send(&cdb, &list).good();
     let (cdb, list) = unmap(&[(0, 1); 257]);
     bench.send(&cdb, &list).check(5, 0x2600);
-    let mut bench = Bench::of_disk(DiskOptions { blocks: 8192, ..DiskOptions::default() });
+    let mut bench = Bench::of_disk(DiskOptions {
+        blocks: 8192,
+        ..DiskOptions::default()
+    });
     let (cdb, list) = unmap(&[(0, 8192); 129]);
     bench.send(&cdb, &list).check(5, 0x2600);
 }
 
 #[test]
 fn a_list_shorter_than_its_header_is_refused() {
-    Bench::new().send(&ten(0x42, 0, 0, 7), &[0; 7]).check(5, 0x1a00);
+    Bench::new()
+        .send(&ten(0x42, 0, 0, 7), &[0; 7])
+        .check(5, 0x1a00);
     let (cdb, list) = unmap(&[(0, 1)]);
     Bench::new().send(&cdb, &list[..4]).check(5, 0x1a00);
 }
 
 #[test]
 fn anchor_is_refused() {
-    Bench::new().send(&ten(0x42, 1, 0, 8), &[0; 8]).invalid_field(1);
+    Bench::new()
+        .send(&ten(0x42, 1, 0, 8), &[0; 8])
+        .invalid_field(1);
 }
 
 #[test]
 fn a_volume_that_is_not_thin_does_not_know_it() {
     let (cdb, list) = unmap(&[(0, 1)]);
-    Bench::of_unit(|unit| unit.thin = Some(false)).send(&cdb, &list).unknown();
+    Bench::of_unit(|unit| unit.thin = Some(false))
+        .send(&cdb, &list)
+        .unknown();
 }

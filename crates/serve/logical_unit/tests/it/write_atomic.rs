@@ -7,16 +7,25 @@ fn up_to_the_maximum_is_written() {
     for blocks in [1, 256, 4096] {
         let mut bench = Bench::new();
         let data = vec![3; usize::from(blocks) * 512];
-        bench.send(&write_atomic(4096 - u64::from(blocks), blocks), &data).good();
+        bench
+            .send(&write_atomic(4096 - u64::from(blocks), blocks), &data)
+            .good();
         assert_eq!(bench.read(4095, 1), vec![3; 512]);
     }
 }
 
 #[test]
 fn above_the_maximum_is_refused_but_beyond_the_end_comes_first() {
-    let mut bench = Bench::of_disk(DiskOptions { blocks: 1 << 14, ..DiskOptions::default() });
-    bench.send(&write_atomic(0, 4097), &vec![0; 4097 * 512]).invalid_field(12);
-    bench.send(&write_atomic(1 << 14, 4097), &vec![0; 4097 * 512]).out_of_range();
+    let mut bench = Bench::of_disk(DiskOptions {
+        blocks: 1 << 14,
+        ..DiskOptions::default()
+    });
+    bench
+        .send(&write_atomic(0, 4097), &vec![0; 4097 * 512])
+        .invalid_field(12);
+    bench
+        .send(&write_atomic(1 << 14, 4097), &vec![0; 4097 * 512])
+        .out_of_range();
 }
 
 #[test]

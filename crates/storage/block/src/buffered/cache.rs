@@ -135,7 +135,9 @@ impl Cache {
             return Some(ReadOutcome::Aborted);
         }
         let (used, block_bytes) = (self.tick(), self.sizes.block_bytes);
-        let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return Some(ReadOutcome::Missing) };
+        let Some(chunk) = self.chunks.get_mut(&piece.chunk) else {
+            return Some(ReadOutcome::Missing);
+        };
         chunk.used = used;
         debug_assert_eq!(into.len(), piece.blocks.len() * block_bytes);
         if chunk.valid.all(piece.blocks.clone()) {
@@ -150,7 +152,8 @@ impl Cache {
     /// `urgent`, it is started only if there is free space.
     pub(super) fn load(&mut self, piece: &Piece, urgent: bool) -> Option<u64> {
         let valid = self.chunks.get(&piece.chunk);
-        let needless = valid.is_some_and(|chunk| chunk.loading || chunk.valid.all(piece.blocks.clone()));
+        let needless =
+            valid.is_some_and(|chunk| chunk.loading || chunk.valid.all(piece.blocks.clone()));
         if needless
             || self.is_held(piece.chunk)
             || self.is_aborted(piece.chunk)
@@ -167,11 +170,15 @@ impl Cache {
     /// Ends a load, with its data if it succeeded.
     pub(super) fn loaded(&mut self, piece: &Piece, failures: u64, data: Option<&[u8]>) {
         let block_bytes = self.sizes.block_bytes;
-        let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return };
+        let Some(chunk) = self.chunks.get_mut(&piece.chunk) else {
+            return;
+        };
         chunk.loading = false;
         // If a write-back failed during the load, it is unknown which blocks the load read with old data and
         // which with new data.
-        let Some(data) = data.filter(|_| chunk.failures == failures) else { return };
+        let Some(data) = data.filter(|_| chunk.failures == failures) else {
+            return;
+        };
         for (block, data) in piece.blocks.clone().zip(data.chunks_exact(block_bytes)) {
             if !chunk.valid.is_set(block) {
                 chunk.bytes[bytes(&(block..block + 1), block_bytes)].copy_from_slice(data);
@@ -189,7 +196,12 @@ impl Cache {
         if self.is_aborted(piece.chunk) {
             return Some(WriteOutcome::Aborted);
         }
-        let Sizes { block_bytes, window, chunk: chunk_blocks, .. } = self.sizes;
+        let Sizes {
+            block_bytes,
+            window,
+            chunk: chunk_blocks,
+            ..
+        } = self.sizes;
         if self.unwritten > 0 && self.unwritten + piece.blocks.len() > window {
             return self.oldest_dirty().map(WriteOutcome::After);
         }
@@ -215,13 +227,20 @@ impl Cache {
     /// is outstanding; another one then follows it.
     pub(super) fn write_back(&mut self, index: u64) -> Option<WriteBack> {
         let block_bytes = self.sizes.block_bytes;
-        let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.dirty.any())?;
+        let chunk = self
+            .chunks
+            .get_mut(&index)
+            .filter(|chunk| chunk.dirty.any())?;
         if chunk.writing.is_some() {
             chunk.write_back_again = true;
             return None;
         }
         debug_assert!(
-            chunk.dirty.runs().into_iter().all(|run| chunk.valid.all(run)),
+            chunk
+                .dirty
+                .runs()
+                .into_iter()
+                .all(|run| chunk.valid.all(run)),
             "a dirty block is valid"
         );
         let dirty = std::mem::replace(&mut chunk.dirty, BlockBitmap::empty(self.sizes.chunk));
@@ -232,14 +251,20 @@ impl Cache {
         let runs = dirty.runs().into_iter().map(copy).collect();
         chunk.write_back_again = false;
         chunk.writing = Some(dirty);
-        Some(WriteBack { chunk: index, runs, after_abandoned: std::mem::take(&mut chunk.abandoned) })
+        Some(WriteBack {
+            chunk: index,
+            runs,
+            after_abandoned: std::mem::take(&mut chunk.abandoned),
+        })
     }
 
     /// Ends a write-back. The blocks in `failed` are lost. Returns true if another write-back must follow.
     pub(super) fn written_back(&mut self, index: u64, failed: &[Range<usize>]) -> bool {
         let has_failed = u64::from(!failed.is_empty());
         self.losses += has_failed;
-        let Some(chunk) = self.chunks.get_mut(&index) else { return false };
+        let Some(chunk) = self.chunks.get_mut(&index) else {
+            return false;
+        };
         let written = chunk.writing.take();
         debug_assert!(written.is_some(), "a write-back ends once");
         self.unwritten -= written.map_or(0, |written| written.count());
@@ -258,19 +283,30 @@ impl Cache {
 
     /// Ends a write-back that was dropped before it completed. Its blocks become dirty again.
     pub(super) fn abandoned(&mut self, index: u64) {
-        let Some(chunk) = self.chunks.get_mut(&index) else { return };
-        let Some(writing) = chunk.writing.take() else { return };
+        let Some(chunk) = self.chunks.get_mut(&index) else {
+            return;
+        };
+        let Some(writing) = chunk.writing.take() else {
+            return;
+        };
         chunk.abandoned = true;
         let before = chunk.dirty.count();
-        writing.runs().into_iter().for_each(|run| chunk.dirty.set(run));
+        writing
+            .runs()
+            .into_iter()
+            .for_each(|run| chunk.dirty.set(run));
         self.unwritten -= writing.count() - (chunk.dirty.count() - before);
         self.debug_check();
     }
 
     fn debug_check(&self) {
-        let unwritten =
-            |chunk: &Chunk| chunk.dirty.count() + chunk.writing.as_ref().map_or(0, BlockBitmap::count);
-        debug_assert_eq!(self.unwritten, self.chunks.values().map(unwritten).sum::<usize>());
+        let unwritten = |chunk: &Chunk| {
+            chunk.dirty.count() + chunk.writing.as_ref().map_or(0, BlockBitmap::count)
+        };
+        debug_assert_eq!(
+            self.unwritten,
+            self.chunks.values().map(unwritten).sum::<usize>()
+        );
     }
 
     /// Returns goals that are reached when all blocks that are now dirty in these chunks have been written
@@ -288,13 +324,18 @@ impl Cache {
     /// next chunk to write back; `None` while only outstanding write-backs are left; `Some(None)` when all
     /// goals have been reached.
     pub(super) fn next_goal(&self, goals: &mut Vec<WriteBackGoal>) -> Option<Option<u64>> {
-        let is_ahead =
-            |chunk: &Chunk, write_backs: u64| chunk.write_backs < write_backs && chunk.has_unwritten();
+        let is_ahead = |chunk: &Chunk, write_backs: u64| {
+            chunk.write_backs < write_backs && chunk.has_unwritten()
+        };
         goals.retain(|(index, write_backs)| {
-            self.chunks.get(index).is_some_and(|chunk| is_ahead(chunk, *write_backs))
+            self.chunks
+                .get(index)
+                .is_some_and(|chunk| is_ahead(chunk, *write_backs))
         });
         let idle = |index: &u64| {
-            self.chunks.get(index).is_some_and(|chunk| chunk.writing.is_none() && chunk.dirty.any())
+            self.chunks
+                .get(index)
+                .is_some_and(|chunk| chunk.writing.is_none() && chunk.dirty.any())
         };
         match goals.iter().map(|(index, _)| *index).find(idle) {
             Some(index) => Some(Some(index)),
@@ -334,7 +375,11 @@ impl Cache {
     /// Evicts these chunks, which must be held and written back. Returns `None` while a load or write-back of
     /// one of them is outstanding.
     pub(super) fn evict(&mut self, chunks: Range<u64>) -> Option<()> {
-        if self.chunks.range(chunks.clone()).any(|(_, chunk)| !chunk.is_idle()) {
+        if self
+            .chunks
+            .range(chunks.clone())
+            .any(|(_, chunk)| !chunk.is_idle())
+        {
             return None;
         }
         self.chunks.retain(|index, _| !chunks.contains(index));
@@ -375,7 +420,10 @@ impl Cache {
 
     fn chunk(&mut self, index: u64) -> &mut Chunk {
         let (sizes, write_backs, used) = (self.sizes, self.write_backs, self.tick());
-        let chunk = self.chunks.entry(index).or_insert_with(|| Chunk::new(sizes, write_backs));
+        let chunk = self
+            .chunks
+            .entry(index)
+            .or_insert_with(|| Chunk::new(sizes, write_backs));
         chunk.used = used;
         chunk
     }
@@ -387,13 +435,21 @@ impl Cache {
             return true;
         }
         let idle = self.chunks.iter().filter(|(_, chunk)| chunk.is_idle());
-        let oldest = idle.min_by_key(|(_, chunk)| chunk.used).map(|(index, _)| *index);
-        oldest.and_then(|index| self.chunks.remove(&index)).is_some()
+        let oldest = idle
+            .min_by_key(|(_, chunk)| chunk.used)
+            .map(|(index, _)| *index);
+        oldest
+            .and_then(|index| self.chunks.remove(&index))
+            .is_some()
     }
 
     fn oldest_dirty(&self) -> Option<u64> {
-        let idle = self.chunks.iter().filter(|(_, chunk)| chunk.writing.is_none() && chunk.dirty.any());
-        idle.min_by_key(|(_, chunk)| chunk.used).map(|(index, _)| *index)
+        let idle = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.writing.is_none() && chunk.dirty.any());
+        idle.min_by_key(|(_, chunk)| chunk.used)
+            .map(|(index, _)| *index)
     }
 }
 
@@ -471,7 +527,10 @@ impl BlockBitmap {
             at += part.len();
             (part[0], start..at)
         });
-        parts.filter(|(marked, _)| *marked).map(|(_, run)| run).collect()
+        parts
+            .filter(|(marked, _)| *marked)
+            .map(|(_, run)| run)
+            .collect()
     }
 }
 

@@ -45,7 +45,10 @@ impl Window {
     /// Creates a window of `bytes`, in requests of 128 KiB, which is Linux's default for `read_ahead_kb` and
     /// a common `max_sectors_kb`. A smaller window is one request.
     pub fn new(bytes: u64) -> Window {
-        Window { bytes, request_bytes: bytes.min(128 << 10) }
+        Window {
+            bytes,
+            request_bytes: bytes.min(128 << 10),
+        }
     }
 
     fn sizes(self, geometry: Geometry) -> Sizes {
@@ -55,7 +58,12 @@ impl Window {
         let window = blocks(self.bytes).max(chunk);
         // Space for one window per reader, and one for the writers.
         let chunks_kept = window.div_ceil(chunk).saturating_mul(STREAMS + 1);
-        Sizes { block_bytes: geometry.block_size.bytes() as usize, chunk, window, chunks_kept }
+        Sizes {
+            block_bytes: geometry.block_size.bytes() as usize,
+            chunk,
+            window,
+            chunks_kept,
+        }
     }
 }
 
@@ -71,7 +79,11 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     /// and write-back.
     pub fn new(inner: D, window: Window, spawner: Arc<dyn Spawner>) -> Buffered<D> {
         let sizes = window.sizes(inner.geometry());
-        Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Lock::default(), sizes }
+        Buffered {
+            traffic: Traffic::new(inner, sizes, spawner),
+            streams: Lock::default(),
+            sizes,
+        }
     }
 
     /// Returns the block up to which to load for this read: the read's end, or a window further if the read
@@ -81,10 +93,19 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         let follows = self.streams.lock().follow(extent);
         let ahead = (end + self.sizes.window as u64).next_multiple_of(self.sizes.chunk as u64);
         debug_assert!(ahead >= end);
-        if follows { ahead.min(self.geometry().blocks.0) } else { end }
+        if follows {
+            ahead.min(self.geometry().blocks.0)
+        } else {
+            end
+        }
     }
 
-    async fn read_piece(&self, piece: &Piece, far: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+    async fn read_piece(
+        &self,
+        piece: &Piece,
+        far: u64,
+        into: &mut [u8],
+    ) -> Result<(), DeviceError> {
         let write_back_again = self.reaching(piece, far);
         for later in self.following(piece, far) {
             self.traffic.read_ahead(&later);
@@ -101,10 +122,16 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     /// Extends a piece to the end of its chunk, but not beyond block `far` of the device.
     fn reaching(&self, piece: &Piece, far: u64) -> Piece {
         let start = piece.chunk * self.sizes.chunk as u64;
-        debug_assert!(start < far && piece.blocks.end <= self.sizes.chunk, "{piece:?}");
+        debug_assert!(
+            start < far && piece.blocks.end <= self.sizes.chunk,
+            "{piece:?}"
+        );
         // Not larger than `chunk`, which is a usize.
         let end = (far - start).min(self.sizes.chunk as u64) as usize;
-        Piece { chunk: piece.chunk, blocks: piece.blocks.start..end.max(piece.blocks.end) }
+        Piece {
+            chunk: piece.chunk,
+            blocks: piece.blocks.start..end.max(piece.blocks.end),
+        }
     }
 
     /// Returns the pieces in the chunks that follow, up to block `far` of the device, but no more than a
@@ -112,15 +139,24 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     fn following(&self, piece: &Piece, far: u64) -> impl Iterator<Item = Piece> + use<'_, D> {
         let chunk = self.sizes.chunk as u64;
         let chunks = piece.chunk + 1..far.div_ceil(chunk);
-        let whole = move |index| Piece { chunk: index, blocks: 0..(far - index * chunk).min(chunk) as usize };
-        chunks.take(self.sizes.window.div_ceil(self.sizes.chunk)).map(whole)
+        let whole = move |index| Piece {
+            chunk: index,
+            blocks: 0..(far - index * chunk).min(chunk) as usize,
+        };
+        chunks
+            .take(self.sizes.window.div_ceil(self.sizes.chunk))
+            .map(whole)
     }
 
     async fn write_piece(&self, piece: &Piece, from: &[u8]) {
         loop {
             match self.traffic.until(|cache| cache.write(piece, from)).await {
-                WriteOutcome::Yes { write_back_now: true } => return self.traffic.write_back(piece.chunk),
-                WriteOutcome::Yes { write_back_now: false } => return,
+                WriteOutcome::Yes {
+                    write_back_now: true,
+                } => return self.traffic.write_back(piece.chunk),
+                WriteOutcome::Yes {
+                    write_back_now: false,
+                } => return,
                 WriteOutcome::After(chunk) => self.traffic.write_back(chunk),
                 WriteOutcome::Aborted => drop(self.traffic.quiesced().await),
             }
@@ -133,7 +169,9 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         let chunks = self.chunks(extent);
         let held = self.traffic.hold(chunks.clone()).await;
         self.traffic.drain(chunks.clone()).await;
-        self.traffic.until(|cache| cache.evict(chunks.clone())).await;
+        self.traffic
+            .until(|cache| cache.evict(chunks.clone()))
+            .await;
         held.run(request).await
     }
 
@@ -143,7 +181,11 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
-        if self.losses().count() == before { flushed } else { Err(self.traffic.lost()) }
+        if self.losses().count() == before {
+            flushed
+        } else {
+            Err(self.traffic.lost())
+        }
     }
 
     fn chunks(&self, extent: Extent) -> Range<u64> {
@@ -153,7 +195,9 @@ impl<D: BlockDevice + 'static> Buffered<D> {
 
     /// Returns the pieces of a request, each with its range of bytes in the request's buffer.
     fn pieces(&self, extent: Extent) -> impl Iterator<Item = (Piece, Range<usize>)> + use<D> {
-        let Sizes { chunk, block_bytes, .. } = self.sizes;
+        let Sizes {
+            chunk, block_bytes, ..
+        } = self.sizes;
         let end = extent.lba.0 + extent.blocks.0;
         self.chunks(extent).map(move |index| {
             let start = index * chunk as u64;
@@ -163,7 +207,13 @@ impl<D: BlockDevice + 'static> Buffered<D> {
             let blocks = (from - start) as usize..(to - start) as usize;
             let at = (from - extent.lba.0) as usize * block_bytes;
             let length = blocks.len() * block_bytes;
-            (Piece { chunk: index, blocks }, at..at + length)
+            (
+                Piece {
+                    chunk: index,
+                    blocks,
+                },
+                at..at + length,
+            )
         })
     }
 }
@@ -172,7 +222,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     forward!(self => self.traffic.inner; geometry, resolve_losses, space, allocated_bytes, refresh, grow, take_os_error);
 
     fn profile(&self) -> Profile {
-        Profile { volatile_cache: true, ..self.traffic.inner.profile() }
+        Profile {
+            volatile_cache: true,
+            ..self.traffic.inner.profile()
+        }
     }
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
@@ -232,7 +285,8 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;
-            self.alone(extent, self.traffic.inner.write_zeroes(extent, may_unmap)).await
+            self.alone(extent, self.traffic.inner.write_zeroes(extent, may_unmap))
+                .await
         })
     }
 
@@ -294,7 +348,13 @@ struct TakenOver {
 impl<D> Traffic<D> {
     fn new(inner: D, sizes: Sizes, spawner: Arc<dyn Spawner>) -> Arc<Traffic<D>> {
         let cache = Lock::new(Cache::new(sizes));
-        Arc::new(Traffic { inner, cache, sizes, spawner, taken_over: Lock::default() })
+        Arc::new(Traffic {
+            inner,
+            cache,
+            sizes,
+            spawner,
+            taken_over: Lock::default(),
+        })
     }
 
     /// Waits until `look` returns a value. `look` is called after every state change.
@@ -335,20 +395,29 @@ impl<D> Traffic<D> {
     /// reported, or `WritesLost`.
     fn lost(&self) -> DeviceError {
         let mut taken_over = self.taken_over.lock();
-        taken_over.as_mut().map_or(DeviceError::WritesLost, |taken_over| {
-            taken_over.is_reported = true;
-            taken_over.error
-        })
+        taken_over
+            .as_mut()
+            .map_or(DeviceError::WritesLost, |taken_over| {
+                taken_over.is_reported = true;
+                taken_over.error
+            })
     }
 
     /// Holds these chunks until the guard is dropped.
     async fn hold(&self, chunks: Range<u64>) -> HeldChunks<'_, D> {
         self.until(|cache| cache.hold(&chunks)).await;
-        HeldChunks { traffic: self, chunks, in_flight: false }
+        HeldChunks {
+            traffic: self,
+            chunks,
+            in_flight: false,
+        }
     }
 
     fn extent(&self, chunk: u64, blocks: &Range<usize>) -> Extent {
-        Extent::new(chunk * self.sizes.chunk as u64 + blocks.start as u64, blocks.len() as u64)
+        Extent::new(
+            chunk * self.sizes.chunk as u64 + blocks.start as u64,
+            blocks.len() as u64,
+        )
     }
 }
 
@@ -357,7 +426,9 @@ impl<D: BlockDevice + 'static> Traffic<D> {
     /// flushed. A RAID set must receive this error and stop, before it detects lost writes and continues
     /// without this member.
     async fn check_owner(&self) -> Result<(), DeviceError> {
-        let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else { return Ok(()) };
+        let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else {
+            return Ok(());
+        };
         if is_reported && self.inner.flush().await.is_ok() {
             let mut taken_over = self.taken_over.lock();
             // In the meantime, another write-back may have failed because of a takeover that has not been
@@ -390,7 +461,12 @@ impl<D: BlockDevice + 'static> Traffic<D> {
 
     fn begin_load(self: &Arc<Self>, piece: &Piece, urgent: bool) -> Option<LoadGuard<D>> {
         let failures = self.cache.lock().load(piece, urgent)?;
-        Some(LoadGuard { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
+        Some(LoadGuard {
+            traffic: Arc::clone(self),
+            piece: piece.clone(),
+            failures,
+            data: None,
+        })
     }
 
     /// Waits until the device can no longer execute requests that were aborted before this call.
@@ -406,7 +482,11 @@ impl<D: BlockDevice + 'static> Traffic<D> {
     fn write_back(self: &Arc<Self>, chunk: u64) {
         let job = self.cache.lock().write_back(chunk);
         let Some(job) = job else { return };
-        let mut guard = WriteBackGuard { traffic: Arc::clone(self), chunk, under_way: true };
+        let mut guard = WriteBackGuard {
+            traffic: Arc::clone(self),
+            chunk,
+            under_way: true,
+        };
         self.spawner.spawn(Box::pin(async move {
             let mut next = Some(job);
             while let Some(job) = next {
@@ -471,7 +551,8 @@ impl<D: BlockDevice> LoadGuard<D> {
 impl<D> Drop for LoadGuard<D> {
     fn drop(&mut self) {
         let data = self.data.as_deref();
-        self.traffic.change(|cache| cache.loaded(&self.piece, self.failures, data));
+        self.traffic
+            .change(|cache| cache.loaded(&self.piece, self.failures, data));
     }
 }
 
@@ -497,13 +578,20 @@ impl<D: BlockDevice> WriteBackGuard<D> {
             if let Err(error) = traffic.inner.write(extent, data, Durability::Cached).await {
                 failed.push(run);
                 if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
-                    *traffic.taken_over.lock() = Some(TakenOver { error, is_reported: false });
+                    *traffic.taken_over.lock() = Some(TakenOver {
+                        error,
+                        is_reported: false,
+                    });
                 }
             }
         }
         self.under_way = false;
         let again = traffic.change(|cache| cache.written_back(job.chunk, &failed));
-        let next = if again { traffic.cache.lock().write_back(job.chunk) } else { None };
+        let next = if again {
+            traffic.cache.lock().write_back(job.chunk)
+        } else {
+            None
+        };
         self.under_way = next.is_some();
         next
     }

@@ -14,7 +14,10 @@ use crate::testing::{
 };
 
 /// Requests of 4 KiB, windows of 16 KiB.
-const WINDOW: Window = Window { bytes: 16 << 10, request_bytes: 4 << 10 };
+const WINDOW: Window = Window {
+    bytes: 16 << 10,
+    request_bytes: 4 << 10,
+};
 
 const NO_SPACE: FaultAction = FaultAction::Fail(DeviceError::NoSpace);
 
@@ -24,8 +27,15 @@ fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
 
 /// Returns a device with such a small cache that chunks are evicted and loaded again.
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
-    let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
-    Buffered { traffic: Traffic::new(inner, sizes, Arc::new(LocalSpawner)), streams: Lock::default(), sizes }
+    let sizes = Sizes {
+        chunks_kept: 3,
+        ..WINDOW.sizes(inner.geometry())
+    };
+    Buffered {
+        traffic: Traffic::new(inner, sizes, Arc::new(LocalSpawner)),
+        streams: Lock::default(),
+        sizes,
+    }
 }
 
 fn write<D: BlockDevice>(device: &D, lba: u64, byte: u8) {
@@ -34,7 +44,14 @@ fn write<D: BlockDevice>(device: &D, lba: u64, byte: u8) {
 
 fn hanging() -> (Buffered<Fault<Memory>>, FaultControl) {
     let control = FaultControl::default();
-    (over(Fault::new(Memory::new(128), Arc::new(ManualClock::default()), control.clone())), control)
+    (
+        over(Fault::new(
+            Memory::new(128),
+            Arc::new(ManualClock::default()),
+            control.clone(),
+        )),
+        control,
+    )
 }
 
 #[test]
@@ -43,17 +60,27 @@ fn who_reads_one_after_the_other_is_read_ahead_of() {
     read(&device, 0, 1);
     assert_eq!(device.traffic.inner.lengths(), [1], "once is no sequence");
     read(&device, 1, 1);
-    assert_eq!(device.traffic.inner.lengths(), [1, 7, 8, 8, 8, 8], "its chunk, and a window");
+    assert_eq!(
+        device.traffic.inner.lengths(),
+        [1, 7, 8, 8, 8, 8],
+        "its chunk, and a window"
+    );
     (2..8).for_each(|lba| drop(read(&device, lba, 1)));
     assert_eq!(device.traffic.inner.requests(), 6);
     read(&device, 8, 1);
-    assert_eq!(device.traffic.inner.lengths()[6..], [8], "the window moves on");
+    assert_eq!(
+        device.traffic.inner.lengths()[6..],
+        [8],
+        "the window moves on"
+    );
 }
 
 #[test]
 fn reads_here_and_there_are_as_long_as_asked_for() {
     let device = over(Memory::new(128));
-    [90, 10, 50].into_iter().for_each(|lba| drop(read(&device, lba, 2)));
+    [90, 10, 50]
+        .into_iter()
+        .for_each(|lba| drop(read(&device, lba, 2)));
     assert_eq!(device.traffic.inner.lengths(), [2, 2, 2]);
 }
 
@@ -63,7 +90,11 @@ fn a_long_read_is_made_of_requests_side_by_side() {
     control.hang();
     let long = device.read(Extent::new(4, 100), Buffer::zeroed(100 * 512));
     let left = run(vec![Box::pin(async { drop(long.await) })]);
-    assert_eq!(control.counts().hanging, 5, "one that is waited for, and a window");
+    assert_eq!(
+        control.counts().hanging,
+        5,
+        "one that is waited for, and a window"
+    );
     drop(left);
 }
 
@@ -78,7 +109,13 @@ fn writes_are_answered_from_memory_and_gathered() {
     assert_eq!(read(&device, 8, 1)[0], 2);
     assert_eq!(end(device.flush()), Ok(()));
     assert_eq!(device.traffic.inner.lengths(), [8, 1, 0]);
-    assert_eq!([device.traffic.inner.byte(7 * 512), device.traffic.inner.byte(8 * 512)], [1, 2]);
+    assert_eq!(
+        [
+            device.traffic.inner.byte(7 * 512),
+            device.traffic.inner.byte(8 * 512)
+        ],
+        [1, 2]
+    );
 }
 
 #[test]
@@ -115,23 +152,39 @@ fn what_was_taken_and_lost_is_told_by_the_flush_that_finds_it_and_is_counted() {
     let (device, control) = hanging();
     write(&device, 0, 1);
     let action = FaultAction::Fail(DeviceError::Unwritable(Lba(0)));
-    control.set([Rule { requests: Requests::Writes, within: None, action }]);
+    control.set([Rule {
+        requests: Requests::Writes,
+        within: None,
+        action,
+    }]);
     assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
     assert_eq!(device.losses().count(), 1);
     control.pass();
     assert_eq!(end(device.flush()), Ok(()));
-    assert_eq!(read(&device, 0, 1)[0], 0, "what the device has, not what it should have");
+    assert_eq!(
+        read(&device, 0, 1)[0],
+        0,
+        "what the device has, not what it should have"
+    );
 }
 
 #[test]
 fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
     let (device, control) = hanging();
     let action = FaultAction::Fail(DeviceError::NoSpace);
-    control.set([Rule { requests: Requests::Writes, within: None, action }]);
+    control.set([Rule {
+        requests: Requests::Writes,
+        within: None,
+        action,
+    }]);
     (0..8).for_each(|lba| write(&device, lba, 1)); // a full chunk, which is written back now
     assert_eq!(device.losses().count(), 1);
     control.pass();
-    assert_eq!(end(device.flush()), Ok(()), "it fails for what fails while it is under way");
+    assert_eq!(
+        end(device.flush()),
+        Ok(()),
+        "it fails for what fails while it is under way"
+    );
     assert_eq!(device.losses().count(), 1);
 }
 
@@ -145,13 +198,20 @@ fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
     let stable = device.write(Extent::new(0, 16), filled(7, 16), Durability::Stable);
     let left = run(vec![Box::pin(async { ended.set(Some(stable.await)) })]);
     let first = Some(Extent::new(0, 8));
-    let lost = Rule { requests: Requests::Writes, within: first, action: NO_SPACE };
+    let lost = Rule {
+        requests: Requests::Writes,
+        within: first,
+        action: NO_SPACE,
+    };
     control.set([lost, Rule::all(FaultAction::Hang)]);
     let left = run(left);
     assert_eq!((ended.get(), device.losses().count()), (None, 1));
     control.pass();
     drop(run(left));
-    assert_eq!((ended.get(), device.losses().count()), (Some(Err(DeviceError::WritesLost)), 1));
+    assert_eq!(
+        (ended.get(), device.losses().count()),
+        (Some(Err(DeviceError::WritesLost)), 1)
+    );
 }
 
 #[test]
@@ -160,11 +220,23 @@ fn a_flush_that_has_lost_writes_says_so_whatever_else_goes_wrong_with_it() {
     write(&device, 0, 1);
     let not_ready = FaultAction::Fail(DeviceError::NotReady);
     control.set([
-        Rule { requests: Requests::Writes, within: None, action: NO_SPACE },
-        Rule { requests: Requests::Flushes, within: None, action: not_ready },
+        Rule {
+            requests: Requests::Writes,
+            within: None,
+            action: NO_SPACE,
+        },
+        Rule {
+            requests: Requests::Flushes,
+            within: None,
+            action: not_ready,
+        },
     ]);
     assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
-    assert_eq!(end(device.flush()), Err(DeviceError::NotReady), "nothing more is lost");
+    assert_eq!(
+        end(device.flush()),
+        Err(DeviceError::NotReady),
+        "nothing more is lost"
+    );
 }
 
 #[test]
@@ -172,9 +244,16 @@ fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
     for error in [DeviceError::Reserved, DeviceError::Fenced] {
         let (device, control) = hanging();
         (0..8).for_each(|lba| write(&device, lba, 1));
-        control.set([Rule { requests: Requests::Writes, within: None, action: FaultAction::Fail(error) }]);
+        control.set([Rule {
+            requests: Requests::Writes,
+            within: None,
+            action: FaultAction::Fail(error),
+        }]);
         write(&device, 8, 1);
-        assert_eq!((end(device.flush()), device.losses().count()), (Err(error), 1));
+        assert_eq!(
+            (end(device.flush()), device.losses().count()),
+            (Err(error), 1)
+        );
         control.pass();
         assert_eq!(end(device.flush()), Ok(()), "nothing more is lost");
     }
@@ -195,7 +274,10 @@ fn who_asks_next_is_told_that_another_host_has_the_device() {
         (told, told, told, told)
     });
     control.pass();
-    assert_eq!((read(), write(), end(device.flush())), (Ok(()), Ok(()), Ok(())));
+    assert_eq!(
+        (read(), write(), end(device.flush())),
+        (Ok(()), Ok(()), Ok(()))
+    );
     // The takeover is reported once, even if the other host has released the device before the next request.
     control.fail(DeviceError::Fenced);
     (8..16).for_each(|lba| crate::buffered::tests::write(&device, lba, 1));
@@ -219,7 +301,11 @@ fn writes_here_and_there_take_no_more_chunks_than_are_kept() {
 fn a_read_that_fails_says_so_and_one_that_was_ahead_does_not() {
     let (device, control) = hanging();
     let action = FaultAction::Fail(DeviceError::Unreadable(Lba(16)));
-    control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(16, 1)), action }]);
+    control.set([Rule {
+        requests: Requests::Reads,
+        within: Some(Extent::new(16, 1)),
+        action,
+    }]);
     (0..16).for_each(|lba| drop(read(&device, lba, 1)));
     let failed = end(device.read(Extent::new(16, 1), Buffer::zeroed(512)));
     assert_eq!(failed.err(), Some(DeviceError::Unreadable(Lba(16))));
@@ -262,18 +348,31 @@ fn a_flush_ends_though_a_write_that_it_waits_for_was_dropped() {
     control.pass();
     drop(writing);
     drop(run(flushing));
-    assert_eq!((ended.get(), control.counts().passed), (Some(Ok(())), 2), "one write, and the flush");
+    assert_eq!(
+        (ended.get(), control.counts().passed),
+        (Some(Ok(())), 2),
+        "one write, and the flush"
+    );
 }
 
 #[test]
 fn what_is_not_there_is_refused() {
     let device = over(Memory::new(128));
     let beyond = Extent::new(127, 2);
-    assert_eq!(end(device.read(beyond, Buffer::zeroed(1024))).err(), Some(DeviceError::OutOfRange));
-    assert_eq!(end(device.unmap(Extent::new(u64::MAX, 2))), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        end(device.read(beyond, Buffer::zeroed(1024))).err(),
+        Some(DeviceError::OutOfRange)
+    );
+    assert_eq!(
+        end(device.unmap(Extent::new(u64::MAX, 2))),
+        Err(DeviceError::OutOfRange)
+    );
     let short = device.write(Extent::new(0, 2), filled(1, 1), Durability::Cached);
     assert_eq!(end(short), Err(DeviceError::OutOfRange));
-    assert_eq!(end(device.read(Extent::new(5, 0), Buffer::zeroed(0))).map(|buffer| buffer.len()), Ok(0));
+    assert_eq!(
+        end(device.read(Extent::new(5, 0), Buffer::zeroed(0))).map(|buffer| buffer.len()),
+        Ok(0)
+    );
 }
 
 proptest! {
@@ -352,19 +451,29 @@ impl BlockDevice for Late {
 /// content.
 #[test]
 fn nobody_loads_what_an_aborted_change_is_about_to_change() {
-    let device = over(Late { inner: Memory::new(128), asked: Lock::new(None) });
+    let device = over(Late {
+        inner: Memory::new(128),
+        asked: Lock::new(None),
+    });
     write(&device, 3, 7);
     end(device.flush()).expect("flushed");
     let zeros = device.write_zeroes(Extent::new(3, 1), false);
     drop(run(vec![Box::pin(async {
         let _ = zeros.await;
     })]));
-    assert!(device.traffic.inner.asked.lock().is_some(), "the device has it");
+    assert!(
+        device.traffic.inner.asked.lock().is_some(),
+        "the device has it"
+    );
     // Reads a block in the same chunk.
     read(&device, 2, 2);
     end(device.quiesced()).expect("the device has nothing any more");
     let kept = read(&device.traffic.inner, 3, 1);
-    assert_eq!(read(&device, 3, 1)[..], kept[..], "what is in memory is what the device has");
+    assert_eq!(
+        read(&device, 3, 1)[..],
+        kept[..],
+        "what is in memory is what the device has"
+    );
     write(&device, 3, 8);
     assert_eq!(read(&device, 3, 1)[..], filled(8, 1)[..]);
 }
@@ -374,7 +483,10 @@ fn readers_are_told_from_each_other() {
     let mut streams = Streams::default();
     assert!(!streams.follow(Extent::new(0, 8)) && !streams.follow(Extent::new(1000, 8)));
     assert!(streams.follow(Extent::new(8, 8)) && streams.follow(Extent::new(1008, 8)));
-    assert!(!streams.follow(Extent::new(8, 8)), "this reader has gone on");
+    assert!(
+        !streams.follow(Extent::new(8, 8)),
+        "this reader has gone on"
+    );
 }
 
 #[test]

@@ -28,9 +28,21 @@ pub struct Rotation {
 
 impl<D: BlockDevice> RotatingDisk<D> {
     /// Makes `inner` as slow as a disk of this `model` with this `cache`.
-    pub fn new(inner: D, model: DiskModel, cache: DiskCache, sleeper: Arc<dyn Sleeper>) -> RotatingDisk<D> {
+    pub fn new(
+        inner: D,
+        model: DiskModel,
+        cache: DiskCache,
+        sleeper: Arc<dyn Sleeper>,
+    ) -> RotatingDisk<D> {
         let has_cache = cache.bytes > 0 && !cache.write_through;
-        Paced { inner, pace: Rotation { drive: Lock::new(Drive::new(model, cache)), has_cache }, sleeper }
+        Paced {
+            inner,
+            pace: Rotation {
+                drive: Lock::new(Drive::new(model, cache)),
+                has_cache,
+            },
+            sleeper,
+        }
     }
 }
 
@@ -50,7 +62,11 @@ impl Pace for Rotation {
     }
 
     fn profile(&self, inner: Profile) -> Profile {
-        Profile { solid_state: false, volatile_cache: inner.volatile_cache || self.has_cache, ..inner }
+        Profile {
+            solid_state: false,
+            volatile_cache: inner.volatile_cache || self.has_cache,
+            ..inner
+        }
     }
 }
 
@@ -151,7 +167,16 @@ const PIECE_BYTES: u64 = 1 << 20;
 impl Drive {
     fn new(model: DiskModel, cache: DiskCache) -> Drive {
         let (started, idle_from, passed, ahead) = (None, None, None, None);
-        Drive { model, cache, started, idle_from, head: 0, passed, ahead, dirty: Dirty::default() }
+        Drive {
+            model,
+            cache,
+            started,
+            idle_from,
+            head: 0,
+            passed,
+            ahead,
+            dirty: Dirty::default(),
+        }
     }
 
     /// Returns the completion time of a read that arrives at `now`, on a disk of `capacity` bytes.
@@ -165,8 +190,17 @@ impl Drive {
             Some(end) => end,
             None => {
                 let end = self.access(start, &bytes, capacity);
-                let since = end - self.model.transfer(bytes.end - bytes.start).min(end - start);
-                let ahead = Ahead { first: bytes.start, from: bytes.start, since, wanted: bytes.end };
+                let since = end
+                    - self
+                        .model
+                        .transfer(bytes.end - bytes.start)
+                        .min(end - start);
+                let ahead = Ahead {
+                    first: bytes.start,
+                    from: bytes.start,
+                    since,
+                    wanted: bytes.end,
+                };
                 self.ahead = (self.cache.bytes > 0).then_some(ahead);
                 end
             }
@@ -212,7 +246,10 @@ impl Drive {
 
     /// Executes write-behind until `now`. A piece that has been started is completed.
     fn write_behind(&mut self, now: Instant, capacity: u64) {
-        while let Some(free) = self.idle_from.filter(|free| *free < now && !self.dirty.is_empty()) {
+        while let Some(free) = self
+            .idle_from
+            .filter(|free| *free < now && !self.dirty.is_empty())
+        {
             self.write_one(free, capacity);
         }
     }
@@ -220,7 +257,9 @@ impl Drive {
     /// Writes the next piece after the head's position, or the first piece if there is none after it. Returns
     /// the completion time.
     fn write_one(&mut self, free: Instant, capacity: u64) -> Instant {
-        let Some(next) = self.dirty.from(self.head) else { return free };
+        let Some(next) = self.dirty.from(self.head) else {
+            return free;
+        };
         let piece = next.start..next.end.min(next.start + PIECE_BYTES);
         self.dirty.remove(&piece);
         self.access(free, &piece, capacity)
@@ -230,20 +269,32 @@ impl Drive {
     fn access(&mut self, free: Instant, bytes: &Range<u64>, capacity: u64) -> Instant {
         let started = *self.started.get_or_insert(free);
         // If the head has just passed the preceding byte, the access needs neither a seek nor a rotation.
-        let continues = bytes.start == self.head && self.passed == Some(free) && self.ahead.is_none();
-        let passes = if continues { free } else { self.passing(started, free, bytes.start, capacity) };
+        let continues =
+            bytes.start == self.head && self.passed == Some(free) && self.ahead.is_none();
+        let passes = if continues {
+            free
+        } else {
+            self.passing(started, free, bytes.start, capacity)
+        };
         let end = later(passes, self.model.transfer(bytes.end - bytes.start));
         debug_assert!(passes >= free && end >= passes, "time does not go back");
-        (self.head, self.passed, self.idle_from, self.ahead) = (bytes.end, Some(end), Some(end), None);
+        (self.head, self.passed, self.idle_from, self.ahead) =
+            (bytes.end, Some(end), Some(end), None);
         end
     }
 
     /// Returns the time at which the head, which is free from time `free` on, passes `byte`.
     fn passing(&self, started: Instant, free: Instant, byte: u64, capacity: u64) -> Instant {
         let track = |byte: u64| (byte as f64 / self.model.track_bytes()).floor();
-        let from = self.ahead.map_or(self.head, |ahead| self.reached(&ahead, free));
+        let from = self
+            .ahead
+            .map_or(self.head, |ahead| self.reached(&ahead, free));
         let distance = from.abs_diff(byte) as f64 / capacity.max(1) as f64;
-        let seek_s = if track(from) == track(byte) { 0.0 } else { self.model.seek_over_s(distance.min(1.0)) };
+        let seek_s = if track(from) == track(byte) {
+            0.0
+        } else {
+            self.model.seek_over_s(distance.min(1.0))
+        };
         let there = later(free, seconds(seek_s));
         later(there, self.rotation(started, there, byte))
     }
@@ -257,13 +308,22 @@ impl Drive {
 
     /// Returns the end of the cached range at `now`.
     fn reached(&self, ahead: &Ahead, now: Instant) -> u64 {
-        let passed = now.saturating_duration_since(ahead.since).as_secs_f64() * self.model.bytes_per_s;
-        ahead.from.saturating_add(passed as u64).min(ahead.wanted.saturating_add(self.cache.bytes))
+        let passed =
+            now.saturating_duration_since(ahead.since).as_secs_f64() * self.model.bytes_per_s;
+        ahead
+            .from
+            .saturating_add(passed as u64)
+            .min(ahead.wanted.saturating_add(self.cache.bytes))
     }
 
     /// Returns the completion time of a read whose data is in the cache, or will be there once the head has
     /// passed it. Returns `None` if the read-ahead does not cover the data.
-    fn read_from_ahead(&mut self, now: Instant, start: Instant, bytes: &Range<u64>) -> Option<Instant> {
+    fn read_from_ahead(
+        &mut self,
+        now: Instant,
+        start: Instant,
+        bytes: &Range<u64>,
+    ) -> Option<Instant> {
         let mut ahead = self.ahead?;
         let reached = self.reached(&ahead, start);
         let first = ahead.first.max(reached.saturating_sub(self.cache.bytes));
@@ -275,7 +335,10 @@ impl Drive {
         if was_full {
             // The cache was full, so the head was waiting. It continues when the next byte passes it again.
             let started = *self.started.get_or_insert(start);
-            (ahead.from, ahead.since) = (reached, later(start, self.rotation(started, start, reached)));
+            (ahead.from, ahead.since) = (
+                reached,
+                later(start, self.rotation(started, start, reached)),
+            );
         }
         let end = match bytes.end.checked_sub(ahead.from) {
             Some(rest) => later(ahead.since, self.model.transfer(rest)).max(now),
@@ -310,19 +373,30 @@ impl Dirty {
 
     /// Returns whether one range contains all of `bytes`.
     fn holds(&self, bytes: &Range<u64>) -> bool {
-        self.ranges.range(..=bytes.start).next_back().is_some_and(|(_, end)| *end >= bytes.end)
+        self.ranges
+            .range(..=bytes.start)
+            .next_back()
+            .is_some_and(|(_, end)| *end >= bytes.end)
     }
 
     /// Returns the first range that starts at `byte` or later, or the very first range if there is none.
     fn from(&self, byte: u64) -> Option<Range<u64>> {
-        let next = self.ranges.range(byte..).next().or_else(|| self.ranges.iter().next());
+        let next = self
+            .ranges
+            .range(byte..)
+            .next()
+            .or_else(|| self.ranges.iter().next());
         next.map(|(start, end)| *start..*end)
     }
 
     fn insert(&mut self, bytes: Range<u64>) {
         self.remove(&bytes);
         let (mut start, mut end) = (bytes.start, bytes.end);
-        let before = self.ranges.range(..start).next_back().filter(|(_, end)| **end == start);
+        let before = self
+            .ranges
+            .range(..start)
+            .next_back()
+            .filter(|(_, end)| **end == start);
         if let Some(before) = before.map(|(before, _)| *before) {
             self.ranges.remove(&before);
             start = before;
@@ -332,11 +406,21 @@ impl Dirty {
         }
         self.bytes += bytes.end - bytes.start;
         self.ranges.insert(start, end);
-        debug_assert_eq!(self.bytes, self.ranges.iter().map(|(start, end)| end - start).sum::<u64>());
+        debug_assert_eq!(
+            self.bytes,
+            self.ranges
+                .iter()
+                .map(|(start, end)| end - start)
+                .sum::<u64>()
+        );
     }
 
     fn remove(&mut self, bytes: &Range<u64>) {
-        let before = self.ranges.range(..bytes.end).rev().take_while(|(_, end)| **end > bytes.start);
+        let before = self
+            .ranges
+            .range(..bytes.end)
+            .rev()
+            .take_while(|(_, end)| **end > bytes.start);
         let touched: Vec<(u64, u64)> = before.map(|(start, end)| (*start, *end)).collect();
         for (start, end) in touched {
             self.ranges.remove(&start);

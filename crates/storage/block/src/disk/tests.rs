@@ -10,10 +10,20 @@ use crate::null::Null;
 use crate::testing::{ManualClock, draw, poll, seed};
 
 /// A disk of 2009, from document 001.
-const MODEL: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
+const MODEL: DiskModel = DiskModel {
+    seek_s: 8.5e-3,
+    turns_per_s: 120.0,
+    bytes_per_s: 100e6,
+};
 const CAPACITY: u64 = 1 << 40;
-const CACHE: DiskCache = DiskCache { bytes: 16 << 20, write_through: false };
-const NO_CACHE: DiskCache = DiskCache { bytes: 0, write_through: true };
+const CACHE: DiskCache = DiskCache {
+    bytes: 16 << 20,
+    write_through: false,
+};
+const NO_CACHE: DiskCache = DiskCache {
+    bytes: 0,
+    write_through: true,
+};
 
 /// A drive with the current time, for requests that are made one after another.
 struct Scene {
@@ -26,7 +36,11 @@ impl Scene {
     fn new(cache: DiskCache) -> Scene {
         seed(1);
         let now = Instant::now();
-        Scene { drive: Drive::new(MODEL, cache), start: now, now }
+        Scene {
+            drive: Drive::new(MODEL, cache),
+            start: now,
+            now,
+        }
     }
 
     fn read(&mut self, at: u64, bytes: u64) -> f64 {
@@ -64,7 +78,10 @@ fn place(bytes: u64) -> u64 {
 }
 
 fn close(value: f64, expected: f64, share: f64) {
-    assert!((value / expected - 1.0).abs() < share, "{value} is not {expected}");
+    assert!(
+        (value / expected - 1.0).abs() < share,
+        "{value} is not {expected}"
+    );
 }
 
 /// Compares the drive, which models positions and angles, with `measure/model`, which uses averages.
@@ -89,22 +106,40 @@ fn what_follows_each_other_passes_at_the_rate_of_the_medium() {
         }
         1999.0 * bytes as f64 / (scene.passed() - start)
     };
-    close(rate(CACHE, 64 << 10, Duration::ZERO), MODEL.bytes_per_s, 0.01);
+    close(
+        rate(CACHE, 64 << 10, Duration::ZERO),
+        MODEL.bytes_per_s,
+        0.01,
+    );
     // Read-ahead hides a pause between requests.
-    close(rate(CACHE, 64 << 10, Duration::from_micros(200)), MODEL.bytes_per_s, 0.01);
+    close(
+        rate(CACHE, 64 << 10, Duration::from_micros(200)),
+        MODEL.bytes_per_s,
+        0.01,
+    );
     // Without read-ahead, the next byte has already passed the head, and returns after a revolution.
     let turn = 1.0 / MODEL.turns_per_s;
-    close(rate(NO_CACHE, 64 << 10, Duration::from_micros(200)), 65_536.0 / turn, 0.1);
+    close(
+        rate(NO_CACHE, 64 << 10, Duration::from_micros(200)),
+        65_536.0 / turn,
+        0.1,
+    );
 }
 
 #[test]
 fn a_short_seek_is_shorter_than_a_long_one() {
     let mean = |span: u64| {
         let mut scene = Scene::new(NO_CACHE);
-        (0..4000).map(|_| scene.read(draw(span / 4096) * 4096, 4096)).sum::<f64>() / 4000.0
+        (0..4000)
+            .map(|_| scene.read(draw(span / 4096) * 4096, 4096))
+            .sum::<f64>()
+            / 4000.0
     };
     let half_a_turn = 0.5 / MODEL.turns_per_s;
-    let (tenth, all) = (mean(CAPACITY / 10) - half_a_turn, mean(CAPACITY) - half_a_turn);
+    let (tenth, all) = (
+        mean(CAPACITY / 10) - half_a_turn,
+        mean(CAPACITY) - half_a_turn,
+    );
     // Within a tenth of the disk, the part of a seek that depends on distance is multiplied by the square
     // root of a tenth.
     close(tenth / all, 0.1 + 0.9 * 0.1f64.sqrt(), 0.03);
@@ -113,7 +148,9 @@ fn a_short_seek_is_shorter_than_a_long_one() {
 #[test]
 fn writes_are_quick_until_the_cache_is_full_and_then_as_quick_as_the_head() {
     let mut scene = Scene::new(CACHE);
-    let quick = (0..4096).filter(|_| scene.write(place(4096), 4096) == 0.0).count();
+    let quick = (0..4096)
+        .filter(|_| scene.write(place(4096), 4096) == 0.0)
+        .count();
     assert_eq!(quick, 4096, "16 MiB fit");
     let start = scene.passed();
     for _ in 0..2000 {
@@ -123,7 +160,10 @@ fn writes_are_quick_until_the_cache_is_full_and_then_as_quick_as_the_head() {
     // In address order, the seeks are short: an access takes the constant part of a seek, half a revolution,
     // and a little more.
     let shortest = 0.1 * MODEL.seek_s + 0.5 / MODEL.turns_per_s;
-    assert!((shortest..0.6 * MODEL.access_s(4096.0)).contains(&each), "{each}");
+    assert!(
+        (shortest..0.6 * MODEL.access_s(4096.0)).contains(&each),
+        "{each}"
+    );
     let flush = scene.flush();
     assert!(flush > 4000.0 * shortest, "{flush}");
     assert_eq!(scene.flush(), 0.0);
@@ -137,7 +177,11 @@ fn a_write_that_follows_another_needs_no_turn() {
         scene.write(index << 16, 64 << 10);
     }
     scene.flush();
-    close((writes << 16) as f64 / scene.passed(), MODEL.bytes_per_s, 0.05);
+    close(
+        (writes << 16) as f64 / scene.passed(),
+        MODEL.bytes_per_s,
+        0.05,
+    );
 }
 
 #[test]
@@ -147,7 +191,10 @@ fn what_waits_to_be_written_is_read_from_the_cache_and_written_while_nothing_els
     assert_eq!(scene.read((1 << 30) + 4096, 4096), 0.0);
     scene.wait(Duration::from_millis(100));
     assert_eq!(scene.flush(), 0.0);
-    let through = DiskCache { write_through: true, ..CACHE };
+    let through = DiskCache {
+        write_through: true,
+        ..CACHE
+    };
     let mut scene = Scene::new(through);
     assert!(scene.write(1 << 30, 4096) > 0.0);
     assert_eq!(scene.flush(), 0.0);
@@ -182,8 +229,11 @@ proptest! {
 #[test]
 fn the_layer_answers_when_the_drive_has_done_it() {
     let clock = Arc::new(ManualClock::default());
-    let geometry =
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(CAPACITY / 512), physical_exponent: 0 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(CAPACITY / 512),
+        physical_exponent: 0,
+    };
     let disk = RotatingDisk::new(Null::new(geometry), MODEL, CACHE, Arc::clone(&clock) as _);
     assert!(!disk.profile().solid_state && disk.profile().volatile_cache);
     let mut read = disk.read(Extent::new(1 << 20, 8), Buffer::zeroed(4096));
@@ -194,7 +244,10 @@ fn the_layer_answers_when_the_drive_has_done_it() {
     clock.pass(2 * turn);
     assert!(poll(read.as_mut()).is_some_and(|result| result.is_ok()));
     let mut beyond = disk.read(Extent::new(CAPACITY / 512, 1), Buffer::zeroed(512));
-    assert_eq!(poll(beyond.as_mut()).map(|result| result.err()), Some(Some(crate::DeviceError::OutOfRange)));
+    assert_eq!(
+        poll(beyond.as_mut()).map(|result| result.err()),
+        Some(Some(crate::DeviceError::OutOfRange))
+    );
 }
 
 proptest! {

@@ -53,7 +53,10 @@ impl Cover {
     /// Returns the blocks that must be read first, because the request changes only a part of them: the
     /// blocks at its ends.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
-        let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
+        let Extent {
+            lba: Lba(first),
+            blocks: Blocks(blocks),
+        } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);
         let tail = !self.bytes.end.is_multiple_of(block_bytes);
         match (head, tail) {
@@ -89,12 +92,19 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         let end = extent.lba.0 + extent.blocks.0;
         let first = extent.lba.0 >> self.shift;
         if extent.is_empty() {
-            return Cover { extent: Extent::new(first, 0), bytes: 0..0, length: 0 };
+            return Cover {
+                extent: Extent::new(first, 0),
+                bytes: 0..0,
+                length: 0,
+            };
         }
         let last = end.div_ceil(1 << self.shift);
         let start = (extent.lba.0 - (first << self.shift)) as usize * SHORT_BYTES;
         let bytes = start..start + extent.blocks.0 as usize * SHORT_BYTES;
-        debug_assert!(first < last && last <= self.inner.geometry().blocks.0, "a request within the device");
+        debug_assert!(
+            first < last && last <= self.inner.geometry().blocks.0,
+            "a request within the device"
+        );
         Cover {
             extent: Extent::new(first, last - first),
             bytes,
@@ -105,7 +115,10 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
     /// Converts blocks of the inner device to an extent for the locks, with one zone per block, so that
     /// adjacent blocks do not conflict.
     fn locked(extent: Extent) -> Extent {
-        Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
+        Extent::new(
+            extent.lba.0.saturating_mul(ZONE),
+            extent.blocks.0.saturating_mul(ZONE),
+        )
     }
 
     /// Converts the LBA in an error of the inner device to 512-byte blocks.
@@ -114,13 +127,21 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
     }
 
     async fn read_part(&self, cover: Cover, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
-        let whole = self.inner.read(cover.extent, Buffer::recycled(cover.length)).await?;
+        let whole = self
+            .inner
+            .read(cover.extent, Buffer::recycled(cover.length))
+            .await?;
         buffer.copy_from_slice(&whole[cover.bytes]);
         Ok(buffer)
     }
 
     /// Executes a read-modify-write.
-    async fn write_part(&self, cover: Cover, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+    async fn write_part(
+        &self,
+        cover: Cover,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         let exclusive = self.locks.exclude(Self::locked(cover.extent)).await;
         debug_assert_eq!(data.len(), cover.bytes.len());
         let mut whole = Buffer::recycled(cover.length);
@@ -152,12 +173,18 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         let per_block = 1 << self.shift;
         debug_assert!(self.geometry().contains(extent));
         let end = extent.lba.0 + extent.blocks.0;
-        let (first, last) = (extent.lba.0.next_multiple_of(per_block).min(end), end - end % per_block);
+        let (first, last) = (
+            extent.lba.0.next_multiple_of(per_block).min(end),
+            end - end % per_block,
+        );
         let ends = match first <= last {
             true => [extent.lba.0..first, last..end],
             false => [extent.lba.0..end, end..end],
         };
-        for part in ends.into_iter().filter(|part| zeros_wanted && !part.is_empty()) {
+        for part in ends
+            .into_iter()
+            .filter(|part| zeros_wanted && !part.is_empty())
+        {
             let zeros = vec![0; (part.end - part.start) as usize * SHORT_BYTES];
             let cover = self.cover(Extent::new(part.start, part.end - part.start));
             self.write_part(cover, &zeros, Durability::Cached).await?;
@@ -192,7 +219,8 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         let optimal_transfer = inner.optimal_transfer;
         Profile {
             granularity: Blocks(inner.granularity.0 << self.shift),
-            optimal_transfer: optimal_transfer.map(|optimal| optimal.in_blocks_shorter_by(self.shift)),
+            optimal_transfer: optimal_transfer
+                .map(|optimal| optimal.in_blocks_shorter_by(self.shift)),
             ..inner
         }
     }
@@ -229,7 +257,9 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;
             let zeros_wanted = self.inner.profile().thin;
-            let result = self.clear(extent, zeros_wanted, |inner, extent| inner.unmap(extent)).await;
+            let result = self
+                .clear(extent, zeros_wanted, |inner, extent| inner.unmap(extent))
+                .await;
             result.map_err(|error| self.in_short_blocks(error))
         })
     }
@@ -237,8 +267,11 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;
-            let result =
-                self.clear(extent, true, |inner, extent| inner.write_zeroes(extent, may_unmap)).await;
+            let result = self
+                .clear(extent, true, |inner, extent| {
+                    inner.write_zeroes(extent, may_unmap)
+                })
+                .await;
             result.map_err(|error| self.in_short_blocks(error))
         })
     }
@@ -246,12 +279,18 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;
-            let runs = self.inner.allocation(self.cover(extent).extent, runs_max).await?;
+            let runs = self
+                .inner
+                .allocation(self.cover(extent).extent, runs_max)
+                .await?;
             let end = extent.lba.0 + extent.blocks.0;
             let clipped = runs.into_iter().map(|run| {
                 let start = (run.extent.lba.0 << self.shift).max(extent.lba.0);
                 let stop = ((run.extent.lba.0 + run.extent.blocks.0) << self.shift).min(end);
-                Run { extent: Extent::new(start, stop - start), ..run }
+                Run {
+                    extent: Extent::new(start, stop - start),
+                    ..run
+                }
             });
             Ok(clipped.collect())
         })

@@ -36,8 +36,14 @@ const WORKS: [(Work, &str); 6] = [
     (Work::SequentialRead, "sequential read"),
     (Work::RandomRead, "4 KiB random read"),
     (Work::RandomWrite, "4 KiB random write"),
-    (Work::DegradedSequentialRead, "sequential read, one member failed"),
-    (Work::DegradedRandomRead, "4 KiB random read, one member failed"),
+    (
+        Work::DegradedSequentialRead,
+        "sequential read, one member failed",
+    ),
+    (
+        Work::DegradedRandomRead,
+        "4 KiB random read, one member failed",
+    ),
 ];
 
 const ROUNDS: usize = 7;
@@ -66,8 +72,14 @@ impl Figures {
     /// Returns the median over the rounds of `a / b`, where both are in nanoseconds per byte.
     fn ratio(&self, a: (Work, &str), b: (Work, &str)) -> f64 {
         let each = |(work, set): (Work, &str)| -> Vec<f64> {
-            let bytes = SETS.iter().find(|other| other.name == set).map_or(1, |set| set.request_bytes(work));
-            self.of(work, set).iter().map(|ns| ns / bytes as f64).collect()
+            let bytes = SETS
+                .iter()
+                .find(|other| other.name == set)
+                .map_or(1, |set| set.request_bytes(work));
+            self.of(work, set)
+                .iter()
+                .map(|ns| ns / bytes as f64)
+                .collect()
         };
         median(each(a).iter().zip(each(b)).map(|(a, b)| a / b).collect())
     }
@@ -82,17 +94,32 @@ struct Goal {
 const GOALS: [Goal; 4] = [
     Goal {
         what: "full stripes of RAID 5 against RAID 0: rate",
-        ratio: |of| of.ratio((Work::SequentialWrite, "raid0"), (Work::SequentialWrite, "raid5")),
+        ratio: |of| {
+            of.ratio(
+                (Work::SequentialWrite, "raid0"),
+                (Work::SequentialWrite, "raid5"),
+            )
+        },
         least: 0.6,
     },
     Goal {
         what: "RAID 5, sequential read, one member failed against none: rate",
-        ratio: |of| of.ratio((Work::SequentialRead, "raid5"), (Work::DegradedSequentialRead, "raid5")),
+        ratio: |of| {
+            of.ratio(
+                (Work::SequentialRead, "raid5"),
+                (Work::DegradedSequentialRead, "raid5"),
+            )
+        },
         least: 0.5,
     },
     Goal {
         what: "RAID 5, 4 KiB random read, one member failed against none: rate",
-        ratio: |of| of.ratio((Work::RandomRead, "raid5"), (Work::DegradedRandomRead, "raid5")),
+        ratio: |of| {
+            of.ratio(
+                (Work::RandomRead, "raid5"),
+                (Work::DegradedRandomRead, "raid5"),
+            )
+        },
         least: 0.5,
     },
     Goal {
@@ -106,7 +133,9 @@ const GOALS: [Goal; 4] = [
 ];
 
 fn pin() {
-    let Ok(mut cpus) = sched_getaffinity(None) else { return };
+    let Ok(mut cpus) = sched_getaffinity(None) else {
+        return;
+    };
     let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu));
     if let Some(last) = last {
         cpus = CpuSet::new();
@@ -119,11 +148,16 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let is_quick = arguments.iter().any(|argument| argument == "--quick");
     // With a profiler, use for example `--only 'raid5, journal' RandomWrite`.
-    let only = arguments.iter().position(|argument| argument == "--only").map(|at| &arguments[at + 1..]);
+    let only = arguments
+        .iter()
+        .position(|argument| argument == "--only")
+        .map(|at| &arguments[at + 1..]);
     pin();
     let is_wanted = |name: &str| only.is_none_or(|only| only.iter().any(|wanted| wanted == name));
-    let mut sets: Vec<Option<TestSet>> =
-        SETS.iter().map(|set| is_wanted(set.name).then(|| TestSet::new(set))).collect();
+    let mut sets: Vec<Option<TestSet>> = SETS
+        .iter()
+        .map(|set| is_wanted(set.name).then(|| TestSet::new(set)))
+        .collect();
     let mut figures = Figures(WORKS.iter().map(|_| vec![Vec::new(); SETS.len()]).collect());
     let file = Medium::file(4 << 20).expect("/dev/shm has room");
     let mut bare = Vec::new();
@@ -138,8 +172,12 @@ fn main() -> ExitCode {
             for turn in 0..sets.len() {
                 // Start with a different set in each round.
                 let index = (turn + round) % sets.len();
-                let Some(set) = sets[index].as_mut() else { continue };
-                let Some(ns) = set.measured(*work, is_quick) else { continue };
+                let Some(set) = sets[index].as_mut() else {
+                    continue;
+                };
+                let Some(ns) = set.measured(*work, is_quick) else {
+                    continue;
+                };
                 // The first round is a warm-up that makes the kernel allocate the memory.
                 if is_quick || round > 0 {
                     figures.0[at][index].push(ns);
@@ -153,7 +191,13 @@ fn main() -> ExitCode {
     }
     // The sets have no figure for the first round.
     let write = figures.of(Work::RandomWrite, "raid5");
-    let share = median(bare.iter().skip(1).zip(write).map(|(bare, write)| bare / write).collect());
+    let share = median(
+        bare.iter()
+            .skip(1)
+            .zip(write)
+            .map(|(bare, write)| bare / write)
+            .collect(),
+    );
     let bare = median(bare) / 1e3;
     println!(
         "\nA record's `pwritev2` alone: {bare:.2} µs, {:.0} % of a 4 KiB random write to RAID 5 without a journal.",
@@ -171,7 +215,13 @@ fn main() -> ExitCode {
 
 /// Prints the tables of the document.
 fn print(figures: &Figures) {
-    println!("| set | members |{}", WORKS.iter().map(|(_, name)| format!(" {name} |")).collect::<String>());
+    println!(
+        "| set | members |{}",
+        WORKS
+            .iter()
+            .map(|(_, name)| format!(" {name} |"))
+            .collect::<String>()
+    );
     println!("|---|---:|{}", "---:|".repeat(WORKS.len()));
     for set in &SETS {
         let cell = |work: Work| {

@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use std::os::unix::fs::FileExt as _;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock,
-    Pending, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Lock, Pending, Profile, Run, Slice,
 };
 use rustix::io::{ReadWriteFlags, pwritev2};
 
@@ -23,19 +23,29 @@ pub(crate) struct Medium {
 impl Medium {
     pub(crate) fn memory(bytes: u64) -> Medium {
         let memory = Lock::new(vec![0; bytes as usize].into_boxed_slice());
-        Medium { store: Store::Memory(memory), geometry: geometry(bytes) }
+        Medium {
+            store: Store::Memory(memory),
+            geometry: geometry(bytes),
+        }
     }
 
     /// Creates a medium in a file that is deleted when the medium is dropped.
     pub(crate) fn file(bytes: u64) -> std::io::Result<Medium> {
         let file = tempfile::tempfile_in("/dev/shm")?;
         file.set_len(bytes)?;
-        Ok(Medium { store: Store::File(file), geometry: geometry(bytes) })
+        Ok(Medium {
+            store: Store::File(file),
+            geometry: geometry(bytes),
+        })
     }
 
     fn start(&self, extent: Extent) -> Result<u64, DeviceError> {
         let fits = self.geometry.contains(extent);
-        if fits { Ok(extent.lba.0 << self.geometry.block_size.shift()) } else { Err(DeviceError::OutOfRange) }
+        if fits {
+            Ok(extent.lba.0 << self.geometry.block_size.shift())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
     }
 
     fn load(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), DeviceError> {
@@ -46,11 +56,18 @@ impl Medium {
                 buffer.copy_from_slice(&memory.lock()[start..start + buffer.len()]);
                 Ok(())
             }
-            Store::File(file) => file.read_exact_at(buffer, start).map_err(|_| DeviceError::NotReady),
+            Store::File(file) => file
+                .read_exact_at(buffer, start)
+                .map_err(|_| DeviceError::NotReady),
         }
     }
 
-    fn store(&self, extent: Extent, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+    fn store(
+        &self,
+        extent: Extent,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
         let start = self.start(extent)?;
         match &self.store {
             Store::Memory(memory) => {
@@ -64,7 +81,11 @@ impl Medium {
                     Durability::Stable => ReadWriteFlags::DSYNC,
                 };
                 let written = pwritev2(file, &[IoSlice::new(data)], start, flags);
-                if written == Ok(data.len()) { Ok(()) } else { Err(DeviceError::NotReady) }
+                if written == Ok(data.len()) {
+                    Ok(())
+                } else {
+                    Err(DeviceError::NotReady)
+                }
             }
         }
     }
@@ -88,13 +109,18 @@ pub(crate) fn bare_write_ns(file: &Medium, writes: u64) -> f64 {
     let begun = crate::cpu_time();
     for write in 0..writes {
         let extent = Extent::new(write % places * (RECORD_BYTES >> 9), RECORD_BYTES >> 9);
-        file.store(extent, &record, Durability::Stable).expect("/dev/shm has room");
+        file.store(extent, &record, Durability::Stable)
+            .expect("/dev/shm has room");
     }
     (crate::cpu_time() - begun) / writes as f64
 }
 
 fn geometry(bytes: u64) -> Geometry {
-    Geometry { block_size: BlockSize::B512, blocks: Blocks(bytes >> 9), physical_exponent: 3 }
+    Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(bytes >> 9),
+        physical_exponent: 3,
+    }
 }
 
 impl BlockDevice for Medium {
@@ -141,7 +167,12 @@ impl BlockDevice for Medium {
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+        Box::pin(async move {
+            Ok(vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }])
+        })
     }
 
     fn losses(&self) -> block::Losses {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Pending, Random};
 use raid::{
-    AreaCopy, Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
-    Summed,
+    AreaCopy, Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas,
+    RaidDevice, Summed,
 };
 
 use crate::medium::Medium;
@@ -39,11 +39,23 @@ pub(crate) struct Kind {
 }
 
 const fn kind(name: &'static str, level: Level, members: usize, guard: Guard) -> Kind {
-    Kind { name, members, level, guard, has_sums: false }
+    Kind {
+        name,
+        members,
+        level,
+        guard,
+        has_sums: false,
+    }
 }
 
 const fn summed(name: &'static str, level: Level, members: usize, guard: Guard) -> Kind {
-    Kind { name, members, level, guard, has_sums: true }
+    Kind {
+        name,
+        members,
+        level,
+        guard,
+        has_sums: true,
+    }
 }
 
 pub(crate) const SETS: [Kind; 13] = [
@@ -55,11 +67,26 @@ pub(crate) const SETS: [Kind; 13] = [
     kind("raid5", Level::Raid5, 4, Guard::Nothing),
     kind("raid5, journal", Level::Raid5, 4, Guard::Journal),
     summed("raid5, journal, checksums", Level::Raid5, 4, Guard::Journal),
-    kind("raid5, journal in files", Level::Raid5, 4, Guard::JournalInFiles),
-    kind("raid5, journal in a separate file", Level::Raid5, 4, Guard::JournalFile),
+    kind(
+        "raid5, journal in files",
+        Level::Raid5,
+        4,
+        Guard::JournalInFiles,
+    ),
+    kind(
+        "raid5, journal in a separate file",
+        Level::Raid5,
+        4,
+        Guard::JournalFile,
+    ),
     kind("raid6", Level::Raid6, 6, Guard::Nothing),
     kind("raid6, journal", Level::Raid6, 6, Guard::Journal),
-    kind("raid6, journal in files", Level::Raid6, 6, Guard::JournalInFiles),
+    kind(
+        "raid6, journal in files",
+        Level::Raid6,
+        6,
+        Guard::JournalInFiles,
+    ),
 ];
 
 impl Kind {
@@ -106,7 +133,13 @@ pub(crate) struct TestSet {
 impl TestSet {
     pub(crate) fn new(kind: &'static Kind) -> TestSet {
         let blocks = Blocks(MEMBER_BYTES >> BLOCK_SHIFT);
-        let layout = Layout::new(kind.level, kind.members, STRIP_BYTES, BlockSize::B512, blocks);
+        let layout = Layout::new(
+            kind.level,
+            kind.members,
+            STRIP_BYTES,
+            BlockSize::B512,
+            blocks,
+        );
         let plain = || Arc::new(Medium::memory(MEMBER_BYTES)) as Arc<dyn BlockDevice>;
         let member = |_| {
             Some(match kind.has_sums {
@@ -118,7 +151,10 @@ impl TestSet {
             })
         };
         let copies = |count: usize, medium: &dyn Fn() -> Medium| -> Vec<AreaCopy> {
-            let copy = |member| AreaCopy { device: Arc::new(medium()), member: Some(member) };
+            let copy = |member| AreaCopy {
+                device: Arc::new(medium()),
+                member: Some(member),
+            };
             (0..count).map(copy).collect()
         };
         let journals = kind.level.parity_strips() + 1;
@@ -128,13 +164,18 @@ impl TestSet {
                 copies: copies(kind.members, &|| Medium::memory(BITMAP_BYTES)),
                 region_stripes: 64,
             },
-            Guard::Journal => ProtectionAreas::Journal(copies(journals, &|| Medium::memory(JOURNAL_BYTES))),
+            Guard::Journal => {
+                ProtectionAreas::Journal(copies(journals, &|| Medium::memory(JOURNAL_BYTES)))
+            }
             Guard::JournalInFiles => ProtectionAreas::Journal(copies(journals, &|| {
                 Medium::file(JOURNAL_BYTES).expect("/dev/shm has room")
             })),
             Guard::JournalFile => {
                 let device = Arc::new(Medium::file(JOURNAL_BYTES).expect("/dev/shm has room"));
-                ProtectionAreas::Journal(vec![AreaCopy { device, member: None }])
+                ProtectionAreas::Journal(vec![AreaCopy {
+                    device,
+                    member: None,
+                }])
             }
         };
         let assembly = Assembly {
@@ -152,13 +193,21 @@ impl TestSet {
             spawner: Arc::new(Here),
         };
         let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
-        TestSet { kind, device, has_failed: false, random: Random::new(1) }
+        TestSet {
+            kind,
+            device,
+            has_failed: false,
+            random: Random::new(1),
+        }
     }
 
     /// Measures the CPU time per request in nanoseconds. Returns `None` if the set does not support the
     /// workload.
     pub(crate) fn measured(&mut self, work: Work, is_quick: bool) -> Option<f64> {
-        if matches!(work, Work::DegradedSequentialRead | Work::DegradedRandomRead) {
+        if matches!(
+            work,
+            Work::DegradedSequentialRead | Work::DegradedRandomRead
+        ) {
             if self.kind.level == Level::Raid0 {
                 return None;
             }
@@ -175,7 +224,13 @@ impl TestSet {
         };
         let places = (self.device.geometry().bytes()) / bytes;
         let starts: Vec<u64> = (0..requests)
-            .map(|at| if bytes == RANDOM_BYTES { self.random.below(places) } else { at % places })
+            .map(|at| {
+                if bytes == RANDOM_BYTES {
+                    self.random.below(places)
+                } else {
+                    at % places
+                }
+            })
             .collect();
         let device = Arc::clone(&self.device);
         let begun = cpu_time();
@@ -186,7 +241,10 @@ impl TestSet {
                 let extent = Extent::new(start * (bytes >> BLOCK_SHIFT), bytes >> BLOCK_SHIFT);
                 match work {
                     Work::SequentialWrite | Work::RandomWrite => {
-                        device.write(extent, data.clone(), Durability::Cached).await.expect("written");
+                        device
+                            .write(extent, data.clone(), Durability::Cached)
+                            .await
+                            .expect("written");
                     }
                     _ if device.read_nowait(extent, &mut buffer) => {}
                     _ => buffer = device.read(extent, buffer).await.expect("read"),

@@ -59,9 +59,14 @@ pub(crate) fn run(tasks: Vec<Task>) {
             ready.lock().push_back(all.len());
             all.push(Some(task));
         }
-        let Some(index) = ready.lock().pop_front() else { break };
+        let Some(index) = ready.lock().pop_front() else {
+            break;
+        };
         if let Some(task) = &mut all[index] {
-            let waker = Waker::from(Arc::new(Handle { index, ready: Arc::clone(&ready) }));
+            let waker = Waker::from(Arc::new(Handle {
+                index,
+                ready: Arc::clone(&ready),
+            }));
             if let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
                 all[index] = None;
             }

@@ -79,13 +79,22 @@ pub struct Found {
 impl FoundSet {
     /// Returns the states of the members. Missing members count as failed.
     pub fn states(&self) -> MemberStates {
-        let records = self.record.members.iter().zip(&self.members).zip(&self.readded);
-        let state = |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
-            Some(_) if *is_readded => MemberState::Rebuilding { done: 0 },
-            Some(_) => record.state,
-            None => MemberState::Failed,
-        };
-        MemberStates { members: records.map(state).collect(), lost: self.record.lost.clone() }
+        let records = self
+            .record
+            .members
+            .iter()
+            .zip(&self.members)
+            .zip(&self.readded);
+        let state =
+            |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
+                Some(_) if *is_readded => MemberState::Rebuilding { done: 0 },
+                Some(_) => record.state,
+                None => MemberState::Failed,
+            };
+        MemberStates {
+            members: records.map(state).collect(),
+            lost: self.record.lost.clone(),
+        }
     }
 
     /// Whether a member is missing, or is not in sync.
@@ -105,7 +114,9 @@ impl FoundSet {
     pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
         let members = self.record.members.iter().zip(&self.members);
         let members = members.filter_map(|(member, disk)| Some((member.uuid, (*disk)?)));
-        members.chain(self.spares.iter().copied()).chain(self.record.journal_device.zip(self.journal))
+        members
+            .chain(self.spares.iter().copied())
+            .chain(self.record.journal_device.zip(self.journal))
     }
 }
 
@@ -130,7 +141,10 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     }
     uuids.sort_unstable();
     uuids.dedup();
-    found.sets = uuids.into_iter().filter_map(|uuid| found_set(candidates, uuid, trust)).collect();
+    found.sets = uuids
+        .into_iter()
+        .filter_map(|uuid| found_set(candidates, uuid, trust))
+        .collect();
     refuse_shared(&mut found.sets, candidates);
     found
 }
@@ -139,14 +153,21 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
 ///
 /// # Errors
 /// There is no set or more than one, a candidate does not belong to the set, or the set must not be started.
-pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
+pub fn only_set(
+    candidates: &[Candidate],
+    trust: Trust,
+    journal: Journal,
+) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
     // An unreadable disk counts as missing. The usual rules determine whether the set can run without it.
     let is_missing =
         |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
     if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
-        return Err(Refusal::NotAMember { disk: name(*index), reason: *reason });
+        return Err(Refusal::NotAMember {
+            disk: name(*index),
+            reason: *reason,
+        });
     }
     match sets.len() {
         0 => Err(Refusal::NoDisks),
@@ -158,7 +179,9 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
             }
             set.refusal.clone().map_or(Ok(set), Err)
         }
-        _ => Err(Refusal::SeveralSets { sets: sets.iter().map(|set| set.record.uuid).collect() }),
+        _ => Err(Refusal::SeveralSets {
+            sets: sets.iter().map(|set| set.record.uuid).collect(),
+        }),
     }
 }
 
@@ -170,8 +193,11 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
         .filter_map(|(index, candidate)| Some((index, candidate.superblock.as_ref().ok()?)))
         .filter(|(_, superblock)| superblock.set.uuid == uuid)
         .collect();
-    let record =
-        disks.iter().map(|(_, superblock)| &superblock.set).max_by_key(|set| set.generation)?.clone();
+    let record = disks
+        .iter()
+        .map(|(_, superblock)| &superblock.set)
+        .max_by_key(|set| set.generation)?
+        .clone();
     let mut set = FoundSet {
         members: vec![None; record.members.len()],
         readded: vec![false; record.members.len()],
@@ -187,7 +213,11 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
         set.place(*index, superblock);
     }
     set.leave_out_short(candidates);
-    set.refusal = set.refusal.take().or_else(|| set.wrong_size(candidates)).or_else(|| set.too_few(trust));
+    set.refusal = set
+        .refusal
+        .take()
+        .or_else(|| set.wrong_size(candidates))
+        .or_else(|| set.too_few(trust));
     Some(set)
 }
 
@@ -199,7 +229,9 @@ fn contradiction(
 ) -> Option<Refusal> {
     let name = |index: usize| candidates[index].name.clone();
     for (at, (index, superblock)) in disks.iter().enumerate() {
-        let twin = disks[..at].iter().find(|(_, other)| other.member == superblock.member);
+        let twin = disks[..at]
+            .iter()
+            .find(|(_, other)| other.member == superblock.member);
         if let Some((other, _)) = twin {
             return Some(Refusal::Duplicate {
                 disks: [name(*other), name(*index)],
@@ -209,7 +241,10 @@ fn contradiction(
         let same_generation = superblock.set.generation == newest.generation;
         let differs = same_generation && superblock.set != *newest;
         if differs || (!same_generation && was_run_apart(superblock, newest)) {
-            return Some(Refusal::TwoHistories { disk: name(*index), set: newest.uuid });
+            return Some(Refusal::TwoHistories {
+                disk: name(*index),
+                set: newest.uuid,
+            });
         }
     }
     None
@@ -220,12 +255,16 @@ fn contradiction(
 /// record.
 fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
     let state = |set: &SetRecord, uuid| {
-        set.members.iter().find(|member| member.uuid == uuid).map(|member| member.state)
+        set.members
+            .iter()
+            .find(|member| member.uuid == uuid)
+            .map(|member| member.state)
     };
     let failed = Some(MemberState::Failed);
     state(newest, superblock.member) == failed
         && superblock.set.members.iter().any(|member| {
-            member.state == MemberState::Failed && state(newest, member.uuid) == Some(MemberState::InSync)
+            member.state == MemberState::Failed
+                && state(newest, member.uuid) == Some(MemberState::InSync)
         })
 }
 
@@ -233,7 +272,11 @@ impl FoundSet {
     fn place(&mut self, disk: usize, superblock: &Superblock) {
         let record = &self.record;
         let is_old_copy = superblock.set.generation < record.in_use_from;
-        if let Some(member) = record.members.iter().position(|member| member.uuid == superblock.member) {
+        if let Some(member) = record
+            .members
+            .iter()
+            .position(|member| member.uuid == superblock.member)
+        {
             match record.members[member].state {
                 MemberState::Failed | MemberState::Rebuilding { .. }
                     if record.can_readd(member, superblock) =>
@@ -245,7 +288,14 @@ impl FoundSet {
                 }
                 _ => {
                     let (found_generation, newest) = (superblock.set.generation, record.generation);
-                    self.left_out.push((disk, LeftOut::Stale { member, found_generation, newest }));
+                    self.left_out.push((
+                        disk,
+                        LeftOut::Stale {
+                            member,
+                            found_generation,
+                            newest,
+                        },
+                    ));
                 }
             }
         } else if record.spares.contains(&superblock.member) {
@@ -253,31 +303,55 @@ impl FoundSet {
         } else if record.journal_device == Some(superblock.member) {
             if is_old_copy {
                 let (found_generation, newest) = (superblock.set.generation, record.generation);
-                self.left_out.push((disk, LeftOut::OldJournal { found_generation, newest }));
+                self.left_out.push((
+                    disk,
+                    LeftOut::OldJournal {
+                        found_generation,
+                        newest,
+                    },
+                ));
             } else {
                 self.journal = Some(disk);
             }
         } else if superblock.set.journal_device == Some(superblock.member) {
-            self.left_out.push((disk, LeftOut::FormerJournal { newest: record.generation }));
+            self.left_out.push((
+                disk,
+                LeftOut::FormerJournal {
+                    newest: record.generation,
+                },
+            ));
         } else {
-            self.left_out.push((disk, LeftOut::Replaced { newest: record.generation }));
+            self.left_out.push((
+                disk,
+                LeftOut::Replaced {
+                    newest: record.generation,
+                },
+            ));
         }
     }
 
     /// Excludes a returning member that is now too short, so that the set runs without it.
     fn leave_out_short(&mut self, candidates: &[Candidate]) {
         for member in 0..self.members.len() {
-            let Some(disk) = self.members[member].filter(|_| self.readded[member]) else { continue };
+            let Some(disk) = self.members[member].filter(|_| self.readded[member]) else {
+                continue;
+            };
             let candidate = &candidates[disk];
             if candidate.bytes < self.record.areas.end()
                 || candidate.block_bytes != self.record.block_size.bytes()
             {
                 (self.members[member], self.readded[member]) = (None, false);
-                let found_generation =
-                    candidate.superblock.as_ref().map_or(0, |superblock| superblock.set.generation);
+                let found_generation = candidate
+                    .superblock
+                    .as_ref()
+                    .map_or(0, |superblock| superblock.set.generation);
                 self.left_out.push((
                     disk,
-                    LeftOut::Stale { member, found_generation, newest: self.record.generation },
+                    LeftOut::Stale {
+                        member,
+                        found_generation,
+                        newest: self.record.generation,
+                    },
                 ));
             }
         }
@@ -287,35 +361,63 @@ impl FoundSet {
     fn wrong_size(&self, candidates: &[Candidate]) -> Option<Refusal> {
         let areas = &self.record.areas;
         let block_bytes = self.record.block_size.bytes();
-        let members = self.members.iter().flatten().map(|index| (index, areas.end()));
-        let used = members.chain(self.journal.iter().map(|index| (index, areas.journal_end())));
-        used.map(|(index, needed)| (&candidates[*index], needed)).find_map(|(candidate, needed)| {
-            let disk = candidate.name.clone();
-            if candidate.bytes < needed {
-                return Some(Refusal::TooSmall { disk, bytes: candidate.bytes, needed });
-            }
-            (candidate.block_bytes != block_bytes).then_some(Refusal::BlockSize {
-                disk,
-                block_bytes: candidate.block_bytes,
-                needed: block_bytes,
+        let members = self
+            .members
+            .iter()
+            .flatten()
+            .map(|index| (index, areas.end()));
+        let used = members.chain(
+            self.journal
+                .iter()
+                .map(|index| (index, areas.journal_end())),
+        );
+        used.map(|(index, needed)| (&candidates[*index], needed))
+            .find_map(|(candidate, needed)| {
+                let disk = candidate.name.clone();
+                if candidate.bytes < needed {
+                    return Some(Refusal::TooSmall {
+                        disk,
+                        bytes: candidate.bytes,
+                        needed,
+                    });
+                }
+                (candidate.block_bytes != block_bytes).then_some(Refusal::BlockSize {
+                    disk,
+                    block_bytes: candidate.block_bytes,
+                    needed: block_bytes,
+                })
             })
-        })
     }
 
     fn too_few(&self, trust: Trust) -> Option<Refusal> {
         let layout = self.record.layout().ok()?;
         let lacking = self.states().lacking();
         let missing = || {
-            let absent = self.members.iter().enumerate().filter(|(_, disk)| disk.is_none());
-            absent.map(|(member, _)| (member, self.record.members[member].uuid)).collect()
+            let absent = self
+                .members
+                .iter()
+                .enumerate()
+                .filter(|(_, disk)| disk.is_none());
+            absent
+                .map(|(member, _)| (member, self.record.members[member].uuid))
+                .collect()
         };
         if !layout.survives(&lacking) {
-            let stale = self.left_out.iter().filter(|(_, why)| matches!(why, LeftOut::Stale { .. })).count();
-            return Some(Refusal::TooManyLacking { level: layout.level(), missing: missing(), stale });
+            let stale = self
+                .left_out
+                .iter()
+                .filter(|(_, why)| matches!(why, LeftOut::Stale { .. }))
+                .count();
+            return Some(Refusal::TooManyLacking {
+                level: layout.level(),
+                missing: missing(),
+                stale,
+            });
         }
         let areas = &self.record.areas;
         // With a bitmap, the affected stripes are known, so the assembly decides.
-        let is_protected = self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
+        let is_protected =
+            self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
         if layout.has_parity() && !self.record.clean && !is_protected && lacking.contains(&true) {
             return Some(Refusal::DirtyAndDegraded { missing: missing() });
         }
@@ -332,27 +434,45 @@ impl FoundSet {
             return Some(Refusal::NewerMayExist { missing: missing() });
         }
         // Check this last, because this refusal can be overridden separately.
-        (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
-            clean: self.record.clean,
-            is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),
+        (self.record.journal_device.is_some() && self.journal.is_none()).then(|| {
+            Refusal::NoJournal {
+                clean: self.record.clean,
+                is_old: self
+                    .left_out
+                    .iter()
+                    .any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),
+            }
         })
     }
 }
 
 /// Refuses sets if two of them name the same disk.
 fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
-    let claims: Vec<(Uuid, Vec<Uuid>)> =
-        sets.iter().map(|set| (set.record.uuid, set.record.uuids().collect())).collect();
+    let claims: Vec<(Uuid, Vec<Uuid>)> = sets
+        .iter()
+        .map(|set| (set.record.uuid, set.record.uuids().collect()))
+        .collect();
     for set in sets {
         let own: Vec<Uuid> = set.record.uuids().collect();
         let others = claims.iter().filter(|(uuid, _)| *uuid != set.record.uuid);
-        let shared = others.flat_map(|(other, uuids)| uuids.iter().map(move |uuid| (*other, *uuid)));
+        let shared =
+            others.flat_map(|(other, uuids)| uuids.iter().map(move |uuid| (*other, *uuid)));
         if let Some((other, member)) = shared.into_iter().find(|(_, uuid)| own.contains(uuid)) {
             let is_on = |candidate: &&Candidate| {
-                candidate.superblock.as_ref().is_ok_and(|superblock| superblock.member == member)
+                candidate
+                    .superblock
+                    .as_ref()
+                    .is_ok_and(|superblock| superblock.member == member)
             };
-            let disk = candidates.iter().find(is_on).map(|candidate| candidate.name.clone());
-            set.refusal = Some(Refusal::ClaimedTwice { member, disk, sets: [set.record.uuid, other] });
+            let disk = candidates
+                .iter()
+                .find(is_on)
+                .map(|candidate| candidate.name.clone());
+            set.refusal = Some(Refusal::ClaimedTwice {
+                member,
+                disk,
+                sets: [set.record.uuid, other],
+            });
         }
     }
 }
@@ -391,12 +511,19 @@ pub enum LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LeftOut::Stale { member, found_generation, newest } => write!(
+            LeftOut::Stale {
+                member,
+                found_generation,
+                newest,
+            } => write!(
                 f,
                 "it was member {member} until generation {found_generation}, and the set continued without it (generation \
                  {newest}): its data is old. Add it again to rebuild it"
             ),
-            LeftOut::OldJournal { found_generation, newest } => write!(
+            LeftOut::OldJournal {
+                found_generation,
+                newest,
+            } => write!(
                 f,
                 "it is an old copy of the device with the journal (generation {found_generation}; the set \
                  has {newest}), and does not contain the latest writes. Attach the original device"
@@ -537,7 +664,10 @@ impl fmt::Display for Refusal {
                 }
                 write!(f, "); specify the disks of one set")
             }
-            Refusal::Duplicate { disks: [one, other], member } => write!(
+            Refusal::Duplicate {
+                disks: [one, other],
+                member,
+            } => write!(
                 f,
                 "{one} and {other} are both member {member}: one is a copy of the other. Omit the copy, which may be \
                  older"
@@ -548,22 +678,45 @@ impl fmt::Display for Refusal {
                  writes that are missing on the other. Start the set without {disk}, or with it alone, and \
                  add the rest again to rebuild it: writes that exist only on the rest are then lost"
             ),
-            Refusal::TooSmall { disk, bytes, needed } => write!(
+            Refusal::TooSmall {
+                disk,
+                bytes,
+                needed,
+            } => write!(
                 f,
                 "{disk} has {bytes} bytes, but had at least {needed} when it became a member: its end is \
                  missing. Omit it, and replace it"
             ),
-            Refusal::BlockSize { disk, block_bytes, needed } => write!(
+            Refusal::BlockSize {
+                disk,
+                block_bytes,
+                needed,
+            } => write!(
                 f,
                 "{disk} has {block_bytes}-byte blocks, but had {needed}-byte blocks when it became a member. \
                  Attach it as before"
             ),
-            Refusal::TooManyLacking { level, missing, stale } => {
-                write!(f, "{level} is incomplete: {} {} missing", Members(missing), is_or_are(missing))?;
+            Refusal::TooManyLacking {
+                level,
+                missing,
+                stale,
+            } => {
+                write!(
+                    f,
+                    "{level} is incomplete: {} {} missing",
+                    Members(missing),
+                    is_or_are(missing)
+                )?;
                 match stale {
                     0 => write!(f, ". Attach enough of them"),
-                    1 => write!(f, ", and the data of one disk is old. Attach enough of the others"),
-                    _ => write!(f, ", and the data of {stale} disks is old. Attach enough of the others"),
+                    1 => write!(
+                        f,
+                        ", and the data of one disk is old. Attach enough of the others"
+                    ),
+                    _ => write!(
+                        f,
+                        ", and the data of {stale} disks is old. Attach enough of the others"
+                    ),
                 }
             }
             Refusal::NoJournal { clean, is_old } => {
@@ -595,7 +748,11 @@ impl fmt::Display for Refusal {
                 Members(missing),
                 is_or_are(missing)
             ),
-            Refusal::ClaimedTwice { member, disk, sets: [one, other] } => {
+            Refusal::ClaimedTwice {
+                member,
+                disk,
+                sets: [one, other],
+            } => {
                 let disk = disk.as_deref().unwrap_or("a disk that is not present");
                 write!(
                     f,

@@ -15,13 +15,20 @@ fn disk(record: &SetRecord, member: u8) -> Candidate {
 }
 
 fn foreign(reason: NoSuperblock) -> Candidate {
-    Candidate { name: "/dev/sdx".to_owned(), bytes: 1 << 30, block_bytes: 512, superblock: Err(reason) }
+    Candidate {
+        name: "/dev/sdx".to_owned(),
+        bytes: 1 << 30,
+        block_bytes: 512,
+        superblock: Err(reason),
+    }
 }
 
 /// Returns the next record, in which these members have failed.
 fn failed(record: &SetRecord, members: &[usize]) -> SetRecord {
     let mut states = record.states();
-    members.iter().for_each(|member| states.members[*member] = MemberState::Failed);
+    members
+        .iter()
+        .for_each(|member| states.members[*member] = MemberState::Failed);
     record.next(&states, false)
 }
 
@@ -43,15 +50,40 @@ fn a_pile_has_several_sets_and_other_disks() {
     let one = set(Level::Raid1, 2);
     let mut two = set(Level::Raid0, 2);
     two.uuid = uuid(0xbb);
-    two.members.iter_mut().zip([50, 51]).for_each(|(member, number)| member.uuid = uuid(number));
-    let pile = [disk(&two, 51), disk(&one, 1), foreign(NoSuperblock::Foreign), disk(&one, 2), disk(&two, 50)];
+    two.members
+        .iter_mut()
+        .zip([50, 51])
+        .for_each(|(member, number)| member.uuid = uuid(number));
+    let pile = [
+        disk(&two, 51),
+        disk(&one, 1),
+        foreign(NoSuperblock::Foreign),
+        disk(&one, 2),
+        disk(&two, 50),
+    ];
     let found = find(&pile, Trust::CertainOnly);
-    let members: Vec<_> = found.sets.iter().map(|set| (set.members.clone(), set.refusal.clone())).collect();
-    assert_eq!(members, [(vec![Some(1), Some(3)], None), (vec![Some(4), Some(0)], None)]);
+    let members: Vec<_> = found
+        .sets
+        .iter()
+        .map(|set| (set.members.clone(), set.refusal.clone()))
+        .collect();
+    assert_eq!(
+        members,
+        [
+            (vec![Some(1), Some(3)], None),
+            (vec![Some(4), Some(0)], None)
+        ]
+    );
     assert_eq!(found.others, [(2, NoSuperblock::Foreign)]);
     assert!(matches!(refusal(&pile), Refusal::NotAMember { .. }));
     let without = [pile[0].clone(), pile[1].clone()];
-    assert!(refusal(&without).to_string().contains("to 2 sets (aaaaaaaa-aaaa-"), "{}", refusal(&without));
+    assert!(
+        refusal(&without)
+            .to_string()
+            .contains("to 2 sets (aaaaaaaa-aaaa-"),
+        "{}",
+        refusal(&without)
+    );
     assert_eq!(refusal(&[]), Refusal::NoDisks);
 }
 
@@ -59,12 +91,30 @@ fn a_pile_has_several_sets_and_other_disks() {
 fn a_stale_member_is_left_out_and_its_data_are_not_used() {
     let before = set(Level::Raid5, 3);
     let after = failed(&before, &[1]);
-    let found =
-        only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 3)], Trust::CertainOnly, Journal::Needed)
-            .expect("degraded");
+    let found = only_set(
+        &[disk(&after, 1), disk(&before, 2), disk(&after, 3)],
+        Trust::CertainOnly,
+        Journal::Needed,
+    )
+    .expect("degraded");
     assert_eq!(found.members, [Some(0), None, Some(2)]);
-    assert_eq!(found.left_out, [(1, LeftOut::Stale { member: 1, found_generation: 7, newest: 8 })]);
-    assert!(found.left_out[0].1.to_string().contains("until generation 7"));
+    assert_eq!(
+        found.left_out,
+        [(
+            1,
+            LeftOut::Stale {
+                member: 1,
+                found_generation: 7,
+                newest: 8
+            }
+        )]
+    );
+    assert!(
+        found.left_out[0]
+            .1
+            .to_string()
+            .contains("until generation 7")
+    );
     let refused = refusal(&[disk(&after, 1), disk(&before, 2)]);
     let said = refused.to_string();
     assert!(
@@ -78,9 +128,16 @@ fn a_member_that_missed_a_record_and_no_write_is_in_sync() {
     // The machine crashed after writing the record to the first member and before writing it to the second.
     let before = set(Level::Raid1, 2);
     let after = before.next(&before.states(), false);
-    let found =
-        only_set(&[disk(&before, 1), disk(&after, 2)], Trust::CertainOnly, Journal::Needed).expect("whole");
-    assert_eq!((found.members, found.record), (vec![Some(0), Some(1)], after));
+    let found = only_set(
+        &[disk(&before, 1), disk(&after, 2)],
+        Trust::CertainOnly,
+        Journal::Needed,
+    )
+    .expect("whole");
+    assert_eq!(
+        (found.members, found.record),
+        (vec![Some(0), Some(1)], after)
+    );
 }
 
 #[test]
@@ -88,9 +145,12 @@ fn a_replaced_member_is_told() {
     let before = set(Level::Raid1, 2);
     let mut after = before.next(&before.states(), false);
     after.members[1].uuid = uuid(9);
-    let found =
-        only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 9)], Trust::CertainOnly, Journal::Needed)
-            .expect("whole");
+    let found = only_set(
+        &[disk(&after, 1), disk(&before, 2), disk(&after, 9)],
+        Trust::CertainOnly,
+        Journal::Needed,
+    )
+    .expect("whole");
     assert_eq!(found.left_out, [(1, LeftOut::Replaced { newest: 8 })]);
     assert_eq!(found.members, [Some(0), Some(2)]);
 }
@@ -101,22 +161,32 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
     let half = [disk(&record, 1)];
     let said = refusal(&half).to_string();
     assert!(
-        said.contains("could have continued without") && said.contains("confirm that they are lost"),
+        said.contains("could have continued without")
+            && said.contains("confirm that they are lost"),
         "{said}"
     );
     let found = only_set(&half, Trust::MembersFound, Journal::Needed).expect("confirmed");
-    assert_eq!(found.states().members, [MemberState::InSync, MemberState::Failed]);
+    assert_eq!(
+        found.states().members,
+        [MemberState::InSync, MemberState::Failed]
+    );
     // Two of three disks of a RAID 5 are certainly current, because the third cannot have continued alone.
     let record = set(Level::Raid5, 3);
     assert!(
-        only_set(&[disk(&record, 1), disk(&record, 3)], Trust::CertainOnly, Journal::Needed)
-            .expect("degraded")
-            .is_degraded()
+        only_set(
+            &[disk(&record, 1), disk(&record, 3)],
+            Trust::CertainOnly,
+            Journal::Needed
+        )
+        .expect("degraded")
+        .is_degraded()
     );
     // One half of a mirror is certainly current if it records the other half as failed.
     let record = failed(&set(Level::Raid1, 2), &[1]);
     assert!(
-        only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed).expect("degraded").is_degraded()
+        only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed)
+            .expect("degraded")
+            .is_degraded()
     );
 }
 
@@ -125,7 +195,10 @@ fn two_halves_that_ran_apart_are_refused() {
     let before = set(Level::Raid1, 2);
     let (here, there) = (failed(&before, &[1]), failed(&before, &[0]));
     let same_generation = [disk(&here, 1), disk(&there, 2)];
-    assert!(matches!(refusal(&same_generation), Refusal::TwoHistories { .. }));
+    assert!(matches!(
+        refusal(&same_generation),
+        Refusal::TwoHistories { .. }
+    ));
     let later = here.next(&here.states(), true);
     let said = refusal(&[disk(&later, 1), disk(&there, 2)]).to_string();
     assert!(
@@ -139,21 +212,58 @@ fn copies_short_disks_and_other_blocks_are_refused() {
     let record = set(Level::Raid5, 3);
     let all = [disk(&record, 1), disk(&record, 2), disk(&record, 3)];
     let with = |candidate: Candidate| [&all[..], &[candidate]].concat();
-    let copy = Candidate { name: "copy".to_owned(), ..disk(&record, 2) };
+    let copy = Candidate {
+        name: "copy".to_owned(),
+        ..disk(&record, 2)
+    };
     let said = refusal(&with(copy)).to_string();
-    assert!(said.starts_with("disk2 and copy are both member 02020202"), "{said}");
-    let short = [all[0].clone(), Candidate { bytes: (5 << 20) - 512, ..all[1].clone() }, all[2].clone()];
-    assert!(refusal(&short).to_string().contains("but had at least 5242880"));
-    let other = [Candidate { block_bytes: 4096, ..all[0].clone() }, all[1].clone(), all[2].clone()];
-    assert!(refusal(&other).to_string().contains("4096-byte blocks, but had 512-byte blocks"));
+    assert!(
+        said.starts_with("disk2 and copy are both member 02020202"),
+        "{said}"
+    );
+    let short = [
+        all[0].clone(),
+        Candidate {
+            bytes: (5 << 20) - 512,
+            ..all[1].clone()
+        },
+        all[2].clone(),
+    ];
+    assert!(
+        refusal(&short)
+            .to_string()
+            .contains("but had at least 5242880")
+    );
+    let other = [
+        Candidate {
+            block_bytes: 4096,
+            ..all[0].clone()
+        },
+        all[1].clone(),
+        all[2].clone(),
+    ];
+    assert!(
+        refusal(&other)
+            .to_string()
+            .contains("4096-byte blocks, but had 512-byte blocks")
+    );
     let reasons = [
         (NoSuperblock::Foreign, "no Linerate RAID superblock"),
-        (NoSuperblock::Torn, "both copies of its superblock are damaged"),
-        (NoSuperblock::NewerVersion(2), "a newer version of Linerate wrote"),
+        (
+            NoSuperblock::Torn,
+            "both copies of its superblock are damaged",
+        ),
+        (
+            NoSuperblock::NewerVersion(2),
+            "a newer version of Linerate wrote",
+        ),
         (NoSuperblock::Contradictory, "different sets or members"),
     ];
     for (reason, says) in reasons {
-        assert!(refusal(&with(foreign(reason))).to_string().contains(says), "{reason:?}");
+        assert!(
+            refusal(&with(foreign(reason))).to_string().contains(says),
+            "{reason:?}"
+        );
     }
 }
 
@@ -163,22 +273,38 @@ fn a_disk_that_does_not_answer_is_missing() {
     let record = set(Level::Raid5, 3);
     let degraded = [disk(&record, 1), silent.clone(), disk(&record, 3)];
     assert_eq!(
-        only_set(&degraded, Trust::CertainOnly, Journal::Needed).expect("degraded").members,
+        only_set(&degraded, Trust::CertainOnly, Journal::Needed)
+            .expect("degraded")
+            .members,
         [Some(0), None, Some(2)]
     );
     let record = set(Level::Raid1, 2);
-    assert!(matches!(refusal(&[disk(&record, 1), silent.clone()]), Refusal::NewerMayExist { .. }));
+    assert!(matches!(
+        refusal(&[disk(&record, 1), silent.clone()]),
+        Refusal::NewerMayExist { .. }
+    ));
     assert!(refusal(&[silent]).to_string().contains("could not be read"));
 }
 
 #[test]
 fn two_sets_must_not_claim_one_disk() {
     let one = set(Level::Raid1, 2);
-    let other = SetRecord { uuid: uuid(0xbb), ..one.clone() };
+    let other = SetRecord {
+        uuid: uuid(0xbb),
+        ..one.clone()
+    };
     let found = find(&[disk(&one, 1), disk(&other, 2)], Trust::MembersFound);
-    assert!(found.sets.iter().all(|set| matches!(set.refusal, Some(Refusal::ClaimedTwice { .. }))));
+    assert!(
+        found
+            .sets
+            .iter()
+            .all(|set| matches!(set.refusal, Some(Refusal::ClaimedTwice { .. })))
+    );
     let said = found.sets[0].refusal.as_ref().expect("refused").to_string();
-    assert!(said.contains("is in set aaaaaaaa-") && said.contains("and in set bbbbbbbb-"), "{said}");
+    assert!(
+        said.contains("is in set aaaaaaaa-") && said.contains("and in set bbbbbbbb-"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -191,18 +317,29 @@ fn lost_strips_are_not_computed_from_stripes_that_may_be_incomplete() {
         "the journal completes them"
     );
     record.areas.journal.bytes = 0;
-    assert!(only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok(), "the bitmap says where");
+    assert!(
+        only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok(),
+        "the bitmap says where"
+    );
     record.areas.bitmap.bytes = 0;
-    assert!(matches!(refusal(&two(&record)), Refusal::DirtyAndDegraded { .. }));
+    assert!(matches!(
+        refusal(&two(&record)),
+        Refusal::DirtyAndDegraded { .. }
+    ));
     record.clean = true;
     assert!(only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok());
     record.journal_device = Some(uuid(9));
     record.areas.journal.bytes = 64 << 10;
     let said = refusal(&two(&record)).to_string();
-    assert!(said.contains("the device with the journal is missing"), "{said}");
+    assert!(
+        said.contains("the device with the journal is missing"),
+        "{said}"
+    );
     let with_journal = [&two(&record)[..], &[disk(&record, 9)]].concat();
     assert_eq!(
-        only_set(&with_journal, Trust::CertainOnly, Journal::Needed).expect("degraded").journal,
+        only_set(&with_journal, Trust::CertainOnly, Journal::Needed)
+            .expect("degraded")
+            .journal,
         Some(2)
     );
 }
@@ -242,7 +379,12 @@ impl World {
     fn new(level: Level, members: u8) -> World {
         let record = set(level, members);
         let members = usize::from(members);
-        World { on_disks: vec![record.clone(); members], record, written: vec![0; members], acknowledged: 0 }
+        World {
+            on_disks: vec![record.clone(); members],
+            record,
+            written: vec![0; members],
+            acknowledged: 0,
+        }
     }
 
     /// Writes a record of the set to the members that are in sync.

@@ -32,15 +32,27 @@ const ZEROED_BYTES: u64 = 8 << 20;
 /// Returns the areas of a set whose smallest disk has `disk_bytes` bytes; `None` if its data area cannot
 /// grow.
 pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
-    let Areas { data, journal, bitmap, checksums } = set.areas;
+    let Areas {
+        data,
+        journal,
+        bitmap,
+        checksums,
+    } = set.areas;
     // A journal or bitmap after the data stays in place, so the data cannot grow.
-    let is_in_front = |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
+    let is_in_front =
+        |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
     if !is_in_front(&journal) || !is_in_front(&bitmap) {
         return None;
     }
     let room = disk_bytes.checked_sub(data.offset)? & !(SLOT_BYTES - 1);
     if checksums.bytes == 0 {
-        return Some(Areas { data: Area { bytes: room, ..data }, ..set.areas });
+        return Some(Areas {
+            data: Area {
+                bytes: room,
+                ..data
+            },
+            ..set.areas
+        });
     }
     let block_bytes = u64::from(set.block_size.bytes());
     let sums_bytes = |data_bytes: u64| Summed::area_bytes(data_bytes >> set.block_size.shift());
@@ -50,11 +62,20 @@ pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let mut lengths =
         (0..4).map(|less| (most.next_multiple_of(SLOT_BYTES)).saturating_sub(less * SLOT_BYTES));
     let bytes = lengths.find(fits)?;
-    let (grown, moved) =
-        (Area { bytes, ..data }, Area { offset: data.offset + bytes, bytes: sums_bytes(bytes) });
+    let (grown, moved) = (
+        Area { bytes, ..data },
+        Area {
+            offset: data.offset + bytes,
+            bytes: sums_bytes(bytes),
+        },
+    );
     // The two checksum areas must not overlap, because both are needed until the new one is recorded.
     let is_free = moved == checksums || moved.offset >= data.end()?.max(checksums.end()?);
-    is_free.then_some(Areas { data: grown, checksums: moved, ..set.areas })
+    is_free.then_some(Areas {
+        data: grown,
+        checksums: moved,
+        ..set.areas
+    })
 }
 
 /// The growth of a set, one step at a time.
@@ -83,25 +104,41 @@ impl Growth {
     ///
     /// # Errors
     /// A disk is missing or too short.
-    pub fn begin(records: &Records, set: &RaidDevice, grown: &SetRecord) -> Result<Growth, DeviceError> {
+    pub fn begin(
+        records: &Records,
+        set: &RaidDevice,
+        grown: &SetRecord,
+    ) -> Result<Growth, DeviceError> {
         let (now, areas) = (records.set(), grown.areas);
         let layout = grown.layout().map_err(|_| DeviceError::OutOfRange)?;
-        let disks = now.members.iter().map(|member| records.disk(member.uuid).ok_or(DeviceError::NotReady));
+        let disks = now
+            .members
+            .iter()
+            .map(|member| records.disk(member.uuid).ok_or(DeviceError::NotReady));
         let disks = disks.collect::<Result<Vec<_>, _>>()?;
-        let devices = disks.iter().map(|disk| part(disk, areas.data)).collect::<Result<Vec<_>, _>>()?;
+        let devices = disks
+            .iter()
+            .map(|disk| part(disk, areas.data))
+            .collect::<Result<Vec<_>, _>>()?;
         let at_once = (ZEROED_BYTES >> layout.block_size().shift()).max(1);
         let mut steps = VecDeque::new();
         if areas.checksums != now.areas.checksums {
             for (member, disk) in disks.iter().enumerate() {
                 let (summed, copy) = (set.summed(member)?, part(disk, areas.checksums)?);
                 let behind = summed.area_behind(copy.geometry().blocks.0);
-                steps.extend(behind.chunks(at_once).map(|part| Step::Zero(Arc::clone(&copy), part)));
+                steps.extend(
+                    behind
+                        .chunks(at_once)
+                        .map(|part| Step::Zero(Arc::clone(&copy), part)),
+                );
                 steps.push_back(Step::Copy { member, chunk: 0 });
             }
             // From here on, before the first checksum is copied, changed checksums are written to both areas.
             for (member, disk) in disks.iter().enumerate() {
-                let begun = part(disk, areas.checksums)
-                    .and_then(|copy| set.summed(member).and_then(|summed| summed.begin_copy(copy)));
+                let begun = part(disk, areas.checksums).and_then(|copy| {
+                    set.summed(member)
+                        .and_then(|summed| summed.begin_copy(copy))
+                });
                 if let Err(error) = begun {
                     drop_copies(set);
                     return Err(error);
@@ -112,10 +149,19 @@ impl Growth {
         for (member, device) in devices.iter().enumerate() {
             let from = set.layout().free_from(member);
             let new = Extent::new(from, layout.member_blocks().0.saturating_sub(from));
-            steps.extend(new.chunks(at_once).map(|part| Step::Zero(Arc::clone(device), part)));
+            steps.extend(
+                new.chunks(at_once)
+                    .map(|part| Step::Zero(Arc::clone(device), part)),
+            );
         }
         let total = steps.len() as u64;
-        Ok(Growth { areas, layout, devices, steps, total })
+        Ok(Growth {
+            areas,
+            layout,
+            devices,
+            steps,
+            total,
+        })
     }
 
     /// Returns the layout that the set will have.
@@ -148,20 +194,32 @@ impl Growth {
                 let summed = set.summed(member)?;
                 let next = summed.copy_chunks(chunk).await?;
                 if next < summed.chunks() {
-                    self.steps.push_front(Step::Copy { member, chunk: next });
+                    self.steps.push_front(Step::Copy {
+                        member,
+                        chunk: next,
+                    });
                 }
                 moved_bytes = 2 * summed.chunk_bytes() * (next - chunk);
             }
             Step::UseCopies => self.use_copies(records, set).await?,
         }
         let done = self.total.saturating_sub(self.steps.len() as u64);
-        Ok(Some(Progress { done, total: self.total, moved_bytes }))
+        Ok(Some(Progress {
+            done,
+            total: self.total,
+            moved_bytes,
+        }))
     }
 
     async fn use_copies(&self, records: &Records, set: &RaidDevice) -> Result<(), DeviceError> {
         self.flush().await?;
         let now = records.set().areas;
-        records.grow(Areas { data: now.data, ..self.areas }).await?;
+        records
+            .grow(Areas {
+                data: now.data,
+                ..self.areas
+            })
+            .await?;
         for member in 0..self.devices.len() {
             // Skip a member that has failed in the meantime.
             if let Ok(summed) = set.summed(member) {

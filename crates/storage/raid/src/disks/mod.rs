@@ -18,8 +18,8 @@ use crate::layout::{Layout, Level};
 use crate::member::{MemberDevice, MemberState, MemberStates, MetadataStore};
 use crate::sums::Summed;
 use crate::superblock::{
-    Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, ScrubRecord, SetRecord, Slot,
-    Superblock, Uuid, read,
+    Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, ScrubRecord,
+    SetRecord, Slot, Superblock, Uuid, read,
 };
 
 pub use growth::Growth;
@@ -42,7 +42,9 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
             name: name.clone(),
             bytes: geometry.bytes(),
             block_bytes: geometry.block_size.bytes(),
-            superblock: read(device.as_ref()).await.map(|(superblock, _)| superblock),
+            superblock: read(device.as_ref())
+                .await
+                .map(|(superblock, _)| superblock),
         });
     }
     candidates
@@ -71,7 +73,13 @@ impl MemberParts {
         disk: &Arc<dyn BlockDevice>,
     ) -> Result<MemberParts, DeviceError> {
         let areas = &set.areas;
-        let copied = |area: Area| if member < usize::from(set.area_copies) { area } else { Area::default() };
+        let copied = |area: Area| {
+            if member < usize::from(set.area_copies) {
+                area
+            } else {
+                Area::default()
+            }
+        };
         let data = part(disk, areas.data)?;
         Ok(MemberParts {
             data: match optional_part(disk, areas.checksums)? {
@@ -107,24 +115,34 @@ impl OpenSet {
     /// bitmap.
     pub fn protection(&self) -> ProtectionAreas {
         let copies = |area: fn(&MemberParts) -> &Option<Arc<dyn BlockDevice>>| -> Vec<AreaCopy> {
-            let of_members = self.members.iter().enumerate().filter_map(|(index, parts)| {
-                let device = area(parts.as_ref()?).clone()?;
-                Some(AreaCopy { device, member: Some(index) })
-            });
+            let of_members = self
+                .members
+                .iter()
+                .enumerate()
+                .filter_map(|(index, parts)| {
+                    let device = area(parts.as_ref()?).clone()?;
+                    Some(AreaCopy {
+                        device,
+                        member: Some(index),
+                    })
+                });
             of_members.collect()
         };
         let mut journal = copies(|parts| &parts.journal);
-        journal
-            .extend(self.journal.iter().map(|device| AreaCopy { device: Arc::clone(device), member: None }));
+        journal.extend(self.journal.iter().map(|device| AreaCopy {
+            device: Arc::clone(device),
+            member: None,
+        }));
         if self.layout.has_parity() && !journal.is_empty() {
             return ProtectionAreas::Journal(journal);
         }
         let bitmap = copies(|parts| &parts.bitmap);
         match bitmap.is_empty() || self.layout.level() == Level::Raid0 {
             true => ProtectionAreas::Nothing,
-            false => {
-                ProtectionAreas::Bitmap { copies: bitmap, region_stripes: self.records.set().region_stripes }
-            }
+            false => ProtectionAreas::Bitmap {
+                copies: bitmap,
+                region_stripes: self.records.set().region_stripes,
+            },
         }
     }
 
@@ -186,18 +204,28 @@ pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
     let set = &found.record;
     let layout = set.layout().map_err(BadRecord::Layout)?;
     let member = |(index, disk): (usize, &Option<usize>)| {
-        disk.map(|disk| MemberParts::new(set, index, &disks[disk].device)).transpose()
+        disk.map(|disk| MemberParts::new(set, index, &disks[disk].device))
+            .transpose()
     };
     let members = found.members.iter().enumerate().map(member);
-    let journal = found.journal.map(|disk| part(&disks[disk].device, set.areas.journal)).transpose()?;
-    let writers = found.disks().map(|(uuid, disk)| Writer::new(uuid, Arc::clone(&disks[disk].device)));
+    let journal = found
+        .journal
+        .map(|disk| part(&disks[disk].device, set.areas.journal))
+        .transpose()?;
+    let writers = found
+        .disks()
+        .map(|(uuid, disk)| Writer::new(uuid, Arc::clone(&disks[disk].device)));
     Ok(OpenSet {
         layout,
         states: found.states(),
         members: members.collect::<Result<_, DeviceError>>()?,
         journal,
         is_journal_lost: found.is_journal_lost,
-        spares: found.spares.iter().map(|(uuid, disk)| (*uuid, Arc::clone(&disks[*disk].device))).collect(),
+        spares: found
+            .spares
+            .iter()
+            .map(|(uuid, disk)| (*uuid, Arc::clone(&disks[*disk].device)))
+            .collect(),
         records: Arc::new(Records {
             set: Lock::new(set.clone()),
             writers: Lock::new(writers.collect()),
@@ -233,7 +261,10 @@ pub const FIRST_GENERATION: u64 = 1;
 /// assembled.
 pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     set.check()?;
-    let first = SetRecord { generation: FIRST_GENERATION, ..set.clone() };
+    let first = SetRecord {
+        generation: FIRST_GENERATION,
+        ..set.clone()
+    };
     for (uuid, Disk { device, .. }) in set.uuids().zip(disks) {
         let bytes = set.needed_bytes(uuid);
         if device.geometry().bytes() < bytes || device.geometry().block_size != set.block_size {
@@ -258,8 +289,14 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
 
 /// Zeroes the space before the data, so that no earlier superblock, boot sector, journal, bitmap or checksum
 /// is found. If the set has grown, its checksums are after the data, and are zeroed too.
-async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
-    let Areas { data, checksums, .. } = set.areas;
+async fn zero_until_data(
+    device: &dyn BlockDevice,
+    from: u64,
+    set: &SetRecord,
+) -> Result<(), DeviceError> {
+    let Areas {
+        data, checksums, ..
+    } = set.areas;
     bytewise::zero(device, from..data.offset).await?;
     if checksums.offset >= data.offset {
         bytewise::zero(device, checksums.offset..checksums.offset + checksums.bytes).await?;
@@ -275,7 +312,9 @@ async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceE
     for part in extent.chunks(AT_ONCE >> geometry.block_size.shift()) {
         let mut unknown = Buffer::recycled(geometry.length(part) as usize);
         unknown.fill(0xff);
-        device.write(part, unknown.share(), Durability::Cached).await?;
+        device
+            .write(part, unknown.share(), Durability::Cached)
+            .await?;
     }
     device.flush().await
 }
@@ -300,7 +339,11 @@ struct Writer {
 
 impl Writer {
     fn new(uuid: Uuid, device: Arc<dyn BlockDevice>) -> Arc<Writer> {
-        Arc::new(Writer { uuid, device, newest: Lock::new(None) })
+        Arc::new(Writer {
+            uuid,
+            device,
+            newest: Lock::new(None),
+        })
     }
 
     /// Overwrites the older of the two superblocks. If that fails, the next one is written to the same slot,
@@ -323,7 +366,14 @@ impl Writer {
         };
         *self.newest.lock() = Some(newest);
         let slot = newest.map_or(Slot::First, Slot::other);
-        self.write_slot(slot, &Superblock { set: set.clone(), member: self.uuid }).await?;
+        self.write_slot(
+            slot,
+            &Superblock {
+                set: set.clone(),
+                member: self.uuid,
+            },
+        )
+        .await?;
         *self.newest.lock() = Some(Some(slot));
         Ok(())
     }
@@ -331,7 +381,9 @@ impl Writer {
     async fn write_slot(&self, slot: Slot, superblock: &Superblock) -> Result<(), DeviceError> {
         let device = self.device.as_ref();
         let bytes = superblock.emit();
-        let length = bytes.len().next_multiple_of(device.geometry().block_size.bytes() as usize);
+        let length = bytes
+            .len()
+            .next_multiple_of(device.geometry().block_size.bytes() as usize);
         let mut data = Buffer::zeroed(length);
         data[..bytes.len()].copy_from_slice(&bytes);
         let extent = bytewise::covering(device, &(slot.offset()..slot.offset() + length as u64))?;
@@ -400,7 +452,10 @@ impl Records {
         let change = |next: &mut SetRecord| {
             next.clean = false;
             next.spares.retain(|spare| *spare != uuid);
-            let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
+            let place = next
+                .members
+                .get_mut(member)
+                .ok_or(DeviceError::OutOfRange)?;
             *place = MemberRecord::new(uuid, MemberState::Rebuilding { done: 0 });
             next.lost.remove_member(member);
             // A new disk has missed all writes, not only the writes to the regions in the second bitmap.
@@ -414,7 +469,11 @@ impl Records {
     ///
     /// # Errors
     /// As [`Records::replace`]; [`DeviceError::OutOfRange`] if the set already has the maximum number of spares.
-    pub async fn add_spare(&self, uuid: Uuid, disk: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
+    pub async fn add_spare(
+        &self,
+        uuid: Uuid,
+        disk: Arc<dyn BlockDevice>,
+    ) -> Result<(), DeviceError> {
         let change = |next: &mut SetRecord| {
             next.spares.push(uuid);
             Ok(())
@@ -431,7 +490,10 @@ impl Records {
             .iter()
             .map(|member| Some(self.disk(member.uuid)?.geometry().bytes()))
             .collect::<Option<_>>()?;
-        let grown = SetRecord { areas: growth::areas(&set, disks.into_iter().min()?)?, ..set.clone() };
+        let grown = SetRecord {
+            areas: growth::areas(&set, disks.into_iter().min()?)?,
+            ..set.clone()
+        };
         let bitmap_blocks = set.areas.bitmap.bytes >> set.block_size.shift();
         let stripes = grown.layout().ok()?.stripes();
         let block_bytes = set.block_size.bytes() as usize;
@@ -443,7 +505,10 @@ impl Records {
     /// Returns the whole disk of a member or spare.
     pub fn disk(&self, uuid: Uuid) -> Option<Arc<dyn BlockDevice>> {
         let writers = self.writers.lock();
-        writers.iter().find(|writer| writer.uuid == uuid).map(|writer| Arc::clone(&writer.device))
+        writers
+            .iter()
+            .find(|writer| writer.uuid == uuid)
+            .map(|writer| Arc::clone(&writer.device))
     }
 
     /// Records that the set has these areas, which differ from the current ones in a longer data area or in
@@ -490,9 +555,14 @@ impl Records {
     /// Releases the disk of a failed member, to which no further record is written.
     pub fn release(&self, member: usize) {
         let set = self.set();
-        let failed = set.members.get(member).filter(|member| member.state == MemberState::Failed);
+        let failed = set
+            .members
+            .get(member)
+            .filter(|member| member.state == MemberState::Failed);
         if let Some(failed) = failed {
-            self.writers.lock().retain(|writer| writer.uuid != failed.uuid);
+            self.writers
+                .lock()
+                .retain(|writer| writer.uuid != failed.uuid);
         }
     }
 
@@ -512,7 +582,11 @@ impl Records {
     }
 
     /// Writes a record with the current states, modified by `change`.
-    async fn write_next(&self, clean: bool, change: impl FnOnce(&mut SetRecord)) -> Result<(), DeviceError> {
+    async fn write_next(
+        &self,
+        clean: bool,
+        change: impl FnOnce(&mut SetRecord),
+    ) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         let set = self.set();
         let mut next = set.next(&set.states(), clean);
@@ -531,7 +605,9 @@ impl Records {
             let set = self.set();
             let mut next = set.next(&set.states(), set.clean);
             change(&mut next)?;
-            next.check().map_err(|_| DeviceError::OutOfRange).map(|()| next)
+            next.check()
+                .map_err(|_| DeviceError::OutOfRange)
+                .map(|()| next)
         };
         let (next, geometry) = (changed()?, disk.geometry());
         if geometry.bytes() < next.areas.end() || geometry.block_size != next.block_size {
@@ -542,7 +618,11 @@ impl Records {
         }
         // If the set already names the disk, as a spare or because of an earlier failed attempt, preserve its
         // superblock. Then the set can be started wherever this is interrupted.
-        let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
+        let from = if self.set().uuids().any(|known| known == uuid) {
+            SLOTS_END
+        } else {
+            0
+        };
         // Do this before taking the lock: it takes a long time, and the failure of a member must be recorded
         // meanwhile.
         zero_until_data(disk.as_ref(), from, &next).await?;
@@ -555,7 +635,9 @@ impl Records {
         }
         {
             let mut writers = self.writers.lock();
-            writers.retain(|writer| writer.uuid != uuid && next.uuids().any(|known| known == writer.uuid));
+            writers.retain(|writer| {
+                writer.uuid != uuid && next.uuids().any(|known| known == writer.uuid)
+            });
             writers.push(Writer::new(uuid, disk));
         }
         self.write(next).await.map(drop)
@@ -567,20 +649,32 @@ impl Records {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
-        debug_assert!(next.generation > self.set.lock().generation, "generations only grow");
+        debug_assert!(
+            next.generation > self.set.lock().generation,
+            "generations only grow"
+        );
         // A spare's record only identifies its set, so it does not have to be current. Write spares only if
         // they are affected, so that recording the progress of a rebuild does not wait for a hung spare.
         let concerns_spares = {
             let now = self.set.lock();
             now.spares != next.spares || now.areas != next.areas
         };
-        let is_written = |writer: &Arc<Writer>| concerns_spares || !next.spares.contains(&writer.uuid);
-        let writers: Vec<Arc<Writer>> =
-            self.writers.lock().iter().filter(|writer| is_written(writer)).cloned().collect();
+        let is_written =
+            |writer: &Arc<Writer>| concerns_spares || !next.spares.contains(&writer.uuid);
+        let writers: Vec<Arc<Writer>> = self
+            .writers
+            .lock()
+            .iter()
+            .filter(|writer| is_written(writer))
+            .cloned()
+            .collect();
         let mut lacking = vec![true; next.members.len()];
         let mut result = Ok(());
         for writer in &writers {
-            let member = next.members.iter().position(|member| member.uuid == writer.uuid);
+            let member = next
+                .members
+                .iter()
+                .position(|member| member.uuid == writer.uuid);
             let state = member.map(|member| next.members[member].state);
             if state == Some(MemberState::Failed) {
                 continue;
@@ -611,7 +705,11 @@ impl Records {
         // A record that could not be written may still be on some members, so its generation must not be used
         // again.
         *self.set.lock() = next;
-        if is_durable { Ok(result.is_ok()) } else { result.and(Err(DeviceError::NotReady)) }
+        if is_durable {
+            Ok(result.is_ok())
+        } else {
+            result.and(Err(DeviceError::NotReady))
+        }
     }
 }
 
@@ -621,7 +719,10 @@ impl Records {
     fn note_members_from(&self, states: &MemberStates) {
         let mut from = self.left_from.lock();
         let set = self.set();
-        if from.is_none() && !set.states().lacking().contains(&true) && states.lacking().contains(&true) {
+        if from.is_none()
+            && !set.states().lacking().contains(&true)
+            && states.lacking().contains(&true)
+        {
             *from = Some(set.in_use_from.max(FIRST_GENERATION));
         }
         if !states.lacking().contains(&true) {
@@ -634,14 +735,21 @@ impl Records {
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
-    pub async fn readd(&self, member: usize, disk: Arc<dyn BlockDevice>) -> Result<bool, DeviceError> {
-        let Ok((found, _)) = read(disk.as_ref()).await else { return Ok(false) };
+    pub async fn readd(
+        &self,
+        member: usize,
+        disk: Arc<dyn BlockDevice>,
+    ) -> Result<bool, DeviceError> {
+        let Ok((found, _)) = read(disk.as_ref()).await else {
+            return Ok(false);
+        };
         let _turn = self.turn().await;
         let set = self.set();
         if !set.can_readd(member, &found) || set.members[member].state != MemberState::Failed {
             return Ok(false);
         }
-        if disk.geometry().bytes() < set.areas.end() || disk.geometry().block_size != set.block_size {
+        if disk.geometry().bytes() < set.areas.end() || disk.geometry().block_size != set.block_size
+        {
             return Err(DeviceError::OutOfRange);
         }
         let mut states = set.states();
@@ -660,10 +768,17 @@ impl MetadataStore for Records {
     fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool> {
         Box::pin(async move {
             let _turn = self.turn().await;
-            let from = if is_noted { self.left_from.lock().unwrap_or(0) } else { 0 };
+            let from = if is_noted {
+                self.left_from.lock().unwrap_or(0)
+            } else {
+                0
+            };
             let set = self.set();
             if set.missed_from != from {
-                let next = SetRecord { missed_from: from, ..set.next(&set.states(), false) };
+                let next = SetRecord {
+                    missed_from: from,
+                    ..set.next(&set.states(), false)
+                };
                 self.write(next).await?;
             }
             Ok(self.set.lock().missed_from > 0)
@@ -689,11 +804,16 @@ impl MetadataStore for Records {
         Box::pin(async move {
             let _turn = self.turn().await;
             let set = self.set();
-            let next = SetRecord { journal_device: None, ..set.next(&set.states(), false) };
+            let next = SetRecord {
+                journal_device: None,
+                ..set.next(&set.states(), false)
+            };
             let device = set.journal_device;
             // No further record is written to the device. It can be recognised because its record is older
             // than the records of the members.
-            self.writers.lock().retain(|writer| Some(writer.uuid) != device);
+            self.writers
+                .lock()
+                .retain(|writer| Some(writer.uuid) != device);
             self.write(next).await.map(drop)
         })
     }

@@ -40,7 +40,11 @@ impl Scene {
     }
 
     fn found(&self) -> Result<FoundSet, Refusal> {
-        only_set(&ready(look_at(&self.disks)), Trust::CertainOnly, Journal::Needed)
+        only_set(
+            &ready(look_at(&self.disks)),
+            Trust::CertainOnly,
+            Journal::Needed,
+        )
     }
 
     fn opened(&self) -> OpenSet {
@@ -50,21 +54,61 @@ impl Scene {
 
 #[test]
 fn what_was_created_is_put_together_in_any_order() {
-    for block_size in [BlockSize::B512, BlockSize::B4096, BlockSize::new(65_536).expect("a size")] {
-        let record = SetRecord { block_size, ..set(Level::Raid5, 3) };
+    for block_size in [
+        BlockSize::B512,
+        BlockSize::B4096,
+        BlockSize::new(65_536).expect("a size"),
+    ] {
+        let record = SetRecord {
+            block_size,
+            ..set(Level::Raid5, 3)
+        };
         let mut scene = Scene::with_record(&record);
         scene.disks.rotate_left(1);
-        let OpenSet { members, states, layout, records, .. } = scene.opened();
+        let OpenSet {
+            members,
+            states,
+            layout,
+            records,
+            ..
+        } = scene.opened();
         assert_eq!(states, MemberStates::in_sync(3));
-        assert_eq!(records.set(), SetRecord { generation: 1, ..record });
+        assert_eq!(
+            records.set(),
+            SetRecord {
+                generation: 1,
+                ..record
+            }
+        );
         let parts = members[0].as_ref().expect("there");
         assert!(parts.data.device().geometry().blocks >= layout.member_blocks());
-        assert_eq!(parts.journal.as_ref().expect("a journal").geometry().bytes(), 128 << 10);
+        assert_eq!(
+            parts
+                .journal
+                .as_ref()
+                .expect("a journal")
+                .geometry()
+                .bytes(),
+            128 << 10
+        );
         // The first block of member 0's data is at 1 MiB of the first disk.
         let block = Buffer::zeroed(block_size.bytes() as usize).share();
-        ready(parts.data.device().write(Extent::new(0, 1), block, Durability::Cached)).expect("written");
+        ready(
+            parts
+                .data
+                .device()
+                .write(Extent::new(0, 1), block, Durability::Cached),
+        )
+        .expect("written");
         let bytes = scene.memory[0].contents();
-        assert_eq!((bytes[(1 << 20) - 1], bytes[1 << 20], bytes[(1 << 20) + 65_536]), (0, 0, 0x55));
+        assert_eq!(
+            (
+                bytes[(1 << 20) - 1],
+                bytes[1 << 20],
+                bytes[(1 << 20) + 65_536]
+            ),
+            (0, 0, 0x55)
+        );
     }
 }
 
@@ -92,12 +136,18 @@ fn a_record_that_too_few_members_have_is_an_error() {
     scene.memory[0].tear_after(Some(0));
     scene.memory[2].tear_after(Some(100));
     let result = ready(records.record(&MemberStates::in_sync(3)));
-    assert!(matches!(result, Err(DeviceError::Unwritable(_))), "{result:?}");
+    assert!(
+        matches!(result, Err(DeviceError::Unwritable(_))),
+        "{result:?}"
+    );
 }
 
 /// Creates a set whose last disk contains the journal and has exactly its length.
 fn with_journal_device() -> (SetRecord, Scene) {
-    let record = SetRecord { journal_device: Some(uuid(9)), ..set(Level::Raid5, 3) };
+    let record = SetRecord {
+        journal_device: Some(uuid(9)),
+        ..set(Level::Raid5, 3)
+    };
     (record.clone(), Scene::with_record(&record))
 }
 
@@ -105,9 +155,16 @@ fn with_journal_device() -> (SetRecord, Scene) {
 fn a_journal_on_a_device_of_its_own_is_found_by_content_and_needs_no_more_room_than_it_has() {
     let (record, mut scene) = with_journal_device();
     let end = record.areas.journal_end();
-    let part =
-        |blocks| Part::new(Arc::clone(&scene.memory[3]) as Arc<dyn BlockDevice>, Extent::new(0, blocks));
-    let (fits, short) = (part(end >> 9).expect("a part"), part((end >> 9) - 1).expect("a part"));
+    let part = |blocks| {
+        Part::new(
+            Arc::clone(&scene.memory[3]) as Arc<dyn BlockDevice>,
+            Extent::new(0, blocks),
+        )
+    };
+    let (fits, short) = (
+        part(end >> 9).expect("a part"),
+        part((end >> 9) - 1).expect("a part"),
+    );
     scene.disks[3].device = Arc::new(short);
     assert!(
         matches!(scene.found(), Err(Refusal::TooSmall { needed, .. }) if needed == end),
@@ -117,11 +174,27 @@ fn a_journal_on_a_device_of_its_own_is_found_by_content_and_needs_no_more_room_t
     scene.disks[3].device = Arc::new(fits);
     scene.disks.rotate_left(2);
     let parts = scene.opened();
-    assert_eq!(parts.journal.as_ref().expect("its device").geometry().bytes(), record.areas.journal.bytes);
-    let ProtectionAreas::Journal(copies) = parts.protection() else { panic!("no journal") };
+    assert_eq!(
+        parts
+            .journal
+            .as_ref()
+            .expect("its device")
+            .geometry()
+            .bytes(),
+        record.areas.journal.bytes
+    );
+    let ProtectionAreas::Journal(copies) = parts.protection() else {
+        panic!("no journal")
+    };
     let members: Vec<_> = copies.iter().map(|copy| copy.member).collect();
-    assert_eq!(members, [Some(0), Some(1), None], "with areas of members in reserve");
-    let zeros = scene.memory[3].contents()[192 << 10..end as usize].iter().all(|byte| *byte == 0);
+    assert_eq!(
+        members,
+        [Some(0), Some(1), None],
+        "with areas of members in reserve"
+    );
+    let zeros = scene.memory[3].contents()[192 << 10..end as usize]
+        .iter()
+        .all(|byte| *byte == 0);
     assert!(zeros, "no journal of before is found");
 }
 
@@ -136,14 +209,23 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     let is = scene.memory[3].contents();
     scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&old));
     let said = scene.found().expect_err("an old copy").to_string();
-    assert!(said.contains("an old copy of it") && said.contains("would be lost"), "{said}");
+    assert!(
+        said.contains("an old copy of it") && said.contains("would be lost"),
+        "{said}"
+    );
     scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&is));
     assert_eq!(scene.found().expect("it is there").journal, Some(3));
     // First with a copy in addition to the journal disk, then without either.
     scene.disks.push(scene.disks[3].clone());
     assert!(matches!(scene.found(), Err(Refusal::Duplicate { .. })));
     scene.disks.truncate(3);
-    assert!(matches!(scene.found(), Err(Refusal::NoJournal { clean: false, is_old: false })));
+    assert!(matches!(
+        scene.found(),
+        Err(Refusal::NoJournal {
+            clean: false,
+            is_old: false
+        })
+    ));
     ready(records.close()).expect("closed");
     let said = scene.found().expect_err("none").to_string();
     assert!(said.contains("the journal contains no data"), "{said}");
@@ -152,7 +234,10 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     assert_eq!(found.record.journal_device, None);
     // `Journal::Lost` does not override the refusal because of missing members.
     let few = only_set(&candidates[..1], Trust::CertainOnly, Journal::Lost);
-    assert!(matches!(few, Err(Refusal::TooManyLacking { .. })), "{few:?}");
+    assert!(
+        matches!(few, Err(Refusal::TooManyLacking { .. })),
+        "{few:?}"
+    );
 }
 
 #[test]
@@ -165,13 +250,25 @@ fn a_journal_that_moves_to_the_members_leaves_its_device_behind() {
     scene.memory[3].tear_after(None);
     let found = scene.found().expect("it starts");
     assert_eq!((found.record.journal_device, found.journal), (None, None));
-    assert!(matches!(found.left_out[..], [(3, LeftOut::FormerJournal { .. })]), "{:?}", found.left_out);
+    assert!(
+        matches!(found.left_out[..], [(3, LeftOut::FormerJournal { .. })]),
+        "{:?}",
+        found.left_out
+    );
     assert!(
         scene.memory[0].contents()[64 << 10..].starts_with(b"LNRTRAID\x01")
             || scene.memory[0].contents()[128 << 10..].starts_with(b"LNRTRAID\x01")
     );
-    let ProtectionAreas::Journal(copies) = scene.opened().protection() else { panic!("no journal") };
-    assert_eq!(copies.iter().filter_map(|copy| copy.member).collect::<Vec<_>>(), [0, 1]);
+    let ProtectionAreas::Journal(copies) = scene.opened().protection() else {
+        panic!("no journal")
+    };
+    assert_eq!(
+        copies
+            .iter()
+            .filter_map(|copy| copy.member)
+            .collect::<Vec<_>>(),
+        [0, 1]
+    );
 }
 
 #[test]
@@ -179,7 +276,10 @@ fn a_set_whose_journal_another_host_has_taken_over_records_nothing() {
     let (_, scene) = with_journal_device();
     let records = scene.opened().records;
     scene.memory[3].fail_writes(Some(DeviceError::Fenced));
-    assert_eq!(ready(records.start(&MemberStates::in_sync(3))), Err(DeviceError::Fenced));
+    assert_eq!(
+        ready(records.start(&MemberStates::in_sync(3))),
+        Err(DeviceError::Fenced)
+    );
     assert!(records.is_taken_over());
 }
 
@@ -228,14 +328,31 @@ fn a_spare_replaces_a_member_and_what_it_replaced_is_known() {
     let spare = Arc::clone(&scene.disks[2].device);
     ready(records.replace(1, uuid(9), spare)).expect("replaced");
     let found = scene.found().expect("a set");
-    assert_eq!((&found.members[..], found.spares.len()), (&[Some(0), Some(2)][..], 0));
-    assert_eq!(found.states().members[1], MemberState::Rebuilding { done: 0 });
-    assert!(matches!(found.left_out[..], [(1, crate::choose::LeftOut::Replaced { .. })]));
-    let small =
-        Arc::new(Part::new(Arc::clone(&scene.disks[1].device), Extent::new(0, 9000)).expect("a part"));
-    assert_eq!(ready(records.replace(1, uuid(10), small)), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        (&found.members[..], found.spares.len()),
+        (&[Some(0), Some(2)][..], 0)
+    );
+    assert_eq!(
+        found.states().members[1],
+        MemberState::Rebuilding { done: 0 }
+    );
+    assert!(matches!(
+        found.left_out[..],
+        [(1, crate::choose::LeftOut::Replaced { .. })]
+    ));
+    let small = Arc::new(
+        Part::new(Arc::clone(&scene.disks[1].device), Extent::new(0, 9000)).expect("a part"),
+    );
+    assert_eq!(
+        ready(records.replace(1, uuid(10), small)),
+        Err(DeviceError::OutOfRange)
+    );
     let old = || Arc::clone(&scene.disks[1].device);
-    assert_eq!(ready(records.add_spare(uuid(1), old())), Err(DeviceError::OutOfRange), "it is a member");
+    assert_eq!(
+        ready(records.add_spare(uuid(1), old())),
+        Err(DeviceError::OutOfRange),
+        "it is a member"
+    );
     ready(records.add_spare(uuid(10), old())).expect("a spare again");
     assert_eq!(scene.found().expect("a set").spares, [(uuid(10), 1)]);
     ready(clear(scene.disks[1].device.as_ref())).expect("cleared");
@@ -253,7 +370,9 @@ fn a_spare_stays_one_until_it_is_a_member() {
         let _ = ready(records.replace(1, uuid(9), Arc::clone(&scene.disks[2].device)));
         scene.memory[2].tear_after(None);
         // Find the set as after a crash at this point.
-        scene.found().unwrap_or_else(|refusal| panic!("torn after {torn}: {refusal}"));
+        scene
+            .found()
+            .unwrap_or_else(|refusal| panic!("torn after {torn}: {refusal}"));
     }
 }
 
@@ -283,8 +402,13 @@ fn a_torn_record_after_one_that_was_not_stored_forgets_no_failure() {
         // Power fails. The disk has stored what it could of the slot that was being written.
         let slot = newest.other().offset() / 512..(newest.other().offset() + SLOT_BYTES) / 512;
         disk.lose_cache_except(|lba| slot.contains(&lba));
-        let (found, _) = ready(read(&**disk)).unwrap_or_else(|error| panic!("torn after {torn}: {error}"));
-        assert_eq!(found.set.members[1].state, MemberState::Failed, "torn after {torn}");
+        let (found, _) =
+            ready(read(&**disk)).unwrap_or_else(|error| panic!("torn after {torn}: {error}"));
+        assert_eq!(
+            found.set.members[1].state,
+            MemberState::Failed,
+            "torn after {torn}"
+        );
     }
 }
 
@@ -298,12 +422,22 @@ fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
     ready(records.start(&states)).expect("started");
     let larger = records.grown().expect("new space");
     assert!(larger.areas.data.bytes > record.areas.data.bytes);
-    assert_eq!(larger.areas.end() >> 16, DISK_BYTES as u64 >> 16, "all of the smallest disk");
+    assert_eq!(
+        larger.areas.end() >> 16,
+        DISK_BYTES as u64 >> 16,
+        "all of the smallest disk"
+    );
     scene.memory[1].tear_after(Some(100));
     scene.memory[2].tear_after(Some(0));
-    assert!(ready(records.grow(larger.areas)).is_err(), "two members lack it");
+    assert!(
+        ready(records.grow(larger.areas)).is_err(),
+        "two members lack it"
+    );
     assert_eq!(records.set().areas, record.areas);
-    scene.memory.iter().for_each(|memory| memory.tear_after(None));
+    scene
+        .memory
+        .iter()
+        .for_each(|memory| memory.tear_after(None));
     ready(records.record(&states)).expect("recorded");
     assert_eq!(scene.found().expect("a set").record.areas, record.areas);
     ready(records.grow(larger.areas)).expect("grown");
@@ -312,7 +446,10 @@ fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
     let mut degraded = states;
     degraded.members[0] = MemberState::Failed;
     ready(records.record(&degraded)).expect("recorded");
-    assert_eq!(ready(records.grow(larger.areas)), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        ready(records.grow(larger.areas)),
+        Err(DeviceError::OutOfRange)
+    );
 }
 
 #[test]
@@ -323,7 +460,10 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     ready(records.start(&states)).expect("started");
     let before = records.set().generation;
     scene.memory[2].fail_writes(Some(DeviceError::Fenced));
-    assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
+    assert_eq!(
+        ready(records.scrubbed(Some(ScrubRecord::default()))),
+        Err(DeviceError::Fenced)
+    );
     // Members 0 and 1 have the record.
     assert_eq!(records.set().generation, before + 1);
     // The other host may be running the set, and now admits this host again.
@@ -332,7 +472,10 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     assert_eq!(ready(records.record(&states)), Err(DeviceError::Fenced));
     assert_eq!(ready(records.close()), Err(DeviceError::Fenced));
     let spare = Arc::clone(&scene.disks[1].device);
-    assert_eq!(ready(records.add_spare(uuid(9), spare)), Err(DeviceError::Fenced));
+    assert_eq!(
+        ready(records.add_spare(uuid(9), spare)),
+        Err(DeviceError::Fenced)
+    );
     assert!(is == scene.memory[0].contents(), "nothing is written");
 }
 
@@ -355,10 +498,20 @@ fn how_far_a_scrub_is_stays_in_all_later_records() {
     assert_eq!(scene.found().expect("a set").record.scrub, Some(scrub(3)));
     // A record that is torn on all disks, at any position, leaves the previous one intact.
     for after in [0, 12, 100, 256] {
-        scene.memory.iter().for_each(|memory| memory.tear_after(Some(after)));
+        scene
+            .memory
+            .iter()
+            .for_each(|memory| memory.tear_after(Some(after)));
         assert!(ready(records.scrubbed(Some(scrub(4)))).is_err());
-        scene.memory.iter().for_each(|memory| memory.tear_after(None));
-        assert_eq!(scene.found().expect("a set").record.scrub, Some(scrub(3)), "{after}");
+        scene
+            .memory
+            .iter()
+            .for_each(|memory| memory.tear_after(None));
+        assert_eq!(
+            scene.found().expect("a set").record.scrub,
+            Some(scrub(3)),
+            "{after}"
+        );
     }
     ready(records.scrubbed(None)).expect("recorded");
     assert_eq!(scene.found().expect("a set").record.scrub, None);
@@ -410,9 +563,19 @@ proptest! {
 fn a_record_with_more_lost_extents_than_it_has_room_for_is_not_written() {
     let scene = Scene::new(Level::Raid1, 2);
     let records = scene.opened().records;
-    let before: Vec<Vec<u8>> = scene.memory.iter().map(|memory| memory.contents()).collect();
+    let before: Vec<Vec<u8>> = scene
+        .memory
+        .iter()
+        .map(|memory| memory.contents())
+        .collect();
     let mut states = records.set().states();
     (0..2049).for_each(|extent| states.lost.insert(1, extent * 2..extent * 2 + 1));
     assert_eq!(ready(records.record(&states)), Err(DeviceError::OutOfRange));
-    assert!(scene.memory.iter().map(|memory| memory.contents()).eq(before));
+    assert!(
+        scene
+            .memory
+            .iter()
+            .map(|memory| memory.contents())
+            .eq(before)
+    );
 }

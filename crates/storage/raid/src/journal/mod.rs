@@ -108,7 +108,10 @@ impl Journal {
             true => blocks,
             false => enough_blocks(&members.layout(), blocks),
         };
-        debug_assert!(blocks > 0 && enough <= blocks, "a journal has room for records");
+        debug_assert!(
+            blocks > 0 && enough <= blocks,
+            "a journal has room for records"
+        );
         let ring = Ring::new(blocks, enough, 0);
         let state = State {
             ring,
@@ -119,8 +122,20 @@ impl Journal {
             has_failed: false,
             committer: None,
         };
-        let journal = Journal { area, members, operations, key, state: Lock::new(state) };
-        if let Err(error) = journal.write_headers(Start { block: 0, sequence: 0 }).await {
+        let journal = Journal {
+            area,
+            members,
+            operations,
+            key,
+            state: Lock::new(state),
+        };
+        if let Err(error) = journal
+            .write_headers(Start {
+                block: 0,
+                sequence: 0,
+            })
+            .await
+        {
             journal.fall_back(None, error).await?;
         }
         Ok(journal)
@@ -147,7 +162,10 @@ impl Journal {
 
     /// Records `change`, and resolves once it is on stable storage. The caller must then write the members
     /// and call [`Recorded::applied`].
-    pub(crate) async fn record(self: &Arc<Self>, change: Arc<Change>) -> Result<Recorded, DeviceError> {
+    pub(crate) async fn record(
+        self: &Arc<Self>,
+        change: Arc<Change>,
+    ) -> Result<Recorded, DeviceError> {
         if change.blocks(self.area.block_bytes()) > self.area.blocks() - HEADERS {
             // The record would wait for space forever. The minimum size of a journal rules this out.
             return Err(DeviceError::OutOfRange);
@@ -156,17 +174,27 @@ impl Journal {
             Some((start, committer)) => self.commit_alone(start, change, committer).await?,
             None => {
                 let ticket: Arc<Lock<Ticket>> = Arc::default();
-                let queued = Queued { change, ticket: Arc::clone(&ticket) };
+                let queued = Queued {
+                    change,
+                    ticket: Arc::clone(&ticket),
+                };
                 self.commit_soon(|state| state.queue.push_back(queued))?;
                 result_of(&ticket).await?
             }
         };
-        Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
+        Ok(Recorded {
+            journal: Arc::clone(self),
+            sequence,
+            is_applied: false,
+        })
     }
 
     /// If no record is being written and there is space, reserves space for this record, and makes the caller
     /// the committer. So a record that can be written immediately needs neither the queue nor a task.
-    fn place_alone(self: &Arc<Self>, change: &Change) -> Result<Option<(Start, Committer)>, DeviceError> {
+    fn place_alone(
+        self: &Arc<Self>,
+        change: &Change,
+    ) -> Result<Option<(Start, Committer)>, DeviceError> {
         let blocks = change.blocks(self.area.block_bytes());
         let mut state = self.state.lock();
         if state.has_failed {
@@ -176,9 +204,17 @@ impl Journal {
         if state.is_committing {
             return Ok(None);
         }
-        let Some(start) = state.ring.take(blocks) else { return Ok(None) };
+        let Some(start) = state.ring.take(blocks) else {
+            return Ok(None);
+        };
         state.is_committing = true;
-        Ok(Some((start, Committer { journal: Arc::clone(self), has_ended: false })))
+        Ok(Some((
+            start,
+            Committer {
+                journal: Arc::clone(self),
+                has_ended: false,
+            },
+        )))
     }
 
     /// Writes one record, and returns its sequence. If other records have been queued meanwhile, a task
@@ -197,7 +233,10 @@ impl Journal {
         if let Err(error) = self.area.write(HEADERS + start.block, &bytes.share()).await {
             self.fall_back(Some(start.sequence), error).await?;
             let ticket: Arc<Lock<Ticket>> = Arc::default();
-            self.state.lock().queue.push_front(Queued { change, ticket: Arc::clone(&ticket) });
+            self.state.lock().queue.push_front(Queued {
+                change,
+                ticket: Arc::clone(&ticket),
+            });
             self.operations.start(committer.run());
             return result_of(&ticket).await;
         }
@@ -234,7 +273,10 @@ impl Journal {
                 return Ok(());
             }
         }
-        let committer = Committer { journal: Arc::clone(self), has_ended: false };
+        let committer = Committer {
+            journal: Arc::clone(self),
+            has_ended: false,
+        };
         self.operations.start(committer.run());
         Ok(())
     }
@@ -246,9 +288,10 @@ impl Journal {
                 Batch::Free => self.free().await.map_err(|error| (None, error)),
                 Batch::NoRoom => self.make_room().await.map_err(|error| (None, error)),
                 Batch::Records(batch) => self.commit(batch).await,
-                Batch::Empty(copy, ticket) => {
-                    self.free_all(copy, ticket).await.map_err(|error| (None, error))
-                }
+                Batch::Empty(copy, ticket) => self
+                    .free_all(copy, ticket)
+                    .await
+                    .map_err(|error| (None, error)),
             };
             if let Err((unwritten, error)) = result
                 && let Err(error) = self.fall_back(unwritten, error).await
@@ -282,7 +325,12 @@ impl Journal {
             };
             end = Some(start.block + blocks);
             bytes += blocks as usize * block_bytes;
-            batch.extend(state.queue.pop_front().map(|queued| (start, blocks, queued)));
+            batch.extend(
+                state
+                    .queue
+                    .pop_front()
+                    .map(|queued| (start, blocks, queued)),
+            );
         }
         if batch.is_empty() {
             state.is_committing = false;
@@ -293,28 +341,42 @@ impl Journal {
 
     /// Writes a batch of records. If this fails, the error names the first unwritten record. That record and
     /// all later ones have then been queued again.
-    async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), (Option<u64>, DeviceError)> {
+    async fn commit(
+        &self,
+        batch: Vec<(Start, u64, Queued)>,
+    ) -> Result<(), (Option<u64>, DeviceError)> {
         let block_bytes = self.area.block_bytes();
         let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
-        let are_adjacent = |pair: &[(Start, u64, Queued)]| pair[0].0.block + pair[0].1 == pair[1].0.block;
-        debug_assert!(!batch.is_empty() && batch.windows(2).all(are_adjacent), "one write");
+        let are_adjacent =
+            |pair: &[(Start, u64, Queued)]| pair[0].0.block + pair[0].1 == pair[1].0.block;
+        debug_assert!(
+            !batch.is_empty() && batch.windows(2).all(are_adjacent),
+            "one write"
+        );
         let mut bytes = Buffer::recycled(blocks as usize * block_bytes);
         let mut at = 0;
         for (start, blocks, queued) in &batch {
             let end = at + *blocks as usize * block_bytes;
-            queued.change.encode(self.key, start.sequence, block_bytes, &mut bytes[at..end]);
+            queued
+                .change
+                .encode(self.key, start.sequence, block_bytes, &mut bytes[at..end]);
             at = end;
         }
         let first = batch.first().map_or(0, |(start, _, _)| start.block);
         match self.area.write(HEADERS + first, &bytes.share()).await {
             Ok(()) => {
-                batch.iter().for_each(|(start, _, queued)| end(&queued.ticket, Ok(start.sequence)));
+                batch
+                    .iter()
+                    .for_each(|(start, _, queued)| end(&queued.ticket, Ok(start.sequence)));
                 Ok(())
             }
             Err(error) => {
                 let unwritten = batch.first().map(|(start, ..)| start.sequence);
                 let mut state = self.state.lock();
-                batch.into_iter().rev().for_each(|(_, _, queued)| state.queue.push_front(queued));
+                batch
+                    .into_iter()
+                    .rev()
+                    .for_each(|(_, _, queued)| state.queue.push_front(queued));
                 Err((unwritten, error))
             }
         }
@@ -323,7 +385,11 @@ impl Journal {
     /// Called when a write to the journal has failed with `error`. If the journal is on a separate device,
     /// moves it to the members; records from `unwritten` on are not in the new journal. If this returns an
     /// error, the set no longer has a journal.
-    async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
+    async fn fall_back(
+        &self,
+        unwritten: Option<u64>,
+        error: DeviceError,
+    ) -> Result<(), DeviceError> {
         // Do not continue if another host has taken over the set.
         self.members.check_service()?;
         if !self.area.is_on_device() {
@@ -418,8 +484,18 @@ impl Journal {
             state.generation = state.generation.wrapping_add(1);
             state.generation
         };
-        let header = Header { generation, key: self.key, start: start.block, sequence: start.sequence };
-        self.area.write(generation % HEADERS, &header.encode(self.area.block_bytes())).await
+        let header = Header {
+            generation,
+            key: self.key,
+            start: start.block,
+            sequence: start.sequence,
+        };
+        self.area
+            .write(
+                generation % HEADERS,
+                &header.encode(self.area.block_bytes()),
+            )
+            .await
     }
 
     /// Stops accepting records. Pending records fail with this error.
@@ -427,7 +503,11 @@ impl Journal {
         let (queue, joining, committer) = {
             let mut state = self.state.lock();
             state.has_failed = true;
-            (std::mem::take(&mut state.queue), std::mem::take(&mut state.joining), state.committer.take())
+            (
+                std::mem::take(&mut state.queue),
+                std::mem::take(&mut state.joining),
+                state.committer.take(),
+            )
         };
         let tickets = queue
             .into_iter()
@@ -444,7 +524,9 @@ impl Journal {
 /// checksums; a larger part would not make random writes faster, and would make sequential writes slower.
 fn enough_blocks(layout: &Layout, blocks: u64) -> u64 {
     let least = ENOUGH_BYTES >> layout.block_size().shift();
-    least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
+    least
+        .max(LONGEST_RECORDS * layout.stripe_blocks())
+        .min(blocks / 4)
 }
 
 async fn result_of(ticket: &Lock<Ticket>) -> Result<u64, DeviceError> {
@@ -545,7 +627,9 @@ pub(crate) struct Log {
 impl Log {
     /// Returns the log of the most recent copy: among the copies with the newest key, the one that contains
     /// the last record. Returns `None` if no copy has a header.
-    pub(crate) async fn newest(devices: &[Arc<dyn BlockDevice>]) -> Result<Option<Log>, DeviceError> {
+    pub(crate) async fn newest(
+        devices: &[Arc<dyn BlockDevice>],
+    ) -> Result<Option<Log>, DeviceError> {
         let mut logs = Vec::new();
         let mut failure = None;
         for device in devices {
@@ -554,7 +638,11 @@ impl Log {
                 Err(error) => failure = Some(error),
             }
         }
-        let Some(newest) = logs.iter().map(|log| log.header).max_by_key(|header| header.generation) else {
+        let Some(newest) = logs
+            .iter()
+            .map(|log| log.header)
+            .max_by_key(|header| header.generation)
+        else {
             return failure.map_or(Ok(None), Err);
         };
         let mut best: Option<(u64, Log)> = None;
@@ -586,7 +674,10 @@ impl Log {
     /// Returns the version of a journal that a newer program has written to a readable copy, if any.
     pub(crate) async fn newer_version(devices: &[Arc<dyn BlockDevice>]) -> Option<u32> {
         let mut newest = None;
-        for device in devices.iter().filter(|device| device.geometry().blocks.0 >= HEADERS) {
+        for device in devices
+            .iter()
+            .filter(|device| device.geometry().blocks.0 >= HEADERS)
+        {
             for block in 0..HEADERS {
                 let header = read(&**device, block, 1).await.ok();
                 newest = newest.max(header.and_then(|header| Header::newer_version(&header)));
@@ -597,14 +688,28 @@ impl Log {
 
     async fn open(device: Arc<dyn BlockDevice>) -> Result<Option<Log>, DeviceError> {
         let blocks = device.geometry().blocks.0;
-        let Some(ring) = blocks.checked_sub(HEADERS) else { return Ok(None) };
+        let Some(ring) = blocks.checked_sub(HEADERS) else {
+            return Ok(None);
+        };
         let mut newest: Option<Header> = None;
         for block in 0..HEADERS {
             let header = Header::decode(&read(&*device, block, 1).await?);
-            newest = newest.into_iter().chain(header).max_by_key(|header| header.generation);
+            newest = newest
+                .into_iter()
+                .chain(header)
+                .max_by_key(|header| header.generation);
         }
-        let Some(header) = newest.filter(|header| header.start <= ring) else { return Ok(None) };
-        let mut log = Log { device, ring, header, at: 0, sequence: 0, blocks_read: 0 };
+        let Some(header) = newest.filter(|header| header.start <= ring) else {
+            return Ok(None);
+        };
+        let mut log = Log {
+            device,
+            ring,
+            header,
+            at: 0,
+            sequence: 0,
+            blocks_read: 0,
+        };
         log.rewind();
         Ok(Some(log))
     }
@@ -614,7 +719,9 @@ impl Log {
     /// may have failed. If such a record were lost while it is being replayed, the stripe would stay
     /// inconsistent. If the records cannot be written to a separate device, they move to the members.
     pub(crate) async fn secure(&mut self, area: &Area) -> Result<(), DeviceError> {
-        let Err(error) = self.write_again(area).await else { return Ok(()) };
+        let Err(error) = self.write_again(area).await else {
+            return Ok(());
+        };
         area.members().check_service()?;
         if !area.is_on_device() || !area.use_reserve() {
             return Err(error);
@@ -629,14 +736,18 @@ impl Log {
             return Ok(());
         }
         let block_bytes = area.block_bytes();
-        for part in records.iter().flat_map(|extent| extent.chunks((BATCH_BYTES / block_bytes) as u64)) {
+        for part in records
+            .iter()
+            .flat_map(|extent| extent.chunks((BATCH_BYTES / block_bytes) as u64))
+        {
             let bytes = read(&*self.device, part.lba.0, part.blocks.0).await?;
             area.write(part.lba.0, &bytes.share()).await?;
         }
         for _ in 0..HEADERS {
             self.header.generation = self.header.generation.wrapping_add(1);
             let header = self.header.encode(block_bytes);
-            area.write(self.header.generation % HEADERS, &header).await?;
+            area.write(self.header.generation % HEADERS, &header)
+                .await?;
         }
         Ok(())
     }
@@ -679,7 +790,9 @@ impl Log {
             places.push(0);
         }
         for place in places {
-            let Some((change, blocks)) = self.record_at(place).await? else { continue };
+            let Some((change, blocks)) = self.record_at(place).await? else {
+                continue;
+            };
             (self.at, self.blocks_read) = (place + blocks, self.blocks_read + blocks);
             debug_assert!(self.at <= self.ring);
             self.sequence += 1;
@@ -693,7 +806,9 @@ impl Log {
             return Ok(None);
         }
         let first = read(&*self.device, HEADERS + place, 1).await?;
-        let Some(blocks) = Change::length(&first, self.header.key, self.sequence) else { return Ok(None) };
+        let Some(blocks) = Change::length(&first, self.header.key, self.sequence) else {
+            return Ok(None);
+        };
         debug_assert!(self.blocks_read <= self.ring, "records do not overlap");
         let room = (self.ring - place).min(self.ring - self.blocks_read);
         if blocks == 0 || blocks > room {
@@ -707,7 +822,9 @@ impl Log {
 
 async fn read(device: &dyn BlockDevice, lba: u64, blocks: u64) -> Result<Buffer, DeviceError> {
     let length = (blocks << device.geometry().block_size.shift()) as usize;
-    device.read(Extent::new(lba, blocks), Buffer::recycled(length)).await
+    device
+        .read(Extent::new(lba, blocks), Buffer::recycled(length))
+        .await
 }
 
 #[cfg(test)]

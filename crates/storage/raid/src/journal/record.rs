@@ -42,10 +42,19 @@ pub(crate) enum Change {
     /// Writes these parts of a stripe. The last `derived` parts are parity that can be computed from the
     /// other parts, which are then all the data of the stripe. The content of the derived parts is not
     /// recorded, and is empty when the record is read.
-    Update { stripe: u64, parts: Vec<Part>, derived: usize },
+    Update {
+        stripe: u64,
+        parts: Vec<Part>,
+        derived: usize,
+    },
     /// Zeroes all blocks of some stripes on these members, and deallocates them where possible if
     /// `may_unmap`. The other members do not have current content in these stripes.
-    Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
+    Clear {
+        stripe: u64,
+        stripes: u64,
+        members: Vec<usize>,
+        may_unmap: bool,
+    },
 }
 
 /// The content of a header: the position of the first record, and the key of all records.
@@ -77,7 +86,12 @@ impl Header {
         let mut block = Buffer::zeroed(block_bytes);
         block[..8].copy_from_slice(HEADER_MAGIC);
         block[12..16].copy_from_slice(&VERSION.to_le_bytes());
-        for (at, number) in [(16, self.generation), (24, self.key), (32, self.start), (40, self.sequence)] {
+        for (at, number) in [
+            (16, self.generation),
+            (24, self.key),
+            (32, self.start),
+            (40, self.sequence),
+        ] {
             block[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
         let sum = crc32_iscsi(&block[12..HEADER_BYTES]);
@@ -92,8 +106,8 @@ impl Header {
 
     /// Returns the version, if the block is a header.
     fn version(block: &[u8]) -> Option<u32> {
-        let right =
-            block.get(..8)? == HEADER_MAGIC && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?);
+        let right = block.get(..8)? == HEADER_MAGIC
+            && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?);
         if right { u32_at(block, 12) } else { None }
     }
 
@@ -112,9 +126,9 @@ impl Change {
     pub(crate) fn stripes(&self) -> RangeInclusive<u64> {
         match self {
             Change::Update { stripe, .. } => *stripe..=*stripe,
-            Change::Clear { stripe, stripes, .. } => {
-                *stripe..=stripe.saturating_add(*stripes).saturating_sub(1)
-            }
+            Change::Clear {
+                stripe, stripes, ..
+            } => *stripe..=stripe.saturating_add(*stripes).saturating_sub(1),
         }
     }
 
@@ -143,14 +157,24 @@ impl Change {
     /// Writes the record to `out`, whose length is [`Change::blocks`].
     pub(crate) fn encode(&self, key: u64, sequence: u64, block_bytes: usize, out: &mut [u8]) {
         let head = head_bytes(self.list_length(), block_bytes);
-        debug_assert_eq!(out.len() as u64, self.blocks(block_bytes) * block_bytes as u64);
+        debug_assert_eq!(
+            out.len() as u64,
+            self.blocks(block_bytes) * block_bytes as u64
+        );
         out[..head].fill(0);
         out[..4].copy_from_slice(MAGIC);
         let (kind, stripe, stripes) = match self {
             Change::Update { stripe, .. } => (UPDATE, *stripe, 1),
-            Change::Clear { stripe, stripes, may_unmap, .. } => {
-                (if *may_unmap { DEALLOCATED } else { ZEROS }, *stripe, *stripes)
-            }
+            Change::Clear {
+                stripe,
+                stripes,
+                may_unmap,
+                ..
+            } => (
+                if *may_unmap { DEALLOCATED } else { ZEROS },
+                *stripe,
+                *stripes,
+            ),
         };
         for (at, number) in [(8, key), (16, sequence), (32, stripe), (40, stripes)] {
             out[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -172,7 +196,10 @@ impl Change {
                 let recorded = self.recorded();
                 let mut data = head;
                 for (index, part) in parts.iter().enumerate() {
-                    let blocks = recorded.get(index).map_or(0, |part| part.data.len() / block_bytes) as u32;
+                    let blocks = recorded
+                        .get(index)
+                        .map_or(0, |part| part.data.len() / block_bytes)
+                        as u32;
                     put(index, [part.strip as u32, part.column as u32, blocks]);
                 }
                 for part in recorded {
@@ -181,7 +208,10 @@ impl Change {
                 }
             }
             Change::Clear { members, .. } => {
-                members.iter().enumerate().for_each(|(index, member)| put(index, [*member as u32, 0, 0]));
+                members
+                    .iter()
+                    .enumerate()
+                    .for_each(|(index, member)| put(index, [*member as u32, 0, 0]));
             }
         }
         let sum = crc32_iscsi(&out[8..]);
@@ -191,7 +221,8 @@ impl Change {
     /// Returns the length of the record that starts with this block, if there is one with this key and
     /// sequence.
     pub(crate) fn length(block: &[u8], key: u64, sequence: u64) -> Option<u64> {
-        let is_it = block.get(..4)? == MAGIC && u64_at(block, 8)? == key && u64_at(block, 16)? == sequence;
+        let is_it =
+            block.get(..4)? == MAGIC && u64_at(block, 8)? == key && u64_at(block, 16)? == sequence;
         is_it.then_some(u64::from(u32_at(block, 24)?))
     }
 
@@ -204,9 +235,15 @@ impl Change {
         let count = usize::from(u16_at(record, 30)?);
         match u16_at(record, 28)? {
             kind @ (ZEROS | DEALLOCATED) => {
-                let member = |index| Some(u32_at(record, FIXED_BYTES + index * PART_BYTES)? as usize);
+                let member =
+                    |index| Some(u32_at(record, FIXED_BYTES + index * PART_BYTES)? as usize);
                 let members = (0..count).map(member).collect::<Option<Vec<usize>>>()?;
-                Some(Change::Clear { stripe, stripes, members, may_unmap: kind == DEALLOCATED })
+                Some(Change::Clear {
+                    stripe,
+                    stripes,
+                    members,
+                    may_unmap: kind == DEALLOCATED,
+                })
             }
             UPDATE => {
                 let mut parts = Vec::new();
@@ -215,11 +252,22 @@ impl Change {
                     let at = FIXED_BYTES + index * PART_BYTES;
                     let length = u32_at(record, at + 8)? as usize * block_bytes;
                     let part = record.part(data..data + length)?;
-                    let (strip, column) = (u32_at(record, at)? as usize, u64::from(u32_at(record, at + 4)?));
-                    parts.push(Part { strip, column, data: part });
+                    let (strip, column) = (
+                        u32_at(record, at)? as usize,
+                        u64::from(u32_at(record, at + 4)?),
+                    );
+                    parts.push(Part {
+                        strip,
+                        column,
+                        data: part,
+                    });
                     data += length;
                 }
-                Some(Change::Update { stripe, parts, derived: 0 })
+                Some(Change::Update {
+                    stripe,
+                    parts,
+                    derived: 0,
+                })
             }
             _ => None,
         }
@@ -284,15 +332,29 @@ impl Ring {
     /// header, it starts at block 0 with record `sequence`.
     pub(super) fn new(blocks: u64, enough: u64, sequence: u64) -> Ring {
         let enough = enough.min(blocks);
-        Ring { blocks, enough, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
+        Ring {
+            blocks,
+            enough,
+            tail: 0,
+            head: 0,
+            next: sequence,
+            records: VecDeque::new(),
+        }
     }
 
     /// Reserves space for a record, and returns its first block and its sequence. Returns `None` if there is
     /// no space.
     pub(super) fn take(&mut self, blocks: u64) -> Option<Start> {
         let block = self.place(blocks)?;
-        let start = Start { block, sequence: self.next };
-        self.records.push_back(InRing { sequence: self.next, start: block, is_applied: false });
+        let start = Start {
+            block,
+            sequence: self.next,
+        };
+        self.records.push_back(InRing {
+            sequence: self.next,
+            start: block,
+            is_applied: false,
+        });
         self.next += 1;
         self.head = block + blocks;
         debug_assert!(self.head <= self.blocks, "no record wraps");
@@ -329,14 +391,23 @@ impl Ring {
     pub(super) fn restart(&mut self) -> Start {
         self.records.clear();
         (self.tail, self.head) = (0, 0);
-        Start { block: 0, sequence: self.next }
+        Start {
+            block: 0,
+            sequence: self.next,
+        }
     }
 
     pub(super) fn applied(&mut self, sequence: u64) {
         // Sequences are consecutive, so the difference is the position.
-        let first = self.records.front().map_or(sequence, |record| record.sequence);
+        let first = self
+            .records
+            .front()
+            .map_or(sequence, |record| record.sequence);
         let place = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-        debug_assert!(place < self.records.len(), "a record is in the ring until it is applied");
+        debug_assert!(
+            place < self.records.len(),
+            "a record is in the ring until it is applied"
+        );
         if let Some(record) = self.records.get_mut(place) {
             record.is_applied = true;
         }
@@ -356,15 +427,29 @@ impl Ring {
     /// storage: the position of the first record that has not been applied.
     pub(super) fn next_start(&self) -> Start {
         match self.records.iter().find(|record| !record.is_applied) {
-            Some(record) => Start { block: record.start, sequence: record.sequence },
-            None => Start { block: if self.records.is_empty() { 0 } else { self.head }, sequence: self.next },
+            Some(record) => Start {
+                block: record.start,
+                sequence: record.sequence,
+            },
+            None => Start {
+                block: if self.records.is_empty() {
+                    0
+                } else {
+                    self.head
+                },
+                sequence: self.next,
+            },
         }
     }
 
     /// Called after the header has moved the start of the ring to `start`.
     pub(super) fn begins(&mut self, start: Start) {
         debug_assert!(start.sequence <= self.next && start.block <= self.blocks);
-        while self.records.front().is_some_and(|record| record.sequence < start.sequence) {
+        while self
+            .records
+            .front()
+            .is_some_and(|record| record.sequence < start.sequence)
+        {
             self.records.pop_front();
         }
         self.tail = start.block;
@@ -378,8 +463,11 @@ impl Ring {
         if self.records.is_empty() {
             return false;
         }
-        let used =
-            if self.head > self.tail { self.head - self.tail } else { self.blocks - self.tail + self.head };
+        let used = if self.head > self.tail {
+            self.head - self.tail
+        } else {
+            self.blocks - self.tail + self.head
+        };
         used * 2 > self.enough
     }
 }
@@ -392,10 +480,22 @@ mod tests {
     fn update() -> Change {
         let data = |byte: u8, blocks: usize| Buffer::from(&vec![byte; blocks * 512][..]).share();
         let parts = vec![
-            Part { strip: 1, column: 3, data: data(7, 2) },
-            Part { strip: 4, column: 3, data: data(9, 2) },
+            Part {
+                strip: 1,
+                column: 3,
+                data: data(7, 2),
+            },
+            Part {
+                strip: 4,
+                column: 3,
+                data: data(9, 2),
+            },
         ];
-        Change::Update { stripe: 77, parts, derived: 0 }
+        Change::Update {
+            stripe: 77,
+            parts,
+            derived: 0,
+        }
     }
 
     fn encoded(change: &Change) -> Slice {
@@ -408,16 +508,38 @@ mod tests {
     fn a_record_comes_back() {
         let record = encoded(&update());
         assert_eq!(Change::length(&record, 11, 22), Some(5));
-        assert_eq!((Change::length(&record, 12, 22), Change::length(&record, 11, 23)), (None, None));
-        let Some(Change::Update { stripe: 77, parts, derived: 0 }) = Change::decode(&record, 512) else {
+        assert_eq!(
+            (
+                Change::length(&record, 12, 22),
+                Change::length(&record, 11, 23)
+            ),
+            (None, None)
+        );
+        let Some(Change::Update {
+            stripe: 77,
+            parts,
+            derived: 0,
+        }) = Change::decode(&record, 512)
+        else {
             panic!("no update")
         };
-        let read: Vec<_> =
-            parts.iter().map(|part| (part.strip, part.column, part.data[0], part.data.len())).collect();
+        let read: Vec<_> = parts
+            .iter()
+            .map(|part| (part.strip, part.column, part.data[0], part.data.len()))
+            .collect();
         assert_eq!(read, [(1, 3, 7, 1024), (4, 3, 9, 1024)]);
-        let clear = Change::Clear { stripe: 5, stripes: 6, members: vec![0, 3], may_unmap: true };
-        let Some(Change::Clear { stripe: 5, stripes: 6, members, may_unmap: true }) =
-            Change::decode(&encoded(&clear), 512)
+        let clear = Change::Clear {
+            stripe: 5,
+            stripes: 6,
+            members: vec![0, 3],
+            may_unmap: true,
+        };
+        let Some(Change::Clear {
+            stripe: 5,
+            stripes: 6,
+            members,
+            may_unmap: true,
+        }) = Change::decode(&encoded(&clear), 512)
         else {
             panic!("no clear")
         };
@@ -426,10 +548,21 @@ mod tests {
 
     #[test]
     fn parity_that_follows_is_named_and_not_recorded() {
-        let Change::Update { stripe, parts, .. } = update() else { panic!("an update") };
-        let record = encoded(&Change::Update { stripe, parts, derived: 1 });
-        let Some(Change::Update { parts, .. }) = Change::decode(&record, 512) else { panic!("no update") };
-        let read: Vec<_> = parts.iter().map(|part| (part.strip, part.data.len())).collect();
+        let Change::Update { stripe, parts, .. } = update() else {
+            panic!("an update")
+        };
+        let record = encoded(&Change::Update {
+            stripe,
+            parts,
+            derived: 1,
+        });
+        let Some(Change::Update { parts, .. }) = Change::decode(&record, 512) else {
+            panic!("no update")
+        };
+        let read: Vec<_> = parts
+            .iter()
+            .map(|part| (part.strip, part.data.len()))
+            .collect();
         assert_eq!((record.len(), read), (3 * 512, vec![(1, 1024), (4, 0)]));
     }
 
@@ -446,7 +579,12 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_and_a_torn_one_does_not() {
-        let header = Header { generation: 1, key: 2, start: 3, sequence: 4 };
+        let header = Header {
+            generation: 1,
+            key: 2,
+            start: 3,
+            sequence: 4,
+        };
         let block = header.encode(512);
         assert_eq!(Header::decode(&block), Some(header));
         let mut torn = Buffer::from(&block[..]);
@@ -457,16 +595,40 @@ mod tests {
     #[test]
     fn a_full_ring_takes_none_until_its_oldest_is_freed() {
         let mut ring = Ring::new(10, 10, 5);
-        assert_eq!(ring.take(6), Some(Start { block: 0, sequence: 5 }));
-        assert_eq!(ring.take(4), Some(Start { block: 6, sequence: 6 }));
+        assert_eq!(
+            ring.take(6),
+            Some(Start {
+                block: 0,
+                sequence: 5
+            })
+        );
+        assert_eq!(
+            ring.take(4),
+            Some(Start {
+                block: 6,
+                sequence: 6
+            })
+        );
         assert_eq!(ring.take(1), None);
         ring.applied(6);
         assert!(!ring.can_free());
         ring.applied(5);
         let start = ring.next_start();
-        assert_eq!(start, Start { block: 10, sequence: 7 });
+        assert_eq!(
+            start,
+            Start {
+                block: 10,
+                sequence: 7
+            }
+        );
         ring.begins(start);
-        assert_eq!(ring.take(10), Some(Start { block: 0, sequence: 7 }));
+        assert_eq!(
+            ring.take(10),
+            Some(Start {
+                block: 0,
+                sequence: 7
+            })
+        );
     }
 
     #[test]
@@ -476,25 +638,73 @@ mod tests {
         ring.applied(0);
         ring.begins(ring.next_start());
         assert_eq!(ring.take(8), None);
-        assert_eq!(ring.next_start(), Start { block: 0, sequence: 1 });
+        assert_eq!(
+            ring.next_start(),
+            Start {
+                block: 0,
+                sequence: 1
+            }
+        );
         ring.begins(ring.next_start());
-        assert_eq!(ring.take(8), Some(Start { block: 0, sequence: 1 }));
+        assert_eq!(
+            ring.take(8),
+            Some(Start {
+                block: 0,
+                sequence: 1
+            })
+        );
     }
 
     #[test]
     fn records_that_were_not_written_are_taken_back() {
         let mut ring = Ring::new(10, 10, 0);
-        assert_eq!(ring.take(4), Some(Start { block: 0, sequence: 0 }));
-        assert_eq!(ring.take(3), Some(Start { block: 4, sequence: 1 }));
-        assert_eq!(ring.take(3), Some(Start { block: 7, sequence: 2 }));
+        assert_eq!(
+            ring.take(4),
+            Some(Start {
+                block: 0,
+                sequence: 0
+            })
+        );
+        assert_eq!(
+            ring.take(3),
+            Some(Start {
+                block: 4,
+                sequence: 1
+            })
+        );
+        assert_eq!(
+            ring.take(3),
+            Some(Start {
+                block: 7,
+                sequence: 2
+            })
+        );
         ring.withdraw(1);
         assert!(!ring.is_applied());
-        assert_eq!(ring.take(6), Some(Start { block: 4, sequence: 1 }));
+        assert_eq!(
+            ring.take(6),
+            Some(Start {
+                block: 4,
+                sequence: 1
+            })
+        );
         ring.withdraw(1);
         ring.applied(0);
         assert!(ring.is_applied());
-        assert_eq!(ring.restart(), Start { block: 0, sequence: 1 });
-        assert_eq!(ring.take(10), Some(Start { block: 0, sequence: 1 }));
+        assert_eq!(
+            ring.restart(),
+            Start {
+                block: 0,
+                sequence: 1
+            }
+        );
+        assert_eq!(
+            ring.take(10),
+            Some(Start {
+                block: 0,
+                sequence: 1
+            })
+        );
     }
 
     #[test]
@@ -512,7 +722,9 @@ mod tests {
         assert!(furthest <= 10, "{furthest}");
         // As long as no record is applied, the whole ring is used.
         ring.begins(ring.next_start());
-        let starts: Vec<_> = (0..300).map(|_| ring.take(3).expect("room").block).collect();
+        let starts: Vec<_> = (0..300)
+            .map(|_| ring.take(3).expect("room").block)
+            .collect();
         assert!(starts.iter().any(|start| *start > 500));
     }
 

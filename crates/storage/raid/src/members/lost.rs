@@ -47,7 +47,11 @@ impl Members {
         if !self.has_lost() {
             return None;
         }
-        let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;
+        let first = self
+            .lost
+            .lock()
+            .blocks
+            .first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;
         Some(DeviceError::Unreadable(Lba(first)))
     }
 
@@ -66,7 +70,9 @@ impl Members {
         let mut lost = self.lost.lock();
         let mut blocks = lost.blocks.clone();
         blocks.remove(index, first..first + extent.blocks.0);
-        columns.iter().for_each(|part| blocks.insert(index, first + part.start..first + part.end));
+        columns
+            .iter()
+            .for_each(|part| blocks.insert(index, first + part.start..first + part.end));
         debug_assert!(columns.iter().all(|part| part.end <= extent.blocks.0));
         if blocks == lost.blocks {
             return true;
@@ -98,15 +104,28 @@ impl Members {
         }
         let mut lost = self.lost.lock();
         debug_assert!(index < self.layout.members());
-        let healed = lost.blocks.remove(index, extent.lba.0..extent.lba.0 + extent.blocks.0);
+        let healed = lost
+            .blocks
+            .remove(index, extent.lba.0..extent.lba.0 + extent.blocks.0);
         if healed.is_empty() {
             return;
         }
         lost.was_full = lost.extents_max() + healed.len() > LOST_RECORDED_MAX;
-        debug_assert!(healed.iter().all(|blocks| blocks.end <= extent.lba.0 + extent.blocks.0));
-        let Lost { blocks, healed: list, was_full, .. } = &mut *lost;
+        debug_assert!(
+            healed
+                .iter()
+                .all(|blocks| blocks.end <= extent.lba.0 + extent.blocks.0)
+        );
+        let Lost {
+            blocks,
+            healed: list,
+            was_full,
+            ..
+        } = &mut *lost;
         let list = if *was_full { blocks } else { list };
-        healed.into_iter().for_each(|blocks| list.insert(index, blocks));
+        healed
+            .into_iter()
+            .for_each(|blocks| list.insert(index, blocks));
     }
 
     /// Resolves once the blocks written so far have been removed from the recorded list. Must be called
@@ -123,7 +142,9 @@ impl Members {
             return self.recorded().await;
         }
         let members = Arc::clone(self);
-        self.operations.run(async move { members.settle().await }).await
+        self.operations
+            .run(async move { members.settle().await })
+            .await
     }
 
     async fn settle(self: &Arc<Self>) -> Result<(), DeviceError> {
@@ -175,7 +196,9 @@ impl Members {
     /// Returns the number of lost blocks of each member.
     pub(crate) fn lost_blocks(&self) -> Vec<u64> {
         let lost = self.lost.lock();
-        (0..self.layout.members()).map(|index| lost.blocks.blocks_of(index)).collect()
+        (0..self.layout.members())
+            .map(|index| lost.blocks.blocks_of(index))
+            .collect()
     }
 
     /// Whether a lost block was rejected because the list was full, and none was healed since.

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Operations, Sleeper, Slice,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Operations, Sleeper,
+    Slice,
 };
 
 use crate::concurrency::{ExtentLocks, try_all};
@@ -128,10 +129,18 @@ impl Members {
         sleeper: Arc<dyn Sleeper>,
     ) -> Members {
         let slot = |(member, state): (Option<MemberDevice>, &MemberState)| {
-            let state = if member.is_some() { *state } else { MemberState::Failed };
+            let state = if member.is_some() {
+                *state
+            } else {
+                MemberState::Failed
+            };
             let summed = member.as_ref().and_then(MemberDevice::summed);
             let device = member.map(|member| member.device());
-            let secured = if let MemberState::Rebuilding { done } = state { done } else { 0 };
+            let secured = if let MemberState::Rebuilding { done } = state {
+                done
+            } else {
+                0
+            };
             let losses = device.as_ref().map_or(Losses::NONE, known_losses);
             let is_readded = false;
             Slot {
@@ -146,11 +155,22 @@ impl Members {
                 reads: 0,
             }
         };
-        debug_assert_eq!(devices.len(), layout.members(), "a device, or none, for each member");
-        debug_assert_eq!(states.members.len(), layout.members(), "a state for each member");
+        debug_assert_eq!(
+            devices.len(),
+            layout.members(),
+            "a device, or none, for each member"
+        );
+        debug_assert_eq!(
+            states.members.len(),
+            layout.members(),
+            "a state for each member"
+        );
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
         // If a member was in sync and is now missing, it has failed, which must be recorded.
-        let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
+        let changed = slots
+            .iter()
+            .zip(&states.members)
+            .any(|(slot, state)| slot.state != *state);
         Members {
             layout,
             rows: AtomicU64::new(layout.rows()),
@@ -166,7 +186,10 @@ impl Members {
             recording: Arc::default(),
             losses: AtomicU64::new(0),
             has_lost: AtomicBool::new(!states.lost.is_empty()),
-            lost: Lock::new(Lost { blocks: states.lost.clone(), ..Lost::default() }),
+            lost: Lock::new(Lost {
+                blocks: states.lost.clone(),
+                ..Lost::default()
+            }),
             settling: Arc::default(),
         }
     }
@@ -185,12 +208,23 @@ impl Members {
     ) -> Result<(), DeviceError> {
         let mut slots = self.slots.lock();
         let blocks = layout.member_blocks().0;
-        if slots.iter().filter_map(|slot| slot.summed.as_ref()).any(|summed| !summed.has_room(blocks)) {
+        if slots
+            .iter()
+            .filter_map(|slot| slot.summed.as_ref())
+            .any(|summed| !summed.has_room(blocks))
+        {
             return Err(DeviceError::OutOfRange);
         }
-        debug_assert!(layout.rows() >= self.rows.load(Ordering::Acquire), "a set only grows");
+        debug_assert!(
+            layout.rows() >= self.rows.load(Ordering::Acquire),
+            "a set only grows"
+        );
         debug_assert_eq!(devices.len(), slots.len());
-        for (slot, device) in slots.iter_mut().zip(devices).filter(|(slot, _)| slot.device.is_some()) {
+        for (slot, device) in slots
+            .iter_mut()
+            .zip(devices)
+            .filter(|(slot, _)| slot.device.is_some())
+        {
             match &slot.summed {
                 Some(summed) => summed.lengthen(device),
                 None => slot.device = Some(device),
@@ -208,24 +242,38 @@ impl Members {
     /// Whether any member has a volatile cache.
     pub(crate) fn have_volatile_caches(&self) -> bool {
         let slots = self.slots.lock();
-        slots.iter().filter_map(|slot| slot.device.as_ref()).any(|device| device.profile().volatile_cache)
+        slots
+            .iter()
+            .filter_map(|slot| slot.device.as_ref())
+            .any(|device| device.profile().volatile_cache)
     }
 
     /// Returns the states in memory.
     pub(crate) fn states(&self) -> MemberStates {
         let members = self.slots.lock().iter().map(|slot| slot.state).collect();
-        MemberStates { members, lost: self.lost.lock().blocks.clone() }
+        MemberStates {
+            members,
+            lost: self.lost.lock().blocks.clone(),
+        }
     }
 
     /// Fails if the set is out of service.
     pub(crate) fn check_service(&self) -> Result<(), DeviceError> {
         self.check_ownership()?;
-        if self.out_of_service.load(Ordering::Acquire) { Err(DeviceError::NotReady) } else { Ok(()) }
+        if self.out_of_service.load(Ordering::Acquire) {
+            Err(DeviceError::NotReady)
+        } else {
+            Ok(())
+        }
     }
 
     /// Fails if another host has taken over a member. Outstanding requests call this too, so that they stop.
     pub(crate) fn check_ownership(&self) -> Result<(), DeviceError> {
-        if self.is_taken_over.load(Ordering::Acquire) { Err(DeviceError::Fenced) } else { Ok(()) }
+        if self.is_taken_over.load(Ordering::Acquire) {
+            Err(DeviceError::Fenced)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes the set out of service if this error means that another host has taken over a member.
@@ -245,7 +293,10 @@ impl Members {
     /// Runs a change to completion. If this future is dropped together with its thread, the change may still
     /// reach the medium later and overwrite newer data, so the set is taken out of service.
     pub(crate) async fn land<T>(&self, change: impl Future<Output = T>) -> T {
-        let mut landing = Landing { members: self, has_landed: false };
+        let mut landing = Landing {
+            members: self,
+            has_landed: false,
+        };
         let result = change.await;
         landing.has_landed = true;
         result
@@ -258,39 +309,57 @@ impl Members {
     /// Returns the member, if its strip in this stripe is current.
     pub(crate) fn holder(&self, index: usize, stripe: u64) -> Option<Member> {
         let slots = self.slots.lock();
-        slots.get(index)?.member(index).filter(|_| slots[index].state.holds(stripe))
+        slots
+            .get(index)?
+            .member(index)
+            .filter(|_| slots[index].state.holds(stripe))
     }
 
     /// Returns the member, unless it has failed.
     pub(crate) fn present(&self, index: usize) -> Option<Member> {
         let slots = self.slots.lock();
-        slots.get(index)?.member(index).filter(|_| slots[index].state != MemberState::Failed)
+        slots
+            .get(index)?
+            .member(index)
+            .filter(|_| slots[index].state != MemberState::Failed)
     }
 
     /// Returns all members that have not failed.
     pub(crate) fn all_present(&self) -> Vec<Member> {
-        (0..self.layout.members()).filter_map(|index| self.present(index)).collect()
+        (0..self.layout.members())
+            .filter_map(|index| self.present(index))
+            .collect()
     }
 
     /// Whether this device is still a member.
     pub(crate) fn is_present(&self, member: &Member) -> bool {
         let slots = self.slots.lock();
-        let is_it = |slot: &Slot| slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
+        let is_it = |slot: &Slot| {
+            slot.incarnation == member.incarnation && slot.state != MemberState::Failed
+        };
         slots.get(member.index).is_some_and(is_it)
     }
 
     /// Whether the member's strip in this stripe is current.
     pub(crate) fn holds(&self, index: usize, stripe: u64) -> bool {
         let slots = self.slots.lock();
-        slots.get(index).is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
+        slots
+            .get(index)
+            .is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
     }
 
     /// Returns the member that is likely to complete a read of a copy of this stripe first: the member with
     /// the lowest product of latency and outstanding reads. With each read, the recorded latency of the other
     /// members decays, so that a slow member is tried again. The slower it was, the longer this takes.
-    pub(crate) fn fastest(&self, stripe: u64, candidates: impl Iterator<Item = usize>) -> Option<usize> {
+    pub(crate) fn fastest(
+        &self,
+        stripe: u64,
+        candidates: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
         let mut slots = self.slots.lock();
-        let holding: Vec<usize> = candidates.filter(|index| slots[*index].state.holds(stripe)).collect();
+        let holding: Vec<usize> = candidates
+            .filter(|index| slots[*index].state.holds(stripe))
+            .collect();
         let best = holding.iter().copied().min_by_key(|index| {
             let slot = &slots[*index];
             (slot.latency_ns.saturating_mul(slot.reads + 1), slot.reads)
@@ -349,8 +418,14 @@ impl Members {
 
     /// Checks that a request is within a member's data area, and that its buffer has the same length.
     fn debug_check(&self, extent: Extent, length: usize) {
-        debug_assert!(extent.lba.0 + extent.blocks.0 <= self.layout().member_blocks().0, "{extent:?}");
-        debug_assert_eq!(extent.blocks.0 << self.layout.block_size().shift(), length as u64);
+        debug_assert!(
+            extent.lba.0 + extent.blocks.0 <= self.layout().member_blocks().0,
+            "{extent:?}"
+        );
+        debug_assert_eq!(
+            extent.blocks.0 << self.layout.block_size().shift(),
+            length as u64
+        );
     }
 
     /// Handles the result of a read.
@@ -380,7 +455,9 @@ impl Members {
 
     /// Handles a failed read from a member.
     async fn unread(self: &Arc<Self>, member: &Member, cause: Cause) -> Unread {
-        self.fail(member, cause).await.map_or_else(Unread::Bad, |()| Unread::Lacking)
+        self.fail(member, cause)
+            .await
+            .map_or_else(Unread::Bad, |()| Unread::Lacking)
     }
 
     /// Writes a part of a member's strip in this stripe, if the member has the strip. On success, the member
@@ -394,9 +471,13 @@ impl Members {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         self.debug_check(extent, data.len());
-        let Some(member) = self.holder(index, stripe) else { return Ok(()) };
+        let Some(member) = self.holder(index, stripe) else {
+            return Ok(());
+        };
         self.check_ownership()?;
-        let result = self.land(member.device.write(extent, data, durability)).await;
+        let result = self
+            .land(member.device.write(extent, data, durability))
+            .await;
         match result {
             Ok(()) => {
                 self.wrote(index, extent);
@@ -417,7 +498,12 @@ impl Members {
 
     /// Flushes all members to stable storage. Members that cannot be flushed are marked failed.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), DeviceError> {
-        try_all(self.all_present().into_iter().map(|member| self.flush_one(member))).await?;
+        try_all(
+            self.all_present()
+                .into_iter()
+                .map(|member| self.flush_one(member)),
+        )
+        .await?;
         self.recorded().await
     }
 
@@ -435,13 +521,20 @@ impl Members {
         self.fail(&member, Cause::LostWrites).await?;
         // If a member stays in the set although it has lost writes during the flush, the flush fails. Earlier
         // losses are only counted.
-        if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
+        if self.is_present(&member) && after != before {
+            Err(DeviceError::WritesLost)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the number of checksum mismatches that reads have found on each member.
     pub(crate) fn wrong_blocks(&self) -> Vec<u64> {
         let slots = self.slots.lock();
-        slots.iter().map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong())).collect()
+        slots
+            .iter()
+            .map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong()))
+            .collect()
     }
 
     /// Returns the losses of members that the set cannot run without.
@@ -451,12 +544,19 @@ impl Members {
     }
 
     fn needed_losses(&self, slots: &[Slot]) -> Losses {
-        let needed = slots.iter().enumerate().filter(|(index, _)| !self.survives_without(slots, *index));
+        let needed = slots
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.survives_without(slots, *index));
         let lost = |slot: &Slot| {
-            slot.device.as_ref().map_or(Losses::NONE, |device| device.losses().since(slot.losses))
+            slot.device
+                .as_ref()
+                .map_or(Losses::NONE, |device| device.losses().since(slot.losses))
         };
         let needed = needed.filter(|(_, slot)| slot.state != MemberState::Failed);
-        needed.map(|(_, slot)| lost(slot)).fold(Losses::NONE, Losses::and)
+        needed
+            .map(|(_, slot)| lost(slot))
+            .fold(Losses::NONE, Losses::and)
     }
 
     /// Determines whether members in doubt have lost writes. A member that cannot report its losses is marked
@@ -472,16 +572,22 @@ impl Members {
 
     fn survives_without(&self, slots: &[Slot], index: usize) -> bool {
         let lacks = |(at, slot): (usize, &Slot)| at == index || slot.state != MemberState::InSync;
-        self.layout.survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
+        self.layout
+            .survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
     }
 
     /// If the set survives without a member, marks the member failed and records the failure. For other
     /// members, see the module's comment.
-    pub(crate) async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
+    pub(crate) async fn fail(
+        self: &Arc<Self>,
+        member: &Member,
+        cause: Cause,
+    ) -> Result<(), DeviceError> {
         {
             let mut slots = self.slots.lock();
             let slot = &slots[member.index];
-            let is_news = slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
+            let is_news =
+                slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
             if let (true, Cause::Read(error) | Cause::Write(error)) = (is_news, cause) {
                 self.note_ownership(error)?;
             }
@@ -490,7 +596,10 @@ impl Members {
             }
             if is_news {
                 slots[member.index].state = MemberState::Failed;
-                debug_assert!(self.survives_without(&slots, member.index), "all data are still there");
+                debug_assert!(
+                    self.survives_without(&slots, member.index),
+                    "all data are still there"
+                );
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
         }
@@ -559,9 +668,14 @@ impl Members {
     /// Returns the slot of a member, if the member has failed.
     pub(crate) fn vacancy(&self, index: usize) -> Option<Vacancy> {
         let slots = self.slots.lock();
-        let slot = slots.get(index).filter(|slot| slot.state == MemberState::Failed)?;
+        let slot = slots
+            .get(index)
+            .filter(|slot| slot.state == MemberState::Failed)?;
         debug_assert!(index < self.layout.members());
-        Some(Vacancy { member: index, incarnation: slot.incarnation })
+        Some(Vacancy {
+            member: index,
+            incarnation: slot.incarnation,
+        })
     }
 
     /// Records that members that are being rebuilt have missed only regions in the second bitmap.
@@ -573,12 +687,18 @@ impl Members {
 
     /// Whether the member is being rebuilt and has missed only regions in the second bitmap.
     pub(crate) fn is_readded(&self, index: usize) -> bool {
-        self.slots.lock().get(index).is_some_and(|slot| slot.is_readded)
+        self.slots
+            .lock()
+            .get(index)
+            .is_some_and(|slot| slot.is_readded)
     }
 
     /// Whether a member is not in sync.
     pub(crate) fn is_one_lacking(&self) -> bool {
-        self.slots.lock().iter().any(|slot| slot.state != MemberState::InSync)
+        self.slots
+            .lock()
+            .iter()
+            .any(|slot| slot.state != MemberState::InSync)
     }
 
     /// Records whether the second bitmap contains all regions that members have missed. Returns the recorded
@@ -598,7 +718,10 @@ impl Members {
     /// manually since the vacancy was requested.
     pub(crate) async fn replace(
         self: &Arc<Self>,
-        Vacancy { member: index, incarnation }: Vacancy,
+        Vacancy {
+            member: index,
+            incarnation,
+        }: Vacancy,
         member: MemberDevice,
         is_readded: bool,
     ) -> Result<Option<Incarnation>, DeviceError> {
@@ -614,17 +737,31 @@ impl Members {
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
             debug_assert!(
-                slot.losses.count() <= slot.device.as_ref().map_or(0, |device| device.losses().count())
+                slot.losses.count()
+                    <= slot
+                        .device
+                        .as_ref()
+                        .map_or(0, |device| device.losses().count())
             );
             slot.is_readded = is_readded;
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
-            let put = Incarnation { member: index, number: slot.incarnation };
+            let put = Incarnation {
+                member: index,
+                number: slot.incarnation,
+            };
             // A re-added device keeps its lost blocks until they are rebuilt or written.
             if !is_readded {
                 let mut lost = self.lost.lock();
-                let Lost { blocks, healed, settling, .. } = &mut *lost;
-                [blocks, healed, settling].into_iter().for_each(|list| list.remove_member(index));
+                let Lost {
+                    blocks,
+                    healed,
+                    settling,
+                    ..
+                } = &mut *lost;
+                [blocks, healed, settling]
+                    .into_iter()
+                    .for_each(|list| list.remove_member(index));
                 lost.was_full = false;
                 self.has_lost.store(!lost.is_empty(), Ordering::Release);
             }
@@ -643,14 +780,19 @@ impl Members {
     /// Records in memory that all stripes of a rebuilding member before `done` are current. The caller must
     /// exclude writes to the last of them.
     pub(crate) fn advance(&self, member: &Member, done: u64) {
-        debug_assert!(done <= self.layout().stripes(), "a member holds no more than there is");
+        debug_assert!(
+            done <= self.layout().stripes(),
+            "a member holds no more than there is"
+        );
         let mut slots = self.slots.lock();
         let slot = &mut slots[member.index];
         if let MemberState::Rebuilding { done: before } = slot.state
             && slot.incarnation == member.incarnation
         {
             // If two steps run concurrently, the slower one must not move the progress back.
-            slot.state = MemberState::Rebuilding { done: before.max(done) };
+            slot.state = MemberState::Rebuilding {
+                done: before.max(done),
+            };
         }
     }
 
@@ -666,11 +808,16 @@ impl Members {
                 && matches!(slot.state, MemberState::Rebuilding { .. })
             {
                 // Members without which the set could not run until now start with a new baseline of losses.
-                let needed: Vec<usize> =
-                    (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
-                self.losses.fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
+                let needed: Vec<usize> = (0..slots.len())
+                    .filter(|index| !self.survives_without(&slots, *index))
+                    .collect();
+                self.losses
+                    .fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
                 for index in needed {
-                    slots[index].losses = slots[index].device.as_ref().map_or(Losses::NONE, known_losses);
+                    slots[index].losses = slots[index]
+                        .device
+                        .as_ref()
+                        .map_or(Losses::NONE, known_losses);
                 }
                 slots[member.index].state = MemberState::InSync;
             }
@@ -683,7 +830,9 @@ impl Members {
     /// be flushed is marked failed; no data is lost without it.
     async fn secure_rebuilt(&self) {
         for member in self.all_present() {
-            let MemberState::Rebuilding { done } = self.slots.lock()[member.index].state else { continue };
+            let MemberState::Rebuilding { done } = self.slots.lock()[member.index].state else {
+                continue;
+            };
             let flushed = member.device.flush().await;
             if flushed.is_err_and(|error| self.note_ownership(error).is_err()) {
                 return;
@@ -705,7 +854,9 @@ impl Members {
         let wanted = self.changed.load(Ordering::Acquire);
         if self.recorded.load(Ordering::Acquire) < wanted {
             let members = Arc::clone(self);
-            self.operations.run(async move { members.record(wanted).await }).await?;
+            self.operations
+                .run(async move { members.record(wanted).await })
+                .await?;
         }
         self.check_service()
     }
@@ -725,14 +876,20 @@ impl Members {
     fn recordable(&self) -> (MemberStates, u64) {
         let slots = self.slots.lock();
         let number = self.changed.load(Ordering::Acquire);
-        debug_assert!(self.recorded.load(Ordering::Acquire) <= number, "only changes are recorded");
+        debug_assert!(
+            self.recorded.load(Ordering::Acquire) <= number,
+            "only changes are recorded"
+        );
         let secured = |slot: &Slot| match slot.state {
             MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
             state => state,
         };
         let members = slots.iter().map(secured).collect();
         let lost = self.lost.lock().recorded();
-        debug_assert!(lost.extents() <= LOST_RECORDED_MAX, "a record has room for all lost blocks");
+        debug_assert!(
+            lost.extents() <= LOST_RECORDED_MAX,
+            "a record has room for all lost blocks"
+        );
         (MemberStates { members, lost }, number)
     }
 
@@ -806,7 +963,13 @@ impl Slot {
     fn member(&self, index: usize) -> Option<Member> {
         let device = Arc::clone(self.device.as_ref()?);
         let summed = self.summed.clone();
-        Some(Member { index, incarnation: self.incarnation, losses: self.losses, device, summed })
+        Some(Member {
+            index,
+            incarnation: self.incarnation,
+            losses: self.losses,
+            device,
+            summed,
+        })
     }
 }
 
@@ -834,20 +997,32 @@ struct TimedRead<'a> {
 impl TimedRead<'_> {
     fn begin<'a>(members: &'a Members, member: &Member) -> TimedRead<'a> {
         members.slots.lock()[member.index].reads += 1;
-        TimedRead { members, index: member.index, start: members.sleeper.now() }
+        TimedRead {
+            members,
+            index: member.index,
+            start: members.sleeper.now(),
+        }
     }
 }
 
 impl Drop for TimedRead<'_> {
     fn drop(&mut self) {
-        let time = self.members.sleeper.now().saturating_duration_since(self.start);
+        let time = self
+            .members
+            .sleeper
+            .now()
+            .saturating_duration_since(self.start);
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut slots = self.members.slots.lock();
         let slot = &mut slots[self.index];
         debug_assert!(slot.reads > 0, "a read ends once");
         slot.reads = slot.reads.saturating_sub(1);
         // A moving average over about 8 reads.
-        slot.latency_ns = if slot.latency_ns == 0 { ns } else { slot.latency_ns / 8 * 7 + ns / 8 };
+        slot.latency_ns = if slot.latency_ns == 0 {
+            ns
+        } else {
+            slot.latency_ns / 8 * 7 + ns / 8
+        };
     }
 }
 

@@ -25,7 +25,9 @@ pub(super) struct Affine {
 impl Field<Avx512> for Affine {
     #[inline(always)]
     fn by(factor: u8) -> Affine {
-        Affine { matrix: matrix(factor) }
+        Affine {
+            matrix: matrix(factor),
+        }
     }
 
     #[inline(always)]

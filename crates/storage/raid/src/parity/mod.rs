@@ -29,7 +29,12 @@ use scalar::{inverse, multiply, power};
 /// The two have different lengths.
 pub fn xor_into(target: &mut [u8], source: &[u8]) {
     assert_eq!(target.len(), source.len(), "strips have one length");
-    Work::AddMultiple { to: target, from: source, by: 1 }.run(Level::new());
+    Work::AddMultiple {
+        to: target,
+        from: source,
+        by: 1,
+    }
+    .run(Level::new());
 }
 
 /// Computes P of data strips. Reads each strip once, and writes P once. Without strips, P is zero.
@@ -37,7 +42,10 @@ pub fn xor_into(target: &mut [u8], source: &[u8]) {
 /// # Panics
 /// The strips have different lengths.
 pub fn parity(data: &[&[u8]], p: &mut [u8]) {
-    assert!(data.iter().all(|strip| strip.len() == p.len()), "strips have one length");
+    assert!(
+        data.iter().all(|strip| strip.len() == p.len()),
+        "strips have one length"
+    );
     Work::Parity { data, p }.run(Level::new());
 }
 
@@ -47,8 +55,14 @@ pub fn parity(data: &[&[u8]], p: &mut [u8]) {
 /// The strips have different lengths, or there are more than 255 of them, because the field has no more
 /// weights.
 pub fn syndromes(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
-    assert!(data.len() <= usize::from(u8::MAX), "at most 255 data strips");
-    assert!(data.iter().all(|strip| strip.len() == p.len()), "strips have one length");
+    assert!(
+        data.len() <= usize::from(u8::MAX),
+        "at most 255 data strips"
+    );
+    assert!(
+        data.iter().all(|strip| strip.len() == p.len()),
+        "strips have one length"
+    );
     assert_eq!(p.len(), q.len(), "strips have one length");
     Work::Syndromes { data, p, q }.run(Level::new());
 }
@@ -59,7 +73,12 @@ pub fn syndromes(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
 /// The two have different lengths.
 pub fn add_to_q(q: &mut [u8], data: &[u8], index: usize) {
     assert_eq!(q.len(), data.len(), "strips have one length");
-    Work::AddMultiple { to: q, from: data, by: power(index) }.run(Level::new());
+    Work::AddMultiple {
+        to: q,
+        from: data,
+        by: power(index),
+    }
+    .run(Level::new());
 }
 
 /// Reconstructs two lost data strips. `p_delta` and `q_delta` must contain P and Q, each plus the (weighted)
@@ -68,33 +87,64 @@ pub fn add_to_q(q: &mut [u8], data: &[u8], index: usize) {
 ///
 /// # Panics
 /// The two have different lengths, or the indices are equal.
-pub fn recover_data_and_data(a_index: usize, b_index: usize, p_delta: &mut [u8], q_delta: &mut [u8]) {
+pub fn recover_data_and_data(
+    a_index: usize,
+    b_index: usize,
+    p_delta: &mut [u8],
+    q_delta: &mut [u8],
+) {
     assert_eq!(p_delta.len(), q_delta.len(), "strips have one length");
     let (a, b) = (power(a_index), power(b_index));
     assert_ne!(a, b, "two strips, with two weights");
     // P' = A + B and Q' = a·A + b·B, so A = (b·P' + Q') / (a + b).
     let by_q = inverse(a ^ b);
-    Work::Separate { p: p_delta, q: q_delta, by_p: multiply(b, by_q), by_q }.run(Level::new());
+    Work::Separate {
+        p: p_delta,
+        q: q_delta,
+        by_p: multiply(b, by_q),
+        by_q,
+    }
+    .run(Level::new());
 }
 
 /// Reconstructs a data strip that was lost together with P. `q_delta` must contain Q plus the weighted sum of
 /// the remaining strips. On return, it contains the strip with this `index`.
 pub fn recover_data_by_q(index: usize, q_delta: &mut [u8]) {
-    Work::Multiply { strip: q_delta, by: inverse(power(index)) }.run(Level::new());
+    Work::Multiply {
+        strip: q_delta,
+        by: inverse(power(index)),
+    }
+    .run(Level::new());
 }
 
 /// A computation. All strips have the same length.
 enum Work<'a> {
     /// `to += by · from`.
-    AddMultiple { to: &'a mut [u8], from: &'a [u8], by: u8 },
+    AddMultiple {
+        to: &'a mut [u8],
+        from: &'a [u8],
+        by: u8,
+    },
     /// `strip *= by`.
     Multiply { strip: &'a mut [u8], by: u8 },
     /// The sum of strips.
-    Parity { data: &'a [&'a [u8]], p: &'a mut [u8] },
+    Parity {
+        data: &'a [&'a [u8]],
+        p: &'a mut [u8],
+    },
     /// P and Q of strips.
-    Syndromes { data: &'a [&'a [u8]], p: &'a mut [u8], q: &'a mut [u8] },
+    Syndromes {
+        data: &'a [&'a [u8]],
+        p: &'a mut [u8],
+        q: &'a mut [u8],
+    },
     /// `p = by_p · p + by_q · q`, and `q = p + p'`, where `p'` is the old `p`.
-    Separate { p: &'a mut [u8], q: &'a mut [u8], by_p: u8, by_q: u8 },
+    Separate {
+        p: &'a mut [u8],
+        q: &'a mut [u8],
+        by_p: u8,
+        by_q: u8,
+    },
 }
 
 impl Work<'_> {
@@ -159,8 +209,10 @@ impl<S: Simd> Field<S> for Steps {
     fn double(simd: S, bytes: S::u8s) -> S::u8s {
         let signed: S::i8s = bytes.bitcast();
         let overflows = signed.simd_lt(S::i8s::simd_from(simd, 0i8));
-        let reduction =
-            overflows.select(S::u8s::simd_from(simd, scalar::REDUCTION), S::u8s::simd_from(simd, 0u8));
+        let reduction = overflows.select(
+            S::u8s::simd_from(simd, scalar::REDUCTION),
+            S::u8s::simd_from(simd, 0u8),
+        );
         (bytes + bytes) ^ reduction
     }
 }
@@ -201,9 +253,15 @@ fn store<S: Simd, const N: usize>(vectors: [S::u8s; N], bytes: &mut [u8]) {
 
 #[inline(always)]
 fn add<S: Simd>(simd: S, to: &mut [u8], from: &[u8]) {
-    let (mut targets, mut sources) = (to.chunks_exact_mut(step::<S>()), from.chunks_exact(step::<S>()));
+    let (mut targets, mut sources) = (
+        to.chunks_exact_mut(step::<S>()),
+        from.chunks_exact(step::<S>()),
+    );
     for (target, source) in targets.by_ref().zip(sources.by_ref()) {
-        let (mut sum, added) = (load::<S, VECTORS>(simd, target), load::<S, VECTORS>(simd, source));
+        let (mut sum, added) = (
+            load::<S, VECTORS>(simd, target),
+            load::<S, VECTORS>(simd, source),
+        );
         for (sum, added) in sum.iter_mut().zip(added) {
             *sum ^= added;
         }
@@ -215,9 +273,15 @@ fn add<S: Simd>(simd: S, to: &mut [u8], from: &[u8]) {
 #[inline(always)]
 fn add_multiple<S: Simd, F: Field<S>>(simd: S, to: &mut [u8], from: &[u8], by: u8) {
     let factor = F::by(by);
-    let (mut targets, mut sources) = (to.chunks_exact_mut(step::<S>()), from.chunks_exact(step::<S>()));
+    let (mut targets, mut sources) = (
+        to.chunks_exact_mut(step::<S>()),
+        from.chunks_exact(step::<S>()),
+    );
     for (target, source) in targets.by_ref().zip(sources.by_ref()) {
-        let (mut sum, added) = (load::<S, VECTORS>(simd, target), load::<S, VECTORS>(simd, source));
+        let (mut sum, added) = (
+            load::<S, VECTORS>(simd, target),
+            load::<S, VECTORS>(simd, source),
+        );
         for (sum, added) in sum.iter_mut().zip(added) {
             *sum ^= factor.multiply(simd, added);
         }
@@ -262,7 +326,9 @@ fn parity_of<S: Simd>(simd: S, data: &[&[u8]], p: &mut [u8]) {
 #[inline(always)]
 fn syndromes_of<S: Simd, F: Field<S>>(simd: S, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     let mut at = 0;
-    let mut pieces = p.chunks_exact_mut(step::<S>()).zip(q.chunks_exact_mut(step::<S>()));
+    let mut pieces = p
+        .chunks_exact_mut(step::<S>())
+        .zip(q.chunks_exact_mut(step::<S>()));
     for (p, q) in pieces.by_ref() {
         let mut sum = [S::u8s::simd_from(simd, 0u8); VECTORS];
         let mut weighted = sum;
@@ -283,7 +349,10 @@ fn syndromes_of<S: Simd, F: Field<S>>(simd: S, data: &[&[u8]], p: &mut [u8], q: 
 #[inline(always)]
 fn separate<S: Simd, F: Field<S>>(simd: S, p: &mut [u8], q: &mut [u8], by_p: u8, by_q: u8) {
     let (times_p, times_q) = (F::by(by_p), F::by(by_q));
-    let (mut ps, mut qs) = (p.chunks_exact_mut(step::<S>()), q.chunks_exact_mut(step::<S>()));
+    let (mut ps, mut qs) = (
+        p.chunks_exact_mut(step::<S>()),
+        q.chunks_exact_mut(step::<S>()),
+    );
     for (p, q) in ps.by_ref().zip(qs.by_ref()) {
         let (sum, mut weighted) = (load::<S, VECTORS>(simd, p), load::<S, VECTORS>(simd, q));
         let mut first = sum;

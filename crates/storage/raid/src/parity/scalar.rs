@@ -28,11 +28,15 @@ pub(super) fn inverse(a: u8) -> u8 {
 }
 
 pub(super) fn add_multiple(to: &mut [u8], from: &[u8], by: u8) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to ^= multiply(*from, by));
+    to.iter_mut()
+        .zip(from)
+        .for_each(|(to, from)| *to ^= multiply(*from, by));
 }
 
 pub(super) fn multiply_strip(strip: &mut [u8], by: u8) {
-    strip.iter_mut().for_each(|byte| *byte = multiply(*byte, by));
+    strip
+        .iter_mut()
+        .for_each(|byte| *byte = multiply(*byte, by));
 }
 
 /// Computes P of the bytes of `data` from `start` on.
@@ -46,7 +50,10 @@ pub(super) fn parity(data: &[&[u8]], start: usize, p: &mut [u8]) {
 pub(super) fn syndromes(data: &[&[u8]], start: usize, p: &mut [u8], q: &mut [u8]) {
     parity(data, start, p);
     for (at, q) in q.iter_mut().enumerate() {
-        *q = data.iter().rev().fold(0, |sum, strip| multiply(sum, 2) ^ strip[start + at]);
+        *q = data
+            .iter()
+            .rev()
+            .fold(0, |sum, strip| multiply(sum, 2) ^ strip[start + at]);
     }
 }
 

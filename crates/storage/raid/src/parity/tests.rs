@@ -37,17 +37,28 @@ fn stripes(strips: std::ops::Range<usize>) -> impl Strategy<Value = Stripe> {
     (strips, 0..1500usize, 0..64usize, any::<u64>()).prop_map(|(strips, length, offset, seed)| {
         let mut bytes = vec![0; offset + strips * (length + 1)];
         Random::new(seed).fill(&mut bytes);
-        Stripe { bytes, offset, length, strips }
+        Stripe {
+            bytes,
+            offset,
+            length,
+            strips,
+        }
     })
 }
 
 /// Multiplies according to the definition of the field: polynomials over GF(2), modulo x^8 + x^4 + x^3 + x^2
 /// + 1.
 fn product(a: u8, b: u8) -> u8 {
-    let wide = (0..8).filter(|bit| b >> bit & 1 == 1).fold(0u16, |sum, bit| sum ^ (u16::from(a) << bit));
-    let rest = (8..16)
-        .rev()
-        .fold(wide, |rest, bit| if rest >> bit & 1 == 1 { rest ^ (0x11d << (bit - 8)) } else { rest });
+    let wide = (0..8)
+        .filter(|bit| b >> bit & 1 == 1)
+        .fold(0u16, |sum, bit| sum ^ (u16::from(a) << bit));
+    let rest = (8..16).rev().fold(wide, |rest, bit| {
+        if rest >> bit & 1 == 1 {
+            rest ^ (0x11d << (bit - 8))
+        } else {
+            rest
+        }
+    });
     rest as u8
 }
 
@@ -60,7 +71,10 @@ fn the_field_is_that_of_its_polynomial() {
         assert!(a == 0 || product(a, inverse(a)) == 1, "{a}");
     }
     let mut powers: Vec<u8> = (0..255).map(power).collect();
-    assert_eq!((powers[0], powers[1], powers[8], power(255)), (1, 2, 0x1d, 1));
+    assert_eq!(
+        (powers[0], powers[1], powers[8], power(255)),
+        (1, 2, 0x1d, 1)
+    );
     powers.sort_unstable();
     powers.dedup();
     assert_eq!(powers.len(), 255, "each index has a different weight");

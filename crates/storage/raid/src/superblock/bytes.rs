@@ -4,8 +4,8 @@ use block::BlockSize;
 use crc_fast::crc32_iscsi;
 
 use super::{
-    Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, ScrubRecord, SetRecord, Superblock,
-    Uuid,
+    Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, ScrubRecord, SetRecord,
+    Superblock, Uuid,
 };
 use crate::layout::{Level, MEMBERS_MAX};
 use crate::lost::{LOST_RECORDED_MAX, LostBlocks};
@@ -87,14 +87,22 @@ impl Superblock {
         put(24, &set.generation.to_le_bytes());
         put(32, &set.uuid.0);
         put(48, &self.member.0);
-        put(JOURNAL_DEVICE_AT, &set.journal_device.map_or([0; 16], |uuid| uuid.0));
+        put(
+            JOURNAL_DEVICE_AT,
+            &set.journal_device.map_or([0; 16], |uuid| uuid.0),
+        );
         put(80, &level_code(set.level).to_le_bytes());
         put(84, &set.block_size.bytes().to_le_bytes());
         put(88, &set.strip_bytes.to_le_bytes());
         put(96, &(set.members.len() as u16).to_le_bytes());
         put(98, &(set.spares.len() as u16).to_le_bytes());
         put(100, &set.area_copies.to_le_bytes());
-        let areas = [set.areas.data, set.areas.journal, set.areas.bitmap, set.areas.checksums];
+        let areas = [
+            set.areas.data,
+            set.areas.journal,
+            set.areas.bitmap,
+            set.areas.checksums,
+        ];
         for (index, area) in areas.iter().enumerate() {
             put(104 + index * 16, &area.offset.to_le_bytes());
             put(112 + index * 16, &area.bytes.to_le_bytes());
@@ -111,7 +119,10 @@ impl Superblock {
             put(at + 24, &number.to_le_bytes());
         }
         for (index, spare) in set.spares.iter().enumerate() {
-            put(HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES, &spare.0);
+            put(
+                HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES,
+                &spare.0,
+            );
         }
         put(LOST_AT, &(set.lost.extents() as u32).to_le_bytes());
         for (index, (member, blocks)) in set.lost.iter().enumerate() {
@@ -122,14 +133,34 @@ impl Superblock {
         }
         if let Some(scrub) = &set.scrub {
             let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-            let flags = SCRUB_KNOWN | flag(scrub.repairs, SCRUB_REPAIRS) | flag(scrub.has_ended, SCRUB_ENDED);
+            let flags = SCRUB_KNOWN
+                | flag(scrub.repairs, SCRUB_REPAIRS)
+                | flag(scrub.has_ended, SCRUB_ENDED);
             put(SCRUB_AT, &flags.to_le_bytes());
-            let ScrubRecord { stripes, degraded, unreadable, mismatches, repaired, .. } = scrub;
-            for (index, number) in [stripes, degraded, unreadable, mismatches, repaired].iter().enumerate() {
+            let ScrubRecord {
+                stripes,
+                degraded,
+                unreadable,
+                mismatches,
+                repaired,
+                ..
+            } = scrub;
+            for (index, number) in [stripes, degraded, unreadable, mismatches, repaired]
+                .iter()
+                .enumerate()
+            {
                 put(SCRUB_AT + 8 + index * 8, &number.to_le_bytes());
             }
-            for (index, wrong) in scrub.wrong_blocks.iter().take(set.members.len()).enumerate() {
-                put(HEADER_BYTES + index * ENTRY_BYTES + WRONG_BLOCKS_AT, &wrong.to_le_bytes());
+            for (index, wrong) in scrub
+                .wrong_blocks
+                .iter()
+                .take(set.members.len())
+                .enumerate()
+            {
+                put(
+                    HEADER_BYTES + index * ENTRY_BYTES + WRONG_BLOCKS_AT,
+                    &wrong.to_le_bytes(),
+                );
             }
         }
         let sum = crc32_iscsi(&bytes);
@@ -143,7 +174,9 @@ impl Superblock {
         if !slot.starts_with(&MAGIC) {
             return Err(BadBytes::NoMagic);
         }
-        let bytes = slot.get(..whole.u32(16)? as usize).ok_or(BadBytes::Checksum)?;
+        let bytes = slot
+            .get(..whole.u32(16)? as usize)
+            .ok_or(BadBytes::Checksum)?;
         let sums = bytes.get(12..16).map(|_| {
             let mut zeroed = bytes.to_vec();
             zeroed[12..16].fill(0);
@@ -158,10 +191,17 @@ impl Superblock {
         if !(VERSION..=VERSION_LOST_BLOCKS).contains(&written) {
             return Err(BadBytes::Version(written));
         }
-        let superblock = Superblock { set: Fields(bytes).set()?, member: Uuid(Fields(bytes).array(48)?) };
+        let superblock = Superblock {
+            set: Fields(bytes).set()?,
+            member: Uuid(Fields(bytes).array(48)?),
+        };
         if written != version(&superblock.set) {
             let is_of_lost = [written, version(&superblock.set)].contains(&VERSION_LOST_BLOCKS);
-            return Err(BadBytes::Value(if is_of_lost { LOST_AT } else { JOURNAL_DEVICE_AT }));
+            return Err(BadBytes::Value(if is_of_lost {
+                LOST_AT
+            } else {
+                JOURNAL_DEVICE_AT
+            }));
         }
         superblock.set.check().map_err(BadBytes::Record)?;
         if !superblock.set.uuids().any(|uuid| uuid == superblock.member) {
@@ -176,7 +216,11 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], BadBytes> {
-        self.0.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(BadBytes::Value(at))
+        self.0
+            .get(at..)
+            .and_then(|bytes| bytes.first_chunk())
+            .copied()
+            .ok_or(BadBytes::Value(at))
     }
 
     fn u16(&self, at: usize) -> Result<u16, BadBytes> {
@@ -192,7 +236,10 @@ impl Fields<'_> {
     }
 
     fn area(&self, at: usize) -> Result<Area, BadBytes> {
-        Ok(Area { offset: self.u64(at)?, bytes: self.u64(at + 8)? })
+        Ok(Area {
+            offset: self.u64(at)?,
+            bytes: self.u64(at + 8)?,
+        })
     }
 
     fn set(&self) -> Result<SetRecord, BadBytes> {
@@ -234,7 +281,9 @@ impl Fields<'_> {
             })?,
             missed_from: self.u64(MISSED_FROM_AT)?,
             clean: flags & CLEAN != 0,
-            members: (0..members).map(|index| self.member(entry(index))).collect::<Result<_, _>>()?,
+            members: (0..members)
+                .map(|index| self.member(entry(index)))
+                .collect::<Result<_, _>>()?,
             spares: (members..members + spares)
                 .map(|index| self.array(entry(index)).map(Uuid))
                 .collect::<Result<_, _>>()?,
@@ -249,10 +298,17 @@ impl Fields<'_> {
         let mut lost = LostBlocks::default();
         for at in (0..extents).map(|index| at + index * LOST_BYTES) {
             let (start, blocks, member) = (self.u64(at)?, self.u64(at + 8)?, self.u32(at + 16)?);
-            let end = start.checked_add(blocks).filter(|end| *end > start).ok_or(BadBytes::Value(at))?;
+            let end = start
+                .checked_add(blocks)
+                .filter(|end| *end > start)
+                .ok_or(BadBytes::Value(at))?;
             lost.insert(member as usize, start..end);
         }
-        if lost.extents() == extents { Ok(lost) } else { Err(BadBytes::Value(LOST_AT)) }
+        if lost.extents() == extents {
+            Ok(lost)
+        } else {
+            Err(BadBytes::Value(LOST_AT))
+        }
     }
 
     /// Decodes the record of the latest scrub. Returns `None` for a set that was written before scrubs were
@@ -282,8 +338,16 @@ impl Fields<'_> {
     fn member(&self, at: usize) -> Result<MemberRecord, BadBytes> {
         let (uuid, number) = (Uuid(self.array(at)?), self.u64(at + 24)?);
         let state = state(self.u32(at + 16)?, number).ok_or(BadBytes::Value(at + 16))?;
-        let failed_in = if state == MemberState::Failed { number } else { 0 };
-        Ok(MemberRecord { uuid, state, failed_in })
+        let failed_in = if state == MemberState::Failed {
+            number
+        } else {
+            0
+        };
+        Ok(MemberRecord {
+            uuid,
+            state,
+            failed_in,
+        })
     }
 
     fn name(&self) -> Result<String, BadBytes> {
@@ -315,7 +379,13 @@ fn level_code(level: Level) -> u32 {
 }
 
 fn level(code: u32) -> Option<Level> {
-    let all = [Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
+    let all = [
+        Level::Raid0,
+        Level::Raid1,
+        Level::Raid5,
+        Level::Raid6,
+        Level::Raid10,
+    ];
     all.into_iter().find(|level| level_code(*level) == code)
 }
 

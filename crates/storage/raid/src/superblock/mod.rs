@@ -47,7 +47,11 @@ impl fmt::Display for Uuid {
     /// Displays the UUID in the form of RFC 9562.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            let dash = if matches!(index, 4 | 6 | 8 | 10) {
+                "-"
+            } else {
+                ""
+            };
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
@@ -101,15 +105,29 @@ impl Areas {
     ) -> Option<Areas> {
         let mut next = SLOTS_END;
         let mut area = |bytes: u64| {
-            let area = Area { offset: next, bytes: bytes.checked_next_multiple_of(SLOT_BYTES)? };
+            let area = Area {
+                offset: next,
+                bytes: bytes.checked_next_multiple_of(SLOT_BYTES)?,
+            };
             next = area.end()?;
             Some(if bytes == 0 { Area::default() } else { area })
         };
-        let (bitmap, journal, checksums) =
-            (area(bitmap_bytes)?, area(journal_bytes)?, area(checksums_bytes)?);
+        let (bitmap, journal, checksums) = (
+            area(bitmap_bytes)?,
+            area(journal_bytes)?,
+            area(checksums_bytes)?,
+        );
         let offset = next.checked_next_multiple_of(DATA_ALIGNMENT)?;
-        let data = Area { offset, bytes: member_bytes.checked_sub(offset)? & !(SLOT_BYTES - 1) };
-        (data.bytes > 0).then_some(Areas { data, journal, bitmap, checksums })
+        let data = Area {
+            offset,
+            bytes: member_bytes.checked_sub(offset)? & !(SLOT_BYTES - 1),
+        };
+        (data.bytes > 0).then_some(Areas {
+            data,
+            journal,
+            bitmap,
+            checksums,
+        })
     }
 
     fn each(&self) -> [Area; 4] {
@@ -123,7 +141,11 @@ impl Areas {
 
     /// Returns the minimum length of a member in bytes. The record must have been checked.
     pub fn end(&self) -> u64 {
-        self.each().iter().filter_map(|area| area.end()).max().unwrap_or(0)
+        self.each()
+            .iter()
+            .filter_map(|area| area.end())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -142,7 +164,11 @@ pub struct MemberRecord {
 impl MemberRecord {
     /// Creates the record of a member that has not failed, or has failed at an unknown time.
     pub fn new(uuid: Uuid, state: MemberState) -> MemberRecord {
-        MemberRecord { uuid, state, failed_in: 0 }
+        MemberRecord {
+            uuid,
+            state,
+            failed_in: 0,
+        }
     }
 }
 
@@ -241,10 +267,14 @@ pub enum BadRecord {
     #[display("a name has at most {NAME_BYTES_MAX} bytes and no control characters")]
     Name,
     /// All copies of the journal or bitmap could be lost while the set continues.
-    #[display("the set cannot have {_0} copies of the journal or bitmap: too few, or more than members")]
+    #[display(
+        "the set cannot have {_0} copies of the journal or bitmap: too few, or more than members"
+    )]
     AreaCopies(#[error(not(source))] u16),
     /// The journal device has no area for the journal, or the level has no journal.
-    #[display("there is a journal device without an area for the journal, or the level has no journal")]
+    #[display(
+        "there is a journal device without an area for the journal, or the level has no journal"
+    )]
     JournalDevice,
     /// Lost blocks belong to an unknown member or are beyond its data, or there are more extents than fit in
     /// a record.
@@ -262,13 +292,22 @@ impl SetRecord {
     /// The layout is invalid.
     pub fn layout(&self) -> Result<Layout, BadLayout> {
         let blocks = Blocks(self.areas.data.bytes >> self.block_size.shift());
-        Layout::new(self.level, self.members.len(), self.strip_bytes, self.block_size, blocks)
+        Layout::new(
+            self.level,
+            self.members.len(),
+            self.strip_bytes,
+            self.block_size,
+            blocks,
+        )
     }
 
     /// Returns the states of the members, in order.
     pub fn states(&self) -> MemberStates {
         let members = self.members.iter().map(|member| member.state).collect();
-        MemberStates { members, lost: self.lost.clone() }
+        MemberStates {
+            members,
+            lost: self.lost.clone(),
+        }
     }
 
     /// Checks the rules of a record.
@@ -297,7 +336,8 @@ impl SetRecord {
         let copies = usize::from(self.area_copies);
         // If there is a journal device, the journal areas of members are in reserve.
         let needs_copies = self.areas.bitmap.bytes > 0 || self.areas.journal.bytes > 0;
-        if self.journal_device.is_some() && (self.level.parity_strips() == 0 || self.areas.journal.bytes == 0)
+        if self.journal_device.is_some()
+            && (self.level.parity_strips() == 0 || self.areas.journal.bytes == 0)
         {
             return Err(BadRecord::JournalDevice);
         }
@@ -331,13 +371,19 @@ impl SetRecord {
 
     /// Returns the minimum length of a disk of the set in bytes.
     pub fn needed_bytes(&self, disk: Uuid) -> u64 {
-        if self.journal_device == Some(disk) { self.areas.journal_end() } else { self.areas.end() }
+        if self.journal_device == Some(disk) {
+            self.areas.journal_end()
+        } else {
+            self.areas.end()
+        }
     }
 
     /// Returns the UUIDs of members, spares and the journal device.
     pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
         let members = self.uuids_of_members();
-        members.chain(self.spares.iter().copied()).chain(self.journal_device)
+        members
+            .chain(self.spares.iter().copied())
+            .chain(self.journal_device)
     }
 
     /// Returns the UUIDs of the members, in order.
@@ -350,7 +396,12 @@ impl SetRecord {
     pub fn next(&self, states: &MemberStates, clean: bool) -> SetRecord {
         let lost = states.lost.clone();
         debug_assert_eq!(states.members.len(), self.members.len());
-        let mut next = SetRecord { generation: self.generation + 1, clean, lost, ..self.clone() };
+        let mut next = SetRecord {
+            generation: self.generation + 1,
+            clean,
+            lost,
+            ..self.clone()
+        };
         for (member, state) in next.members.iter_mut().zip(&states.members) {
             member.failed_in = match (*state, member.state) {
                 (MemberState::Failed, MemberState::Failed) => member.failed_in,
@@ -370,10 +421,21 @@ impl SetRecord {
     /// superblock is then newer than the last one that the set wrote to it, or marks a member as failed that
     /// has not failed.
     pub fn can_readd(&self, member: usize, found: &Superblock) -> bool {
-        let Some(record) = self.members.get(member).filter(|record| record.uuid == found.member) else {
+        let Some(record) = self
+            .members
+            .get(member)
+            .filter(|record| record.uuid == found.member)
+        else {
             return false;
         };
-        let state = |uuid: Uuid| found.set.members.iter().find(|other| other.uuid == uuid).map(|it| it.state);
+        let state = |uuid: Uuid| {
+            found
+                .set
+                .members
+                .iter()
+                .find(|other| other.uuid == uuid)
+                .map(|it| it.state)
+        };
         let was_whole = match state(found.member) {
             Some(MemberState::InSync) => true,
             Some(MemberState::Rebuilding { .. }) => found.set.missed_from > 0,
@@ -405,7 +467,10 @@ pub fn area_copies(level: Level, members: usize) -> usize {
     }
 }
 
-const _: () = assert!(bytes::bytes_max() <= SLOT_BYTES as usize, "the longest superblock fits its slot");
+const _: () = assert!(
+    bytes::bytes_max() <= SLOT_BYTES as usize,
+    "the longest superblock fits its slot"
+);
 const _: () = assert!(MEMBERS_MAX <= u16::MAX as usize);
 
 /// End of the second slot. Areas follow it.
@@ -477,7 +542,9 @@ pub async fn read(device: &dyn BlockDevice) -> Result<(Superblock, Slot), NoSupe
     if bytes < SLOTS_END {
         return Err(NoSuperblock::TooSmall(bytes));
     }
-    let both = bytewise::read(device, SLOT_BYTES..SLOTS_END).await.map_err(NoSuperblock::Unreadable)?;
+    let both = bytewise::read(device, SLOT_BYTES..SLOTS_END)
+        .await
+        .map_err(NoSuperblock::Unreadable)?;
     let (first, second) = both.split_at(SLOT_BYTES as usize);
     newer(first, second)
 }
@@ -502,13 +569,18 @@ pub fn newer(first: &[u8], second: &[u8]) -> Result<(Superblock, Slot), NoSuperb
         }
         // Intact bytes with an invalid record were not torn. Their meaning is unknown, and the superblock in
         // the other slot may be older.
-        (Err(BadBytes::Record(bad)), _) | (_, Err(BadBytes::Record(bad))) => Err(NoSuperblock::Wrong(bad)),
-        (Err(BadBytes::Value(at)), _) | (_, Err(BadBytes::Value(at))) => Err(NoSuperblock::WrongValue(at)),
+        (Err(BadBytes::Record(bad)), _) | (_, Err(BadBytes::Record(bad))) => {
+            Err(NoSuperblock::Wrong(bad))
+        }
+        (Err(BadBytes::Value(at)), _) | (_, Err(BadBytes::Value(at))) => {
+            Err(NoSuperblock::WrongValue(at))
+        }
         (Ok(one), Err(BadBytes::NoMagic | BadBytes::Checksum)) => Ok((one, Slot::First)),
         (Err(BadBytes::NoMagic | BadBytes::Checksum), Ok(one)) => Ok((one, Slot::Second)),
         (Err(BadBytes::NoMagic), Err(BadBytes::NoMagic)) => Err(NoSuperblock::Foreign),
-        (Err(BadBytes::NoMagic | BadBytes::Checksum), Err(BadBytes::NoMagic | BadBytes::Checksum)) => {
-            Err(NoSuperblock::Torn)
-        }
+        (
+            Err(BadBytes::NoMagic | BadBytes::Checksum),
+            Err(BadBytes::NoMagic | BadBytes::Checksum),
+        ) => Err(NoSuperblock::Torn),
     }
 }

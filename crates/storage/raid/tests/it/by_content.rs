@@ -99,7 +99,14 @@ impl Scene {
         end(async move { create(&record, &created).await }).expect("created");
         let (set, device) = started(&named(&disks), Origin::NewOfZeros);
         let model = vec![0; device.geometry().blocks.0 as usize];
-        Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
+        Scene {
+            pile: disks.clone(),
+            members: disks,
+            set,
+            device,
+            model,
+            uuids: members,
+        }
     }
 
     fn happens(&mut self) {
@@ -131,7 +138,9 @@ impl Scene {
         let mut lacking = self.states().lacking();
         let member = draw(lacking.len() as u64) as usize;
         lacking[member] = true;
-        if self.states().members[member] == MemberState::InSync && self.set.layout.survives(&lacking) {
+        if self.states().members[member] == MemberState::InSync
+            && self.set.layout.survives(&lacking)
+        {
             self.pile.push(self.members[member].copy());
             self.members[member].die();
             let device = Arc::clone(&self.device);
@@ -140,7 +149,11 @@ impl Scene {
     }
 
     fn replace_one(&mut self) {
-        let Some(member) = self.states().members.iter().position(|state| *state == MemberState::Failed)
+        let Some(member) = self
+            .states()
+            .members
+            .iter()
+            .position(|state| *state == MemberState::Failed)
         else {
             return;
         };
@@ -149,13 +162,28 @@ impl Scene {
         let whole = Arc::new(disk.clone()) as Arc<dyn BlockDevice>;
         let parts = MemberParts::new(&self.set.records.set(), member, &whole).expect("room");
         let (records, device) = (Arc::clone(&self.set.records), Arc::clone(&self.device));
-        let area = if self.set.layout.has_parity() { parts.journal } else { parts.bitmap };
+        let area = if self.set.layout.has_parity() {
+            parts.journal
+        } else {
+            parts.bitmap
+        };
         let is_halfway = once_in(3);
         end(async move {
             let vacancy = device.vacancy(member).expect("it has failed");
-            records.replace(member, uuid, whole).await.expect("recorded");
-            device.replace(vacancy, parts.data, area).await.expect("replaced");
-            while device.rebuild_step(member).await.expect("rebuilt").is_some() {
+            records
+                .replace(member, uuid, whole)
+                .await
+                .expect("recorded");
+            device
+                .replace(vacancy, parts.data, area)
+                .await
+                .expect("replaced");
+            while device
+                .rebuild_step(member)
+                .await
+                .expect("rebuilt")
+                .is_some()
+            {
                 if is_halfway && once_in(20) {
                     break;
                 }
@@ -189,11 +217,21 @@ impl Scene {
     pub(crate) fn check(&self) {
         let (device, blocks) = (Arc::clone(&self.device), self.model.len() as u64);
         let read = end(async move {
-            device.read(Extent::new(0, blocks), Buffer::recycled(blocks as usize * 512)).await
+            device
+                .read(
+                    Extent::new(0, blocks),
+                    Buffer::recycled(blocks as usize * 512),
+                )
+                .await
         });
         let read = read.expect("readable");
-        let is_right = |(lba, value): (usize, &u8)| read[lba * 512..][..512].iter().all(|byte| byte == value);
-        assert!(self.model.iter().enumerate().all(is_right), "{:?}", self.states());
+        let is_right =
+            |(lba, value): (usize, &u8)| read[lba * 512..][..512].iter().all(|byte| byte == value);
+        assert!(
+            self.model.iter().enumerate().all(is_right),
+            "{:?}",
+            self.states()
+        );
     }
 }
 
@@ -211,7 +249,14 @@ fn a_member_that_fails_at_the_first_start_is_no_member_at_the_next() {
             let (set, device) = started(&named(&disks), Origin::NewOfZeros);
             disks[0].let_writes_succeed();
             let model = vec![0; device.geometry().blocks.0 as usize];
-            let mut scene = Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members };
+            let mut scene = Scene {
+                pile: disks.clone(),
+                members: disks,
+                set,
+                device,
+                model,
+                uuids: members,
+            };
             failed += u32::from(scene.states().members[0] == MemberState::Failed);
             (0..20).for_each(|_| scene.write());
             scene.restart(false);
@@ -223,8 +268,13 @@ fn a_member_that_fails_at_the_first_start_is_no_member_at_the_next() {
 
 #[test]
 fn a_set_that_is_found_by_content_has_what_was_acknowledged() {
-    let levels =
-        [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 5), (Level::Raid10, 4), (Level::Raid0, 2)];
+    let levels = [
+        (Level::Raid1, 3),
+        (Level::Raid5, 3),
+        (Level::Raid6, 5),
+        (Level::Raid10, 4),
+        (Level::Raid0, 2),
+    ];
     for (level, members) in levels {
         for case in 0..3 {
             seed(1000 * u64::from(members) + case);
@@ -239,11 +289,24 @@ impl Scene {
     pub(crate) fn with_bitmap(level: Level, members: u8) -> Scene {
         let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
         let areas = Areas::plan(DISK_BLOCKS * 512, 0, 4096, 0).expect("room");
-        let (record, created) = (SetRecord { areas, ..record(level, members, 0) }, named(&disks));
+        let (record, created) = (
+            SetRecord {
+                areas,
+                ..record(level, members, 0)
+            },
+            named(&disks),
+        );
         end(async move { create(&record, &created).await }).expect("created");
         let (set, device) = started(&named(&disks), Origin::NewOfZeros);
         let model = vec![0; device.geometry().blocks.0 as usize];
-        Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
+        Scene {
+            pile: disks.clone(),
+            members: disks,
+            set,
+            device,
+            model,
+            uuids: members,
+        }
     }
 
     /// Makes a member unresponsive, and lets the set detect this.
@@ -276,7 +339,10 @@ impl Scene {
             let vacancy = device.vacancy(member).expect("it has failed");
             let is_back = records.readd(member, whole).await.expect("recorded");
             if is_back {
-                device.readd(vacancy, parts.data, parts.bitmap).await.expect("a member again");
+                device
+                    .readd(vacancy, parts.data, parts.bitmap)
+                    .await
+                    .expect("a member again");
             }
             is_back
         })
@@ -285,11 +351,18 @@ impl Scene {
     pub(crate) fn rebuild(&self, steps: usize) {
         let states = self.states().members;
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
-        let Some(member) = states.iter().position(rebuilding) else { return };
+        let Some(member) = states.iter().position(rebuilding) else {
+            return;
+        };
         let device = Arc::clone(&self.device);
         end(async move {
             for _ in 0..steps {
-                if device.rebuild_step(member).await.expect("rebuilt").is_none() {
+                if device
+                    .rebuild_step(member)
+                    .await
+                    .expect("rebuilt")
+                    .is_none()
+                {
                     break;
                 }
             }
@@ -314,7 +387,12 @@ impl Scene {
 
 #[test]
 fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
-    for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)] {
+    for (level, members) in [
+        (Level::Raid1, 2),
+        (Level::Raid10, 4),
+        (Level::Raid5, 3),
+        (Level::Raid6, 4),
+    ] {
         for in_use in [false, true] {
             seed(11);
             let mut scene = Scene::with_bitmap(level, members);
@@ -330,7 +408,11 @@ fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
                     scene.restart(false);
                 }
             }
-            assert_eq!(scene.states().members[1], MemberState::Rebuilding { done: 0 }, "{level}, {in_use}");
+            assert_eq!(
+                scene.states().members[1],
+                MemberState::Rebuilding { done: 0 },
+                "{level}, {in_use}"
+            );
             scene.members[1].take_requests();
             scene.rebuild(1000);
             let [_, writes, _] = scene.members[1].take_requests();
@@ -346,21 +428,30 @@ fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
 #[test]
 fn a_member_that_comes_back_has_what_was_written_without_it() {
     let mut back = 0;
-    for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 5)] {
+    for (level, members) in [
+        (Level::Raid1, 3),
+        (Level::Raid10, 4),
+        (Level::Raid5, 3),
+        (Level::Raid6, 5),
+    ] {
         for case in 0..3 {
             seed(31_000 + 100 * u64::from(members) + case);
             let mut scene = Scene::with_bitmap(level, members);
             for _ in 0..30 {
                 let lacking = scene.states().lacking();
                 // Parity that may be inconsistent cannot reconstruct a missing member.
-                let may_lack = !scene.set.layout.has_parity() || scene.device.status().unsynced_regions == 0;
+                let may_lack =
+                    !scene.set.layout.has_parity() || scene.device.status().unsynced_regions == 0;
                 let member = draw(u64::from(members)) as usize;
                 match draw(12) {
                     0 | 1 if may_lack && !lacking.contains(&true) => scene.lose_contact(member),
                     2 | 3 => scene.settle(),
                     4 | 8 => {
                         let states = scene.states().members;
-                        if let Some(member) = states.iter().position(|state| *state == MemberState::Failed) {
+                        if let Some(member) = states
+                            .iter()
+                            .position(|state| *state == MemberState::Failed)
+                        {
                             back += u32::from(scene.comes_back(member));
                         }
                     }
@@ -369,7 +460,8 @@ fn a_member_that_comes_back_has_what_was_written_without_it() {
                         // Do not crash a degraded set with parity: parity may then be inconsistent, and the
                         // set would be refused.
                         scene.restart(
-                            once_in(2) && !(scene.set.layout.has_parity() && lacking.contains(&true)),
+                            once_in(2)
+                                && !(scene.set.layout.has_parity() && lacking.contains(&true)),
                         );
                     }
                     6 | 7 => scene.rebuild(draw(8) as usize),

@@ -60,7 +60,10 @@ fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
     assert!(scene.comes_back(0));
     scene.rebuild(3);
     let stripes = scene.device.layout().stripes();
-    assert_eq!(scene.device.status().states.members[0], MemberState::Rebuilding { done: stripes - 1 });
+    assert_eq!(
+        scene.device.status().states.members[0],
+        MemberState::Rebuilding { done: stripes - 1 }
+    );
     let slow = scene.members[2].clone();
     slow.hold_writes(second_bitmap(&scene));
     let (device, failing) = (Arc::clone(&scene.device), scene.members[1].clone());
@@ -68,7 +71,9 @@ fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
         let writing = Arc::clone(&device);
         let written = beside(async move {
             let data = Buffer::from(&[7; 4096][..]).share();
-            writing.write(Extent::new(0, 8), data, Durability::Cached).await
+            writing
+                .write(Extent::new(0, 8), data, Durability::Cached)
+                .await
         });
         slow.holds_one().await;
         device.rebuild_step(0).await.expect("rebuilt");
@@ -85,7 +90,10 @@ fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
     scene.settle();
     scene.members[1].revive();
     scene.restart(true);
-    assert_eq!(scene.states().members[1], MemberState::Rebuilding { done: 0 });
+    assert_eq!(
+        scene.states().members[1],
+        MemberState::Rebuilding { done: 0 }
+    );
     scene.rebuild(1000);
     scene.check();
     scene.assert_whole();
@@ -110,7 +118,10 @@ fn a_replacement_that_fails_keeps_the_record_of_missed_regions() {
     let replaced = end(async move { records.replace(1, Uuid([9; 16]), Arc::new(bad)).await });
     assert_eq!(replaced, Err(DeviceError::NotReady));
     scene.settle();
-    assert!(scene.set.records.set().missed_from > 0, "the record is lost");
+    assert!(
+        scene.set.records.set().missed_from > 0,
+        "the record is lost"
+    );
     assert_eq!(scene.device.status().missed_regions, Some(1));
     assert!(scene.comes_back(1));
     scene.rebuild(1000);
@@ -126,7 +137,11 @@ fn missed_regions_that_the_superblocks_do_not_record_are_not_reported_as_recorde
     // The superblocks name the new disk, but it could not be put in the set.
     end(async move { records.replace(1, Uuid([9; 16]), Arc::new(disk)).await }).expect("recorded");
     scene.settle();
-    assert_eq!(scene.set.records.set().missed_from, 0, "it does not cover a new disk");
+    assert_eq!(
+        scene.set.records.set().missed_from,
+        0,
+        "it does not cover a new disk"
+    );
     assert_eq!(scene.device.status().missed_regions, None);
 }
 
@@ -163,7 +178,10 @@ fn a_set_that_starts_without_a_member_records_what_that_misses_before_the_first_
         });
         scene.pile.push(away);
         scene.restart(true);
-        assert_eq!(scene.states().members[1], MemberState::Rebuilding { done: 0 });
+        assert_eq!(
+            scene.states().members[1],
+            MemberState::Rebuilding { done: 0 }
+        );
         scene.members[1].take_requests();
         scene.rebuild(1000);
         let [_, writes, _] = scene.members[1].take_requests();
@@ -180,11 +198,24 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
     let stripes = (512 - 32) * 8;
     let mut rig = Rig::new(Level::Raid1, 2, stripes, Guard::Bitmap);
     let grown = Rig::new(Level::Raid1, 2, stripes + 8, Guard::Bitmap).layout;
-    rig.disks = (0..2).map(|_| Disk::new(2 + grown.member_blocks().0)).collect();
-    let data = |member: usize, blocks| Part { disk: rig.disks[member].clone(), start: 2, blocks };
-    let area = |member: usize| Part { disk: rig.disks[member].clone(), start: 0, blocks: 2 };
+    rig.disks = (0..2)
+        .map(|_| Disk::new(2 + grown.member_blocks().0))
+        .collect();
+    let data = |member: usize, blocks| Part {
+        disk: rig.disks[member].clone(),
+        start: 2,
+        blocks,
+    };
+    let area = |member: usize| Part {
+        disk: rig.disks[member].clone(),
+        start: 0,
+        blocks: 2,
+    };
     let blocks = rig.layout.member_blocks().0;
-    let copies = [0, 1].map(|member| raid::AreaCopy { device: Arc::new(area(member)), member: Some(member) });
+    let copies = [0, 1].map(|member| raid::AreaCopy {
+        device: Arc::new(area(member)),
+        member: Some(member),
+    });
     let assembly = Assembly {
         layout: rig.layout,
         members: [0, 1]
@@ -192,7 +223,10 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
             .into(),
         states: rig.store.states(),
         metadata: Arc::clone(&rig.store) as _,
-        protection: ProtectionAreas::Bitmap { copies: copies.into(), region_stripes: 1 },
+        protection: ProtectionAreas::Bitmap {
+            copies: copies.into(),
+            region_stripes: 1,
+        },
         origin: Origin::NewOfZeros,
         nonce: 1,
         memory_bytes: 1 << 20,
@@ -203,8 +237,9 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
     };
     let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
     let (away, back, again) = (rig.disks[1].clone(), data(1, blocks), area(1));
-    let longer: Vec<Arc<dyn BlockDevice>> =
-        [0, 1].map(|member| Arc::new(data(member, grown.member_blocks().0)) as _).into();
+    let longer: Vec<Arc<dyn BlockDevice>> = [0, 1]
+        .map(|member| Arc::new(data(member, grown.member_blocks().0)) as _)
+        .into();
     ask(&device, async move |device| {
         away.die();
         device.flush().await.expect("the other goes on");
@@ -212,13 +247,19 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
         away.revive();
         let back = Arc::new(back) as Arc<dyn BlockDevice>;
         let vacancy = device.vacancy(1).expect("it has failed");
-        device.readd(vacancy, back, Some(Arc::new(again))).await.expect("a member again");
+        device
+            .readd(vacancy, back, Some(Arc::new(again)))
+            .await
+            .expect("a member again");
         while device.rebuild_step(1).await.expect("rebuilt").is_some() {}
         device.grow_to(grown, longer).await.expect("grown");
         let end = device.geometry().blocks.0;
         for lba in [0, end - 8] {
             let data = Buffer::from(&[7; 4096][..]).share();
-            device.write(Extent::new(lba, 8), data, Durability::Stable).await.expect("written");
+            device
+                .write(Extent::new(lba, 8), data, Durability::Stable)
+                .await
+                .expect("written");
         }
     });
     assert_eq!(device.status().states.members, [MemberState::InSync; 2]);
@@ -243,7 +284,8 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             // being written.
             disk.hold_writes(if is_in_place { 0..0 } else { area.clone() });
             let readding = Arc::clone(&device);
-            let readded = beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
+            let readded =
+                beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
             while is_in_place && device.status().states.members[1] == MemberState::Failed {
                 wait_a_poll().await;
             }
@@ -253,7 +295,11 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             disk.hold_writes(0..0);
             (result_of(&readded).await, device.status().states.members[1])
         });
-        assert_eq!((readded, state), (Err(DeviceError::Unsupported), MemberState::Failed), "{is_in_place}");
+        assert_eq!(
+            (readded, state),
+            (Err(DeviceError::Unsupported), MemberState::Failed),
+            "{is_in_place}"
+        );
         // The member's disk then no longer belongs to the set.
         let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
         end(async move { device.release(1).await }).expect("released");

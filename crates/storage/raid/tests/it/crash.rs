@@ -37,7 +37,12 @@ pub(crate) struct Trouble {
 }
 
 /// Runs the case of a seed. `Err` describes the failure.
-pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Result<(), String> {
+pub(crate) fn case(
+    level: Level,
+    guard: Guard,
+    trouble: Trouble,
+    number: u64,
+) -> Result<(), String> {
     let mut scene = Scene::new(level, guard, trouble, number);
     for _ in 0..10 {
         scene.batch()?;
@@ -65,7 +70,11 @@ pub(crate) fn crash_at(
     }
     // Content that a failed flush has left in the cache is lost only in a later power failure.
     let crashes = if trouble.kills { 3 } else { 1 };
-    Some((0..crashes).try_for_each(|_| scene.crash()).and_then(|()| scene.all_is_right()))
+    Some(
+        (0..crashes)
+            .try_for_each(|_| scene.crash())
+            .and_then(|()| scene.all_is_right()),
+    )
 }
 
 struct Scene {
@@ -86,12 +95,15 @@ impl Scene {
         seed(number);
         let members = level.members_min() + draw(3) as usize;
         let rows = 2 + draw(4);
-        let has_sums =
-            trouble.corruption || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
+        let has_sums = trouble.corruption
+            || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
         let mut rig = Rig::with(level, members, rows, guard, has_sums);
         // If the disks report no cache, the journal uses only a part of its ring.
         if number % 4 == 1 {
-            rig.disks.iter().chain([&rig.journal]).for_each(Disk::say_no_cache);
+            rig.disks
+                .iter()
+                .chain([&rig.journal])
+                .for_each(Disk::say_no_cache);
         }
         // Also test sets whose data may be wrong, which is possible only with a bitmap.
         rig.accepts_wrong_data = true;
@@ -101,7 +113,15 @@ impl Scene {
         let device = rig.created();
         let blocks = rig.layout.blocks().0;
         let model = Rc::new(RefCell::new(Model::new(blocks, guard.is_journal())));
-        Scene { rig, device, model, trouble, doomed: vec![false; members], synchronised: 0, corrupt: None }
+        Scene {
+            rig,
+            device,
+            model,
+            trouble,
+            doomed: vec![false; members],
+            synchronised: 0,
+            corrupt: None,
+        }
     }
 
     fn batch(&mut self) -> Result<(), String> {
@@ -129,7 +149,11 @@ impl Scene {
         }
         let mut tasks = self.requests();
         tasks.extend(self.maintenance());
-        let polls = if self.trouble.crashes && once_in(2) { draw(400) } else { u64::MAX };
+        let polls = if self.trouble.crashes && once_in(2) {
+            draw(400)
+        } else {
+            u64::MAX
+        };
         if run(tasks, polls) == End::Crashed {
             self.crash()?;
         }
@@ -212,7 +236,8 @@ impl Scene {
                             pause().await;
                             // The member is allowed to fail meanwhile, but a bad sector must not make the
                             // rebuild fail.
-                            if let Err(error @ DeviceError::Unreadable(_)) = device.rebuild_step(member).await
+                            if let Err(error @ DeviceError::Unreadable(_)) =
+                                device.rebuild_step(member).await
                             {
                                 model.borrow_mut().complain(format!("rebuild: {error}"));
                             }
@@ -256,7 +281,10 @@ impl Scene {
         let status = self.device.status();
         let member = draw(self.doomed.len() as u64) as usize;
         let mut lacking = status.states.lacking();
-        lacking.iter_mut().zip(&self.doomed).for_each(|(lacks, doomed)| *lacks |= doomed);
+        lacking
+            .iter_mut()
+            .zip(&self.doomed)
+            .for_each(|(lacks, doomed)| *lacks |= doomed);
         if lacking[member] {
             return;
         }
@@ -291,7 +319,10 @@ impl Scene {
     fn corrupt_one(&mut self) {
         let mut lacking = self.device.status().states.lacking();
         let member = draw(self.doomed.len() as u64) as usize;
-        lacking.iter_mut().zip(&self.doomed).for_each(|(lacks, doomed)| *lacks |= doomed);
+        lacking
+            .iter_mut()
+            .zip(&self.doomed)
+            .for_each(|(lacks, doomed)| *lacks |= doomed);
         let is_whole = !lacking[member];
         lacking[member] = true;
         let layout = self.rig.layout;
@@ -299,10 +330,15 @@ impl Scene {
             return;
         }
         let stripe = draw(layout.stripes());
-        let Some(strip) = layout.strip_of(stripe, member) else { return };
+        let Some(strip) = layout.strip_of(stripe, member) else {
+            return;
+        };
         let column = draw(layout.strip_blocks());
         self.corrupt = (!layout.has_parity()).then_some(stripe * layout.stripe_blocks() + column);
-        if self.corrupt.is_none_or(|lba| self.model.borrow().is_stable(lba)) {
+        if self
+            .corrupt
+            .is_none_or(|lba| self.model.borrow().is_stable(lba))
+        {
             let lba = layout.strip(stripe, strip).lba + column;
             self.rig.disks[member].corrupt(self.rig.data_lba(lba));
         }
@@ -312,8 +348,10 @@ impl Scene {
     fn spoil_some(&mut self) {
         let layout = self.rig.layout;
         for _ in 0..1 + draw(3) {
-            let (stripe, column) =
-                (draw(layout.stripes()), draw(if once_in(2) { 2 } else { layout.strip_blocks() }));
+            let (stripe, column) = (
+                draw(layout.stripes()),
+                draw(if once_in(2) { 2 } else { layout.strip_blocks() }),
+            );
             let strip = draw(layout.strips() as u64) as usize;
             let place = layout.strip(stripe, strip);
             self.rig.disks[place.member].spoil(self.rig.data_lba(place.lba + column));
@@ -358,13 +396,16 @@ impl Scene {
         for (doomed, disk) in self.doomed.iter_mut().zip(&self.rig.disks) {
             *doomed = disk.is_dead();
         }
-        let mut missing: Vec<usize> = (0..self.doomed.len()).filter(|at| self.doomed[*at]).collect();
+        let mut missing: Vec<usize> = (0..self.doomed.len())
+            .filter(|at| self.doomed[*at])
+            .collect();
         if self.trouble.lost_members && once_in(2) {
             let member = draw(self.doomed.len() as u64) as usize;
             let mut lacking = states.lacking();
             lacking[member] = true;
             missing.iter().for_each(|other| lacking[*other] = true);
-            if self.rig.layout.survives(&lacking) && !missing.contains(&member) && !self.is_spoilt() {
+            if self.rig.layout.survives(&lacking) && !missing.contains(&member) && !self.is_spoilt()
+            {
                 self.rig.disks[member].die();
                 self.doomed[member] = true;
                 missing.push(member);
@@ -382,7 +423,12 @@ impl Scene {
         }
         while self.trouble.kills && once_in(2) {
             let assembly = self.rig.assembly(Origin::Existing, &missing);
-            run(vec![Box::pin(async move { drop(RaidDevice::assemble(assembly).await) })], draw(400));
+            run(
+                vec![Box::pin(async move {
+                    drop(RaidDevice::assemble(assembly).await)
+                })],
+                draw(400),
+            );
             self.stop();
         }
         let assembled = self.rig.assemble(Origin::Existing, &missing);
@@ -410,14 +456,21 @@ impl Scene {
         let result = end(async move {
             let mut done = 0;
             while let Some(progress) = device.synchronise_step(done).await? {
-                done = if progress.done == progress.total { 0 } else { progress.done };
+                done = if progress.done == progress.total {
+                    0
+                } else {
+                    progress.done
+                };
             }
             device.flush().await
         });
         result.map_err(|error| format!("synchronising: {error}"))?;
         let status = self.device.status();
         if status.unsynced_regions > 0 && !status.states.lacking().contains(&true) {
-            return Err(format!("{} regions are not synchronised", status.unsynced_regions));
+            return Err(format!(
+                "{} regions are not synchronised",
+                status.unsynced_regions
+            ));
         }
         let data = self.read_all("after it was synchronised")?;
         self.model.borrow_mut().settle(&data);
@@ -432,7 +485,9 @@ impl Scene {
         let data = data.map_err(|error| format!("{when}: reading: {error}"))?;
         let mut model = self.model.borrow_mut();
         for (lba, content) in (0..).zip(&data) {
-            content.iter().for_each(|content| model.check(lba, content, when));
+            content
+                .iter()
+                .for_each(|content| model.check(lba, content, when));
         }
         model.fault.take().map_or(Ok(data), Err)
     }
@@ -452,10 +507,14 @@ impl Scene {
             run(vec![Box::pin(written)], u64::MAX);
         }
         for stripe in 0..self.rig.layout.stripes() {
-            if let found @ (Ok(Scrubbed::Mismatch { .. } | Scrubbed::Unreadable { is_repaired: false })
+            if let found @ (Ok(
+                Scrubbed::Mismatch { .. } | Scrubbed::Unreadable { is_repaired: false },
+            )
             | Err(_)) = self.scrub(stripe)
             {
-                return Err(format!("scrubbing stripe {stripe} after all was written: {found:?}"));
+                return Err(format!(
+                    "scrubbing stripe {stripe} after all was written: {found:?}"
+                ));
             }
         }
         self.model.borrow_mut().may_be_lost.clear();
@@ -473,7 +532,10 @@ impl Scene {
 
     /// Repairs what can be repaired, and checks every way to read the data.
     fn all_is_right(&mut self) -> Result<(), String> {
-        self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
+        self.rig
+            .disks
+            .iter()
+            .for_each(|disk| disk.let_writes_succeed());
         self.rig.journal.let_writes_succeed();
         self.rig.journal.revive();
         self.synchronise()?;
@@ -487,7 +549,9 @@ impl Scene {
         // A member that has lost its cache is detected when it is read.
         for stripe in 0..self.rig.layout.stripes() {
             if let Ok(found @ Scrubbed::Mismatch { .. }) = self.scrub(stripe) {
-                return Err(format!("scrubbing stripe {stripe} before a rebuild: {found:?}"));
+                return Err(format!(
+                    "scrubbing stripe {stripe} before a rebuild: {found:?}"
+                ));
             }
         }
         let states = self.device.status().states.members;
@@ -548,17 +612,26 @@ fn expect<T>(model: &RefCell<Model>, what: &str, result: Result<T, DeviceError>)
     }
 }
 
-async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent, durability: Durability) {
+async fn write(
+    device: Arc<RaidDevice>,
+    model: Rc<RefCell<Model>>,
+    extent: Extent,
+    durability: Durability,
+) {
     pause().await;
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
     let was_degraded = is_degraded(&device);
-    let result = device.write(extent, Buffer::from(&data[..]).share(), durability).await;
+    let result = device
+        .write(extent, Buffer::from(&data[..]).share(), durability)
+        .await;
     if is_excused(&device, was_degraded, &model, &result) {
         return model.borrow_mut().write_dropped(lba, blocks, value);
     }
     if expect(&model, "write", result).is_some() {
-        model.borrow_mut().write_ended(lba, blocks, value, durability == Durability::Stable);
+        model
+            .borrow_mut()
+            .write_ended(lba, blocks, value, durability == Durability::Stable);
     }
 }
 
@@ -586,8 +659,11 @@ async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, _) = model.borrow_mut().write_begins(lba, blocks, true);
     let was_degraded = is_degraded(&device);
-    let result =
-        if once_in(2) { device.unmap(extent).await } else { device.write_zeroes(extent, once_in(2)).await };
+    let result = if once_in(2) {
+        device.unmap(extent).await
+    } else {
+        device.write_zeroes(extent, once_in(2)).await
+    };
     if is_excused(&device, was_degraded, &model, &result) {
         return model.borrow_mut().write_dropped(lba, blocks, value);
     }
@@ -605,7 +681,11 @@ async fn write_and_go(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent
         let mut polls = draw(6);
         poll_fn(|cx| {
             polls = polls.saturating_sub(1);
-            if polls == 0 { Poll::Ready(()) } else { request.as_mut().poll(cx).map(drop) }
+            if polls == 0 {
+                Poll::Ready(())
+            } else {
+                request.as_mut().poll(cx).map(drop)
+            }
         })
         .await;
     }
@@ -624,8 +704,11 @@ async fn flush(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>) {
 async fn read(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
     pause().await;
     let result = read_blocks(&device, &model, extent).await;
-    for (lba, content) in (extent.lba.0..).zip(expect(&model, "read", result).into_iter().flatten()) {
-        content.iter().for_each(|content| model.borrow_mut().check(lba, content, "a read"));
+    for (lba, content) in (extent.lba.0..).zip(expect(&model, "read", result).into_iter().flatten())
+    {
+        content
+            .iter()
+            .for_each(|content| model.borrow_mut().check(lba, content, "a read"));
     }
 }
 
@@ -636,13 +719,19 @@ async fn read_blocks(
     model: &RefCell<Model>,
     extent: Extent,
 ) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
-    let read = |extent: Extent| device.read(extent, Buffer::zeroed((extent.blocks.0 * 512) as usize));
+    let read =
+        |extent: Extent| device.read(extent, Buffer::zeroed((extent.blocks.0 * 512) as usize));
     let is_excused = |lba: &Lba| {
         (extent.lba.0..extent.lba.0 + extent.blocks.0).contains(&lba.0)
             && model.borrow().may_be_lost.contains(&lba.0)
     };
     match read(extent).await {
-        Ok(data) => return Ok(data.chunks_exact(512).map(|block| Some(block.to_vec())).collect()),
+        Ok(data) => {
+            return Ok(data
+                .chunks_exact(512)
+                .map(|block| Some(block.to_vec()))
+                .collect());
+        }
         Err(DeviceError::Unreadable(lba)) if is_excused(&lba) => {}
         Err(error) => return Err(error),
     }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Losses, Pending, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Lba, Losses, Pending, Profile, Run, Slice,
 };
 
 use crate::world::{draw, once_in, pause, wait_a_poll};
@@ -179,7 +179,9 @@ impl Disk {
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.state();
         let is_there = |(lba, content): (&u64, &Arc<[u8]>)| {
-            state.versions[*lba as usize].iter().any(|(_, version)| Arc::ptr_eq(version, content))
+            state.versions[*lba as usize]
+                .iter()
+                .any(|(_, version)| Arc::ptr_eq(version, content))
         };
         !state.bad.is_empty() || state.corrupt.iter().any(is_there)
     }
@@ -226,7 +228,11 @@ impl Disk {
     /// cache, and regards them as clean.
     pub(crate) fn fail_flush_unseen(&self) {
         let mut state = self.state();
-        let State { versions, abandoned, .. } = &mut *state;
+        let State {
+            versions,
+            abandoned,
+            ..
+        } = &mut *state;
         for (lba, versions) in (0..).zip(versions) {
             if let [_, .., (newest, _)] = versions[..]
                 && once_in(2)
@@ -282,7 +288,11 @@ impl Disk {
             return Err(DeviceError::Fenced);
         }
         let end = extent.end().ok_or(DeviceError::OutOfRange)?;
-        if end.0 > state.versions.len() as u64 { Err(DeviceError::OutOfRange) } else { Ok(()) }
+        if end.0 > state.versions.len() as u64 {
+            Err(DeviceError::OutOfRange)
+        } else {
+            Ok(())
+        }
     }
 
     async fn change(
@@ -358,11 +368,21 @@ impl Disk {
         }
         // A flush always updates the losses.
         state.losses = Losses::counted(losses);
-        let State { versions, abandoned, .. } = &mut *state;
+        let State {
+            versions,
+            abandoned,
+            ..
+        } = &mut *state;
         for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
             let versions = &mut versions[lba as usize];
-            let newest = versions.iter().rposition(|(number, _)| *number < next).unwrap_or(0);
-            if abandoned.get(&lba).is_none_or(|last| versions[newest].0 > *last) {
+            let newest = versions
+                .iter()
+                .rposition(|(number, _)| *number < next)
+                .unwrap_or(0);
+            if abandoned
+                .get(&lba)
+                .is_none_or(|last| versions[newest].0 > *last)
+            {
                 abandoned.remove(&lba);
                 versions.drain(..newest);
             }
@@ -374,7 +394,11 @@ impl Disk {
 impl BlockDevice for Disk {
     fn geometry(&self) -> Geometry {
         let blocks = Blocks(self.state().versions.len() as u64);
-        Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 }
+        Geometry {
+            block_size: BlockSize::B512,
+            blocks,
+            physical_exponent: 0,
+        }
     }
 
     fn profile(&self) -> Profile {
@@ -393,7 +417,11 @@ impl BlockDevice for Disk {
 
     fn losses(&self) -> Losses {
         let state = self.state();
-        if state.hides_doubt { Losses::counted(state.losses.count()) } else { state.losses }
+        if state.hides_doubt {
+            Losses::counted(state.losses.count())
+        } else {
+            state.losses
+        }
     }
 
     fn resolve_losses(&self) -> Pending<'_, ()> {
@@ -459,7 +487,10 @@ impl BlockDevice for Disk {
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check(extent)?;
-            Ok(vec![Run { extent, allocation: Allocation::Mapped }])
+            Ok(vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }])
         })
     }
 
@@ -503,7 +534,10 @@ impl BlockDevice for Part {
     block::forward!(self => self.disk; profile, losses, flush, quiesced);
 
     fn geometry(&self) -> Geometry {
-        Geometry { blocks: Blocks(self.blocks), ..self.disk.geometry() }
+        Geometry {
+            blocks: Blocks(self.blocks),
+            ..self.disk.geometry()
+        }
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
@@ -523,7 +557,12 @@ impl BlockDevice for Part {
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        let whole = move |_| vec![Run { extent, allocation: Allocation::Mapped }];
+        let whole = move |_| {
+            vec![Run {
+                extent,
+                allocation: Allocation::Mapped,
+            }]
+        };
         let request = self.disk.allocation(self.at(extent), runs_max);
         Box::pin(async move { request.await.map(whole) })
     }

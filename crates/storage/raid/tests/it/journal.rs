@@ -24,22 +24,41 @@ fn a_set_without_its_journal_has_what_its_members_have() {
         for disk in &rig.disks[..rig.areas()] {
             let area = rig.area(disk);
             let garbage = Buffer::from(&[0x5a; 1024][..]).share();
-            end(async move { area.write(Extent::new(0, 2), garbage, Durability::Stable).await })
-                .expect("written");
+            end(async move {
+                area.write(Extent::new(0, 2), garbage, Durability::Stable)
+                    .await
+            })
+            .expect("written");
         }
         // Simulates the stale parity of an interrupted write.
         if !has_sums {
             let place = layout_parity(&rig);
             let disk = rig.disks[place.member].clone();
             let (lba, garbage) = (rig.data_lba(place.lba), Buffer::from(&[1; 512][..]).share());
-            end(async move { disk.write(Extent::new(lba, 1), garbage, Durability::Stable).await })
-                .expect("written");
+            end(async move {
+                disk.write(Extent::new(lba, 1), garbage, Durability::Stable)
+                    .await
+            })
+            .expect("written");
         }
-        assert_eq!(rig.assemble(Origin::Existing, &[]).err(), Some(AssemblyError::NoJournal));
-        let device = Arc::new(rig.assemble(Origin::WithoutJournal, &[]).expect("assembled"));
+        assert_eq!(
+            rig.assemble(Origin::Existing, &[]).err(),
+            Some(AssemblyError::NoJournal)
+        );
+        let device = Arc::new(
+            rig.assemble(Origin::WithoutJournal, &[])
+                .expect("assembled"),
+        );
         let found: Vec<Scrubbed> = (0..4).map(|stripe| scrub(&device, stripe, true)).collect();
-        let first = if has_sums { Scrubbed::Right } else { Scrubbed::Mismatch { is_repaired: true } };
-        assert_eq!(found, [first, Scrubbed::Right, Scrubbed::Right, Scrubbed::Right]);
+        let first = if has_sums {
+            Scrubbed::Right
+        } else {
+            Scrubbed::Mismatch { is_repaired: true }
+        };
+        assert_eq!(
+            found,
+            [first, Scrubbed::Right, Scrubbed::Right, Scrubbed::Right]
+        );
         assert_eq!(read(&device, 0, 64), vec![7; 64 * 512]);
         // The new journal works: after a crash it is replayed, even if a member is missing.
         write(&device, 0, 64, 9);
@@ -67,7 +86,11 @@ fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     header[8..12].copy_from_slice(&sum);
     for disk in rig.disks.clone() {
         let (area, header) = (rig.area(&disk), Buffer::from(&header[..]).share());
-        end(async move { area.write(Extent::new(1, 1), header, Durability::Stable).await }).expect("written");
+        end(async move {
+            area.write(Extent::new(1, 1), header, Durability::Stable)
+                .await
+        })
+        .expect("written");
     }
     let device = rig.created();
     write(&device, 0, 8, 4);
@@ -90,10 +113,17 @@ fn a_journal_of_a_newer_program_is_neither_replayed_nor_discarded() {
     header[8..12].copy_from_slice(&sum);
     for disk in rig.disks.clone() {
         let (area, header) = (rig.area(&disk), Buffer::from(&header[..]).share());
-        end(async move { area.write(Extent::new(1, 1), header, Durability::Stable).await }).expect("written");
+        end(async move {
+            area.write(Extent::new(1, 1), header, Durability::Stable)
+                .await
+        })
+        .expect("written");
     }
     for origin in [Origin::Existing, Origin::WithoutJournal] {
-        assert_eq!(rig.assemble(origin, &[]).err(), Some(AssemblyError::NewerJournal { version: 9 }));
+        assert_eq!(
+            rig.assemble(origin, &[]).err(),
+            Some(AssemblyError::NewerJournal { version: 9 })
+        );
     }
     assert!(rig.assemble(Origin::New, &[]).is_ok());
 }
@@ -104,7 +134,10 @@ fn accept(device: &Arc<RaidDevice>, stripe: u64) -> Scrubbed {
 
 fn without_journal(rig: &mut Rig, device: &Arc<RaidDevice>, missing: &[usize]) -> Arc<RaidDevice> {
     ask(device, async move |device| device.close().await).expect("closed");
-    Arc::new(rig.assemble(Origin::WithoutJournal, missing).expect("assembled"))
+    Arc::new(
+        rig.assemble(Origin::WithoutJournal, missing)
+            .expect("assembled"),
+    )
 }
 
 /// Without the journal's replay, blocks may be newer than their checksums.
@@ -122,12 +155,26 @@ fn without_its_journal_data_whose_checksums_are_older_are_accepted() {
         rig.disks[place.member].corrupt(rig.data_lba(place.lba + column));
     }
     let device = without_journal(&mut rig, &device, &[]);
-    assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
-    assert_eq!(accept(&device, 0), Scrubbed::Unreadable { is_repaired: true });
+    assert_eq!(
+        scrub(&device, 0, true),
+        Scrubbed::Unreadable { is_repaired: false }
+    );
+    assert_eq!(
+        accept(&device, 0),
+        Scrubbed::Unreadable { is_repaired: true }
+    );
     assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
     let found = read(&device, 0, 64);
-    let as_it_was: Vec<bool> = found.chunks(512).map(|block| block.iter().all(|byte| *byte == 7)).collect();
-    assert_eq!((0..64).filter(|block| !as_it_was[*block]).collect::<Vec<_>>(), [5]);
+    let as_it_was: Vec<bool> = found
+        .chunks(512)
+        .map(|block| block.iter().all(|byte| *byte == 7))
+        .collect();
+    assert_eq!(
+        (0..64)
+            .filter(|block| !as_it_was[*block])
+            .collect::<Vec<_>>(),
+        [5]
+    );
     assert_eq!(found[5 * 512], 7 ^ 0x5a);
     assert_eq!(accept(&device, 1), Scrubbed::Right);
 }
@@ -139,7 +186,11 @@ fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
     let device = rig.created();
     write(&device, 0, 24, 7);
     let layout = rig.layout;
-    let (q, lacking, other) = (layout.strip(0, 4), layout.strip(0, 1).member, layout.strip(0, 0).member);
+    let (q, lacking, other) = (
+        layout.strip(0, 4),
+        layout.strip(0, 1).member,
+        layout.strip(0, 0).member,
+    );
     rig.disks[q.member].corrupt(rig.data_lba(q.lba + 3));
     let device = without_journal(&mut rig, &device, &[lacking]);
     assert_eq!(accept(&device, 0), Scrubbed::Degraded);
@@ -153,8 +204,8 @@ fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
 #[test]
 fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost() {
     for level in [Level::Raid5, Level::Raid6] {
-        for (fails_after, polls) in
-            (0..8).flat_map(|fails_after| [20, 60, 110, 200, 10_000].map(|polls| (fails_after, polls)))
+        for (fails_after, polls) in (0..8)
+            .flat_map(|fails_after| [20, 60, 110, 200, 10_000].map(|polls| (fails_after, polls)))
         {
             seed(fails_after * 1000 + polls);
             let mut rig = Rig::new(level, 4, 4, Guard::JournalDisk);
@@ -167,13 +218,20 @@ fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost
                 vec![Box::pin(async move {
                     for byte in 2..10 {
                         let data = Buffer::from(&[byte; 20 * 512][..]).share();
-                        of.write(Extent::new(0, 20), data, Durability::Cached).await.expect("it falls back");
+                        of.write(Extent::new(0, 20), data, Durability::Cached)
+                            .await
+                            .expect("it falls back");
                         told.lock().expect("no panic").push(byte);
                     }
                 })],
                 polls,
             );
-            let last = acknowledged.lock().expect("no panic").last().copied().unwrap_or(1);
+            let last = acknowledged
+                .lock()
+                .expect("no panic")
+                .last()
+                .copied()
+                .unwrap_or(1);
             if matches!(ended, End::Done) {
                 let status = device.status();
                 assert!(
@@ -191,10 +249,16 @@ fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost
             device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts"));
             let found = read(&device, 0, 20);
             // Blocks of the outstanding write may be old or new.
-            let is_right =
-                |block: &[u8]| block.iter().all(|byte| *byte == block[0] && (last..=last + 1).contains(byte));
+            let is_right = |block: &[u8]| {
+                block
+                    .iter()
+                    .all(|byte| *byte == block[0] && (last..=last + 1).contains(byte))
+            };
             let firsts: Vec<u8> = found.chunks(512).map(|block| block[0]).collect();
-            assert!(found.chunks(512).all(is_right), "{level}, {fails_after}, {polls}: {last}, {firsts:?}");
+            assert!(
+                found.chunks(512).all(is_right),
+                "{level}, {fails_after}, {polls}: {last}, {firsts:?}"
+            );
         }
     }
 }
@@ -211,12 +275,21 @@ fn a_journal_that_can_only_be_read_is_replayed_and_begins_anew_on_the_members() 
         rig.journal.fail_write_after(0);
         let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts"));
         assert!(rig.store.is_journal_on_members() && !device.status().is_journal_on_device);
-        assert!(read(&device, 0, 20).iter().all(|byte| *byte == 1), "{level}");
+        assert!(
+            read(&device, 0, 20).iter().all(|byte| *byte == 1),
+            "{level}"
+        );
         write(&device, 0, 20, 2);
         rig.disks.iter().for_each(Disk::crash);
         rig.journal.die();
-        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts again"));
-        assert!(read(&device, 0, 20).iter().all(|byte| *byte == 2), "{level}");
+        let device = Arc::new(
+            rig.assemble(Origin::Existing, &[0])
+                .expect("it starts again"),
+        );
+        assert!(
+            read(&device, 0, 20).iter().all(|byte| *byte == 2),
+            "{level}"
+        );
     }
 }
 
@@ -233,8 +306,14 @@ fn a_set_whose_store_cannot_record_where_its_journal_is_ends_its_writes() {
         }
     }
     let rig = Rig::new(Level::Raid5, 3, 4, Guard::JournalDisk);
-    let own = AreaCopy { device: rig.area(&rig.journal), member: None };
-    let on_member = |member: usize| AreaCopy { device: rig.area(&rig.disks[member]), member: Some(member) };
+    let own = AreaCopy {
+        device: rig.area(&rig.journal),
+        member: None,
+    };
+    let on_member = |member: usize| AreaCopy {
+        device: rig.area(&rig.disks[member]),
+        member: Some(member),
+    };
     for copies in [vec![own.clone()], vec![on_member(0), on_member(1), own]] {
         rig.journal.revive();
         let assembly = Assembly {

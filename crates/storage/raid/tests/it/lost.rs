@@ -18,8 +18,10 @@ const LEVELS: [(Level, usize, Guard); 4] = [
 ];
 
 fn try_read(device: &Arc<RaidDevice>, lba: u64) -> Result<Vec<u8>, DeviceError> {
-    ask(device, async move |device| device.read(Extent::new(lba, 1), Buffer::zeroed(512)).await)
-        .map(|data| data.to_vec())
+    ask(device, async move |device| {
+        device.read(Extent::new(lba, 1), Buffer::zeroed(512)).await
+    })
+    .map(|data| data.to_vec())
 }
 
 /// Returns the blocks that do not read as `byte`. They must be unreadable.
@@ -46,8 +48,10 @@ fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
     let area = (member < rig.areas()).then(|| rig.area(&disk));
     let data = rig.data(&disk);
     rig.disks[member] = disk;
-    ask(device, async move |device| device.replace(device.vacancy(member)?, data, area).await)
-        .expect("replaced");
+    ask(device, async move |device| {
+        device.replace(device.vacancy(member)?, data, area).await
+    })
+    .expect("replaced");
 }
 
 fn rebuilt(device: &Arc<RaidDevice>, member: usize) -> Result<(), DeviceError> {
@@ -86,18 +90,25 @@ fn rebuilt_beside_bad_sectors(
     let partners = partners(level, bad.member, members);
     partners.iter().for_each(|member| fail(&device, *member));
     rig.disks[bad.member].spoil(rig.data_lba(bad.lba + 2));
-    partners.iter().for_each(|member| replace(&mut rig, &device, *member));
+    partners
+        .iter()
+        .for_each(|member| replace(&mut rig, &device, *member));
     for member in partners {
         assert_eq!(rebuilt(&device, member), Ok(()), "{level}");
-        assert_eq!(device.status().states.members[member], MemberState::InSync, "{level}");
+        assert_eq!(
+            device.status().states.members[member],
+            MemberState::InSync,
+            "{level}"
+        );
     }
     (rig, device)
 }
 
 #[test]
 fn a_rebuild_ends_beside_a_bad_sector_and_only_its_column_is_lost_until_it_is_written() {
-    for ((level, members, guard), has_sums) in
-        LEVELS.into_iter().flat_map(|each| [(each, false), (each, true)])
+    for ((level, members, guard), has_sums) in LEVELS
+        .into_iter()
+        .flat_map(|each| [(each, false), (each, true)])
     {
         seed(31);
         let (mut rig, device) = rebuilt_beside_bad_sectors(level, members, guard, has_sums);
@@ -105,7 +116,12 @@ fn a_rebuild_ends_beside_a_bad_sector_and_only_its_column_is_lost_until_it_is_wr
         let unread = unreadable(&device, 7);
         let first = rig.layout.stripe_blocks() + 2;
         assert!(unread.contains(&first), "{level}: {unread:?}");
-        assert!(unread.iter().all(|lba| lba % rig.layout.strip_blocks() == 2), "{level}: {unread:?}");
+        assert!(
+            unread
+                .iter()
+                .all(|lba| lba % rig.layout.strip_blocks() == 2),
+            "{level}: {unread:?}"
+        );
         // If the list were only in memory, it would be lost now.
         drop(device);
         let device = crashed(&mut rig);
@@ -115,11 +131,19 @@ fn a_rebuild_ends_beside_a_bad_sector_and_only_its_column_is_lost_until_it_is_wr
             write(&device, lba / 8 * 8, 8, 7);
             assert_eq!(try_read(&device, *lba), Ok(vec![7; 512]), "{level}");
         }
-        assert_eq!((unreadable(&device, 7), lost(&device)), (vec![], 0), "{level}");
+        assert_eq!(
+            (unreadable(&device, 7), lost(&device)),
+            (vec![], 0),
+            "{level}"
+        );
         flush(&device).expect("flushed");
         drop(device);
         let device = crashed(&mut rig);
-        assert_eq!((unreadable(&device, 7), lost(&device)), (vec![], 0), "{level}");
+        assert_eq!(
+            (unreadable(&device, 7), lost(&device)),
+            (vec![], 0),
+            "{level}"
+        );
         assert_eq!(synchronised(&device), Ok(()));
         for stripe in 0..rig.layout.stripes() {
             assert_eq!(scrub(&device, stripe, true), Scrubbed::Right, "{level}");
@@ -139,7 +163,11 @@ fn a_member_is_replaced_in_a_set_with_lost_blocks_and_no_more_is_lost() {
         assert_eq!(rebuilt(&device, with_bad_sector), Ok(()), "{level}");
         assert_eq!(unreadable(&device, 7), unread, "{level}");
         write(&device, 0, rig.layout.blocks().0, 8);
-        assert_eq!((unreadable(&device, 8), lost(&device)), (vec![], 0), "{level}");
+        assert_eq!(
+            (unreadable(&device, 8), lost(&device)),
+            (vec![], 0),
+            "{level}"
+        );
     }
 }
 
@@ -161,14 +189,29 @@ fn a_degraded_set_takes_a_write_of_a_bad_sector_and_the_missing_block_is_lost_no
         rig.disks.iter().for_each(Disk::crash);
         let device = Arc::new(rig.assemble(Origin::Existing, &missing).expect("assembled"));
         assert_eq!(read(&device, lba, 8), vec![9; 8 * 512]);
-        missing.iter().for_each(|member| replace(&mut rig, &device, *member));
-        missing.iter().for_each(|member| assert_eq!(rebuilt(&device, *member), Ok(()), "{level}"));
+        missing
+            .iter()
+            .for_each(|member| replace(&mut rig, &device, *member));
+        missing
+            .iter()
+            .for_each(|member| assert_eq!(rebuilt(&device, *member), Ok(()), "{level}"));
         // The parity of this column was already lost.
-        let column = |lba: u64| (lba / rig.layout.stripe_blocks(), lba % rig.layout.strip_blocks());
+        let column = |lba: u64| {
+            (
+                lba / rig.layout.stripe_blocks(),
+                lba % rig.layout.strip_blocks(),
+            )
+        };
         for lba in 0..rig.layout.blocks().0 {
             match try_read(&device, lba) {
-                Ok(data) => assert!([vec![7; 512], vec![9; 512]].contains(&data), "block {lba} is garbage"),
-                Err(error) => assert_eq!((error, column(lba)), (DeviceError::Unreadable(Lba(lba)), (1, 0))),
+                Ok(data) => assert!(
+                    [vec![7; 512], vec![9; 512]].contains(&data),
+                    "block {lba} is garbage"
+                ),
+                Err(error) => assert_eq!(
+                    (error, column(lba)),
+                    (DeviceError::Unreadable(Lba(lba)), (1, 0))
+                ),
             }
         }
     }
@@ -188,9 +231,16 @@ fn bad_sectors_of_several_members_in_one_stripe_are_read_and_repaired_by_the_oth
             }
         };
         spoil(&rig);
-        assert_eq!(read(&device, 0, rig.layout.blocks().0), vec![7; rig.layout.blocks().0 as usize * 512]);
+        assert_eq!(
+            read(&device, 0, rig.layout.blocks().0),
+            vec![7; rig.layout.blocks().0 as usize * 512]
+        );
         spoil(&rig);
-        assert_eq!(scrub(&device, 1, true), Scrubbed::Unreadable { is_repaired: true }, "{level}");
+        assert_eq!(
+            scrub(&device, 1, true),
+            Scrubbed::Unreadable { is_repaired: true },
+            "{level}"
+        );
         assert_eq!(scrub(&device, 1, true), Scrubbed::Right, "{level}");
     }
 }
@@ -205,7 +255,10 @@ fn a_lost_block_is_there_again_when_its_sector_can_be_read_again() {
         for stripe in 0..rig.layout.stripes() {
             let found = scrub(&device, stripe, true);
             assert!(
-                matches!(found, Scrubbed::Right | Scrubbed::Unreadable { is_repaired: true }),
+                matches!(
+                    found,
+                    Scrubbed::Right | Scrubbed::Unreadable { is_repaired: true }
+                ),
                 "{found:?}"
             );
         }
@@ -230,7 +283,11 @@ fn a_new_set_over_disks_with_a_bad_sector_is_in_sync_without_that_block() {
         for member in 0..members {
             assert_eq!(rebuilt(&device, member), Ok(()), "{level}");
         }
-        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0), "{level}");
+        assert_eq!(
+            (synchronised(&device), device.status().unsynced_regions),
+            (Ok(()), 0),
+            "{level}"
+        );
         assert!(!device.status().states.lacking().contains(&true));
         let stripe = rig.layout.stripe_blocks();
         write(&device, stripe, stripe, 7);
@@ -255,7 +312,10 @@ fn a_rebuild_waits_when_the_list_of_lost_blocks_is_full_and_resumes_when_some_ar
         rig.disks[0].spoil(rig.data_lba(lba));
     }
     replace(&mut rig, &device, 1);
-    assert!(matches!(rebuilt(&device, 1), Err(DeviceError::Unreadable(_))));
+    assert!(matches!(
+        rebuilt(&device, 1),
+        Err(DeviceError::Unreadable(_))
+    ));
     assert!(device.status().is_lost_list_full);
     write(&device, 0, 64, 7);
     assert_eq!(rebuilt(&device, 1), Ok(()));
@@ -271,8 +331,9 @@ fn a_rebuild_waits_when_the_list_of_lost_blocks_is_full_and_resumes_when_some_ar
 fn with_lost_extents(rig: &mut Rig, members: &[usize], stripes: u64) -> Arc<RaidDevice> {
     drop(rig.created());
     let mut states = rig.store.states();
-    for (member, stripe) in
-        members.iter().flat_map(|member| (0..stripes).map(move |stripe| (*member, stripe)))
+    for (member, stripe) in members
+        .iter()
+        .flat_map(|member| (0..stripes).map(move |stripe| (*member, stripe)))
     {
         states.lost.insert(member, stripe * 8..stripe * 8 + 3);
         states.lost.insert(member, stripe * 8 + 4..stripe * 8 + 7);
@@ -286,15 +347,22 @@ fn a_mirror_takes_every_write_when_its_list_of_lost_blocks_is_full() {
     seed(38);
     let mut rig = Rig::new(Level::Raid1, 2, 1020, Guard::Bitmap);
     let device = with_lost_extents(&mut rig, &[1], 1015);
-    let written: Vec<u64> = (0..30).flat_map(|stripe| [8 * stripe + 1, 8 * stripe + 5]).collect();
+    let written: Vec<u64> = (0..30)
+        .flat_map(|stripe| [8 * stripe + 1, 8 * stripe + 5])
+        .collect();
     written.iter().for_each(|lba| write(&device, *lba, 1, 9));
     assert!(device.status().is_lost_list_full);
     flush(&device).expect("flushed");
     drop(device);
     let device = crashed(&mut rig);
-    written.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    written
+        .iter()
+        .for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
     write(&device, 0, rig.layout.blocks().0, 5);
-    assert_eq!((lost(&device), device.status().is_lost_list_full), (0, false));
+    assert_eq!(
+        (lost(&device), device.status().is_lost_list_full),
+        (0, false)
+    );
 }
 
 #[test]
@@ -313,13 +381,21 @@ fn only_a_write_that_finds_no_place_fails_when_the_list_of_lost_blocks_is_full()
         }
         write(&device, 8 * 510, 8, 7);
     }
-    assert!(!taken.is_empty() && !refused.is_empty(), "{taken:?}, {refused:?}");
+    assert!(
+        !taken.is_empty() && !refused.is_empty(),
+        "{taken:?}, {refused:?}"
+    );
     flush(&device).expect("flushed");
     drop(device);
     let device = crashed(&mut rig);
-    taken.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    taken
+        .iter()
+        .for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
     for lba in refused {
-        assert_eq!(try_read(&device, lba), Err(DeviceError::Unreadable(Lba(lba))));
+        assert_eq!(
+            try_read(&device, lba),
+            Err(DeviceError::Unreadable(Lba(lba)))
+        );
     }
     // A write of a whole extent frees an entry.
     write(&device, 0, 8 * 30, 5);
@@ -343,9 +419,14 @@ fn a_set_with_a_journal_starts_and_takes_writes_when_its_list_of_lost_blocks_is_
     assert!(device.status().is_lost_list_full);
     drop(device);
     let device = crashed(&mut rig);
-    written.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    written
+        .iter()
+        .for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
     write(&device, 0, rig.layout.blocks().0, 5);
-    assert_eq!((lost(&device), device.status().is_lost_list_full), (0, false));
+    assert_eq!(
+        (lost(&device), device.status().is_lost_list_full),
+        (0, false)
+    );
 }
 
 #[test]
@@ -360,7 +441,9 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
         let cut = run(
             vec![Box::pin(async move {
                 let data = Buffer::from(&[2; 8 * 512][..]).share();
-                let _ = writing.write(Extent::new(0, 8), data, Durability::Cached).await;
+                let _ = writing
+                    .write(Extent::new(0, 8), data, Durability::Cached)
+                    .await;
             })],
             4 + number % 40,
         );
@@ -371,12 +454,20 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
         let device = Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"));
         let before = read(&device, 0, 8);
         fail(&device, 0);
-        assert_eq!(read(&device, 0, 8), before, "seed {number}, checksums: {has_sums}");
+        assert_eq!(
+            read(&device, 0, 8),
+            before,
+            "seed {number}, checksums: {has_sums}"
+        );
         // Check the same after another crash.
         drop(device);
         rig.disks.iter().for_each(Disk::crash);
         let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("assembled"));
-        assert_eq!(read(&device, 0, 8), before, "seed {number}, checksums: {has_sums}");
+        assert_eq!(
+            read(&device, 0, 8),
+            before,
+            "seed {number}, checksums: {has_sums}"
+        );
     }
     assert!(differed > 0, "no seed had what this is about");
 }
@@ -394,14 +485,22 @@ fn a_set_that_is_only_read_returns_the_same_copy_each_time_after_a_crash_and_wri
         let device = crashed(&mut rig);
         let before: Vec<Vec<u8>> = rig.disks.iter().map(|disk| contents(&rig, disk)).collect();
         let first = read(&device, 0, 8);
-        assert!((0..4).all(|_| read(&device, 0, 8) == first), "seed {number}, checksums: {has_sums}");
+        assert!(
+            (0..4).all(|_| read(&device, 0, 8) == first),
+            "seed {number}, checksums: {has_sums}"
+        );
         assert!(rig.disks.iter().map(|disk| contents(&rig, disk)).eq(before));
     }
 }
 
 fn contents(rig: &Rig, disk: &Disk) -> Vec<u8> {
     let (disk, lba) = (disk.clone(), rig.data_lba(0));
-    end(async move { disk.read(Extent::new(lba, 8), Buffer::zeroed(8 * 512)).await }).expect("read").to_vec()
+    end(async move {
+        disk.read(Extent::new(lba, 8), Buffer::zeroed(8 * 512))
+            .await
+    })
+    .expect("read")
+    .to_vec()
 }
 
 #[test]
@@ -416,7 +515,13 @@ fn a_scrub_blames_no_healthy_mirror_where_a_crash_left_blocks_and_checksums_that
         drop(device);
         let device = crashed(&mut rig);
         let found = scrub(&device, 0, false);
-        assert!(matches!(found, Scrubbed::Right | Scrubbed::Mismatch { is_repaired: false }), "{found:?}");
+        assert!(
+            matches!(
+                found,
+                Scrubbed::Right | Scrubbed::Mismatch { is_repaired: false }
+            ),
+            "{found:?}"
+        );
         differed += u64::from(found != Scrubbed::Right);
         assert_eq!(device.status().wrong_blocks, [0; 2]);
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);

@@ -47,8 +47,14 @@ pub(crate) struct Model {
 impl Model {
     /// Creates a model in which all blocks are zeros.
     pub(crate) fn new(blocks: u64, is_durable: bool) -> Model {
-        let zero = Value { number: 0, is_zero: true };
-        let block = |_| Block { now: vec![zero], crash: vec![zero] };
+        let zero = Value {
+            number: 0,
+            is_zero: true,
+        };
+        let block = |_| Block {
+            now: vec![zero],
+            crash: vec![zero],
+        };
         Model {
             blocks: (0..blocks).map(block).collect(),
             next: 1,
@@ -67,8 +73,16 @@ impl Model {
     }
 
     /// Starts a write, and returns its value and its data.
-    pub(crate) fn write_begins(&mut self, lba: u64, blocks: u64, is_zero: bool) -> (Value, Vec<u8>) {
-        let value = Value { number: self.next, is_zero };
+    pub(crate) fn write_begins(
+        &mut self,
+        lba: u64,
+        blocks: u64,
+        is_zero: bool,
+    ) -> (Value, Vec<u8>) {
+        let value = Value {
+            number: self.next,
+            is_zero,
+        };
         self.next += 1;
         let mut data = Vec::new();
         for lba in lba..lba + blocks {
@@ -102,7 +116,13 @@ impl Model {
 
     /// Returns the values that a flush starting now covers.
     pub(crate) fn flush_begins(&self) -> Vec<Option<Value>> {
-        let acknowledged = |block: &Block| if let [only] = block.now[..] { Some(only) } else { None };
+        let acknowledged = |block: &Block| {
+            if let [only] = block.now[..] {
+                Some(only)
+            } else {
+                None
+            }
+        };
         self.blocks.iter().map(acknowledged).collect()
     }
 
@@ -118,9 +138,18 @@ impl Model {
     pub(crate) fn check(&mut self, lba: u64, data: &[u8], when: &str) {
         for (lba, content) in (lba..).zip(data.chunks_exact(BLOCK)) {
             let block = &self.blocks[lba as usize];
-            if !block.now.iter().any(|value| value.content(lba)[..] == *content) {
+            if !block
+                .now
+                .iter()
+                .any(|value| value.content(lba)[..] == *content)
+            {
                 let known = (0..self.next).find(|number| {
-                    Value { number: *number, is_zero: *number == 0 }.content(lba)[..] == *content
+                    Value {
+                        number: *number,
+                        is_zero: *number == 0,
+                    }
+                    .content(lba)[..]
+                        == *content
                 });
                 let found = match known {
                     Some(0) => "zeros".to_owned(),
@@ -128,7 +157,9 @@ impl Model {
                     None => "garbage".to_owned(),
                 };
                 let allowed = format!("{:?}", block.now);
-                return self.complain(format!("{when}: block {lba} has {found} in it, not of {allowed}"));
+                return self.complain(format!(
+                    "{when}: block {lba} has {found} in it, not of {allowed}"
+                ));
             }
         }
     }
@@ -144,7 +175,9 @@ impl Model {
     pub(crate) fn settle(&mut self, data: &[Option<Vec<u8>>]) {
         for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data) {
             let Some(content) = content else { continue };
-            block.now.retain(|value| value.content(lba)[..] == content[..]);
+            block
+                .now
+                .retain(|value| value.content(lba)[..] == content[..]);
             block.now.drain(..block.now.len().saturating_sub(1));
             block.crash = block.now.clone();
         }
@@ -152,7 +185,11 @@ impl Model {
 
     /// Draws an extent that does not overlap any in `taken`. It is mostly short, and sometimes longer than a
     /// stripe.
-    pub(crate) fn free_extent(&self, taken: &mut Vec<(u64, u64)>, stripe_blocks: u64) -> Option<(u64, u64)> {
+    pub(crate) fn free_extent(
+        &self,
+        taken: &mut Vec<(u64, u64)>,
+        stripe_blocks: u64,
+    ) -> Option<(u64, u64)> {
         for _ in 0..8 {
             let longest = match draw(4) {
                 0 => 1,
@@ -163,8 +200,15 @@ impl Model {
             let start = draw(self.blocks());
             let blocks = (1 + draw(longest)).min(self.blocks() - start);
             // Some extents start at a stripe boundary.
-            let start = if draw(4) == 0 { start / stripe_blocks * stripe_blocks } else { start };
-            if taken.iter().all(|(other, length)| start + blocks <= *other || other + length <= start) {
+            let start = if draw(4) == 0 {
+                start / stripe_blocks * stripe_blocks
+            } else {
+                start
+            };
+            if taken
+                .iter()
+                .all(|(other, length)| start + blocks <= *other || other + length <= start)
+            {
                 taken.push((start, blocks));
                 return Some((start, blocks));
             }

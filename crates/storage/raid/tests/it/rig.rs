@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Pending};
 use raid::{
-    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore,
-    Missed, Origin, ProtectionAreas, RaidDevice, Scrubbed, Summed, journal_blocks_min,
+    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates,
+    MetadataStore, Missed, Origin, ProtectionAreas, RaidDevice, Scrubbed, Summed,
+    journal_blocks_min,
 };
 
 use crate::disk::{Disk, Part};
@@ -27,7 +28,8 @@ impl Guard {
 
     /// Whether a set with this protection can have checksums.
     pub(crate) fn takes_sums(self, level: Level) -> bool {
-        self.is_journal() || (self == Guard::Bitmap && matches!(level, Level::Raid1 | Level::Raid10))
+        self.is_journal()
+            || (self == Guard::Bitmap && matches!(level, Level::Raid1 | Level::Raid10))
     }
 }
 
@@ -91,7 +93,11 @@ impl MetadataStore for Store {
         let states = states.clone();
         Box::pin(async move {
             *self.recording.lock().expect("no panic") += 1;
-            assert_eq!(*self.recording.lock().expect("no panic"), 1, "one record at a time");
+            assert_eq!(
+                *self.recording.lock().expect("no panic"),
+                1,
+                "one record at a time"
+            );
             pause().await;
             if !states.lacking().contains(&true) {
                 self.forget_missed();
@@ -138,8 +144,15 @@ impl Rig {
     }
 
     /// Creates the same set, with or without checksums.
-    pub(crate) fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
-        let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
+    pub(crate) fn with(
+        level: Level,
+        members: usize,
+        rows: u64,
+        guard: Guard,
+        has_sums: bool,
+    ) -> Rig {
+        let layout =
+            Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
         let states = MemberStates::in_sync(members);
         let store = Store {
             states: Mutex::new(states),
@@ -165,7 +178,9 @@ impl Rig {
     /// Creates the same set, on disks with arbitrary content.
     pub(crate) fn of_used_disks(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         let mut rig = Rig::new(level, members, rows, guard);
-        rig.disks = (0..members).map(|_| Disk::used(rig.disk_blocks())).collect();
+        rig.disks = (0..members)
+            .map(|_| Disk::used(rig.disk_blocks()))
+            .collect();
         if guard.is_journal() {
             *rig.store.states.lock().expect("no panic") = MemberStates::of_new_set(&rig.layout);
         }
@@ -177,7 +192,11 @@ impl Rig {
     }
 
     fn sums_blocks(&self) -> u64 {
-        if self.has_sums { Summed::area_bytes(self.layout.member_blocks().0) / 512 } else { 0 }
+        if self.has_sums {
+            Summed::area_bytes(self.layout.member_blocks().0) / 512
+        } else {
+            0
+        }
     }
 
     fn disk_blocks(&self) -> u64 {
@@ -192,12 +211,20 @@ impl Rig {
     /// Returns the data area of a disk.
     pub(crate) fn data(&self, disk: &Disk) -> MemberDevice {
         let (start, blocks) = (self.data_lba(0), self.layout.member_blocks().0);
-        let data: Arc<dyn BlockDevice> = Arc::new(Part { disk: disk.clone(), start, blocks });
+        let data: Arc<dyn BlockDevice> = Arc::new(Part {
+            disk: disk.clone(),
+            start,
+            blocks,
+        });
         if !self.has_sums {
             return data.into();
         }
         let (start, blocks) = (self.area_blocks(), self.sums_blocks());
-        let area = Arc::new(Part { disk: disk.clone(), start, blocks });
+        let area = Arc::new(Part {
+            disk: disk.clone(),
+            start,
+            blocks,
+        });
         Arc::new(Summed::new(data, area).expect("room")).into()
     }
 
@@ -213,7 +240,11 @@ impl Rig {
 
     /// Returns the area of a disk for a journal or a bitmap.
     pub(crate) fn area(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
-        Arc::new(Part { disk: disk.clone(), start: 0, blocks: self.area_blocks() })
+        Arc::new(Part {
+            disk: disk.clone(),
+            start: 0,
+            blocks: self.area_blocks(),
+        })
     }
 
     /// Returns the number of members that have an area. These are the first members.
@@ -226,17 +257,33 @@ impl Rig {
     }
 
     fn protection(&self) -> ProtectionAreas {
-        let copy =
-            |(member, disk): (usize, &Disk)| AreaCopy { device: self.area(disk), member: Some(member) };
-        let copies: Vec<AreaCopy> = self.disks.iter().enumerate().take(self.areas()).map(copy).collect();
+        let copy = |(member, disk): (usize, &Disk)| AreaCopy {
+            device: self.area(disk),
+            member: Some(member),
+        };
+        let copies: Vec<AreaCopy> = self
+            .disks
+            .iter()
+            .enumerate()
+            .take(self.areas())
+            .map(copy)
+            .collect();
         match self.guard {
             Guard::Journal => ProtectionAreas::Journal(copies),
-            Guard::JournalDisk if self.store.is_journal_on_members() => ProtectionAreas::Journal(copies),
+            Guard::JournalDisk if self.store.is_journal_on_members() => {
+                ProtectionAreas::Journal(copies)
+            }
             Guard::JournalDisk => {
-                let own = AreaCopy { device: self.area(&self.journal), member: None };
+                let own = AreaCopy {
+                    device: self.area(&self.journal),
+                    member: None,
+                };
                 ProtectionAreas::Journal([copies, vec![own]].concat())
             }
-            Guard::Bitmap => ProtectionAreas::Bitmap { copies, region_stripes: REGION_STRIPES },
+            Guard::Bitmap => ProtectionAreas::Bitmap {
+                copies,
+                region_stripes: REGION_STRIPES,
+            },
             Guard::Nothing => ProtectionAreas::Nothing,
         }
     }
@@ -259,11 +306,16 @@ impl Rig {
         *self.store.recording.lock().expect("no panic") = 0;
         let device = |(index, disk)| (!missing.contains(&index)).then(|| self.data(disk));
         let mut protection = self.protection();
-        if let ProtectionAreas::Journal(copies) | ProtectionAreas::Bitmap { copies, .. } = &mut protection {
+        if let ProtectionAreas::Journal(copies) | ProtectionAreas::Bitmap { copies, .. } =
+            &mut protection
+        {
             copies.retain(|copy| copy.member.is_none_or(|member| !missing.contains(&member)));
         }
         let mut states = self.store.states();
-        let missed = match (self.store.is_missed_noted(), states.lacking().contains(&true)) {
+        let missed = match (
+            self.store.is_missed_noted(),
+            states.lacking().contains(&true),
+        ) {
             (true, _) => Missed::Noted,
             (false, true) => Missed::Unknown,
             (false, false) => Missed::Nothing,
@@ -310,7 +362,9 @@ pub(crate) fn try_write(
 ) -> Result<(), DeviceError> {
     ask(device, async move |device| {
         let data = Buffer::from(&vec![byte; blocks as usize * 512][..]).share();
-        device.write(Extent::new(lba, blocks), data, Durability::Cached).await
+        device
+            .write(Extent::new(lba, blocks), data, Durability::Cached)
+            .await
     })
 }
 
@@ -320,10 +374,14 @@ pub(crate) fn write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) {
 
 pub(crate) fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
     let device = Arc::clone(device);
-    let data =
-        end(
-            async move { device.read(Extent::new(lba, blocks), Buffer::zeroed(blocks as usize * 512)).await },
-        );
+    let data = end(async move {
+        device
+            .read(
+                Extent::new(lba, blocks),
+                Buffer::zeroed(blocks as usize * 512),
+            )
+            .await
+    });
     data.expect("read").to_vec()
 }
 
@@ -332,7 +390,10 @@ pub(crate) fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
 }
 
 pub(crate) fn scrub(device: &Arc<RaidDevice>, stripe: u64, repairs: bool) -> Scrubbed {
-    ask(device, async move |device| device.scrub_step(stripe, repairs).await).expect("scrubbed")
+    ask(device, async move |device| {
+        device.scrub_step(stripe, repairs).await
+    })
+    .expect("scrubbed")
 }
 
 pub(crate) fn synchronised(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
@@ -376,5 +437,7 @@ pub(crate) fn crashed_with_two_regions(rig: &mut Rig) -> Arc<RaidDevice> {
 
 pub(crate) fn requests(rig: &Rig) -> [u64; 3] {
     let each = rig.disks.iter().map(|disk| disk.take_requests());
-    each.fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]])
+    each.fold([0; 3], |sum, one| {
+        [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]]
+    })
 }

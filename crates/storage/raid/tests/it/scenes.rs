@@ -7,13 +7,13 @@ use block::{
     LossCounter, Losses, Null, Pending, Run,
 };
 use raid::{
-    Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Origin,
-    ProtectionAreas, RaidDevice, Scrubbed,
+    Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore,
+    Origin, ProtectionAreas, RaidDevice, Scrubbed,
 };
 
 use crate::rig::{
-    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, rebuild, requests, scrub, synchronised,
-    try_write, write,
+    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, rebuild, requests, scrub,
+    synchronised, try_write, write,
 };
 use crate::world::{End, HereSpawner, StepClock, end, run, seed};
 
@@ -42,7 +42,9 @@ fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
         let device = Arc::clone(&device);
         let request: crate::world::Task = Box::pin(async move {
             let data = Buffer::from(&vec![strip as u8; 4096][..]).share();
-            let written = device.write(Extent::new(strip * 8, 8), data, Durability::Cached).await;
+            let written = device
+                .write(Extent::new(strip * 8, 8), data, Durability::Cached)
+                .await;
             written.expect("written");
         });
         request
@@ -66,7 +68,9 @@ fn a_slow_copy_is_avoided_and_tried_again_when_it_is_fast() {
     assert!(rig.disks[0].take_requests()[0] < 10);
     rig.disks[0].slow_down(0);
     (0..3000).for_each(|_| drop(read(&device, 0, 1)));
-    rig.disks.iter().for_each(|disk| drop(disk.take_requests().to_vec()));
+    rig.disks
+        .iter()
+        .for_each(|disk| drop(disk.take_requests().to_vec()));
     (0..100).for_each(|_| drop(read(&device, 0, 1)));
     assert!(rig.disks[0].take_requests()[0] > 10);
 }
@@ -83,13 +87,19 @@ fn a_new_set_of_used_disks_becomes_right() {
         }
         write(&device, 8, 40, 2);
         (0..6).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
-        assert_eq!((read(&device, 0, 8), read(&device, 8, 40)), (vec![1; 4096], vec![2; 40 * 512]));
+        assert_eq!(
+            (read(&device, 0, 8), read(&device, 8, 40)),
+            (vec![1; 4096], vec![2; 40 * 512])
+        );
     }
     let mut rig = Rig::of_used_disks(Level::Raid10, 3, 6, Guard::Bitmap);
     let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
     assert!(device.status().unsynced_regions > 1);
     let before = read(&device, 0, 72);
-    assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
+    assert_eq!(
+        (synchronised(&device), device.status().unsynced_regions),
+        (Ok(()), 0)
+    );
     (0..9).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
     assert_eq!(read(&device, 0, 72), before);
 }
@@ -106,7 +116,13 @@ struct NoStore {
 impl MetadataStore for NoStore {
     fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
         let fails = self.fails;
-        Box::pin(async move { if fails { Err(DeviceError::NotReady) } else { std::future::pending().await } })
+        Box::pin(async move {
+            if fails {
+                Err(DeviceError::NotReady)
+            } else {
+                std::future::pending().await
+            }
+        })
     }
 
     fn start(&self, _: &MemberStates) -> Pending<'_, ()> {
@@ -139,19 +155,30 @@ fn assembly(rig: &Rig, metadata: Arc<dyn MetadataStore>) -> Assembly {
 fn a_write_that_a_member_missed_waits_for_the_record_of_its_failure() {
     seed(7);
     let rig = Rig::new(Level::Raid1, 2, 4, Guard::Nothing);
-    let device =
-        end(RaidDevice::assemble(assembly(&rig, Arc::new(NoStore { fails: false })))).expect("a set");
+    let device = end(RaidDevice::assemble(assembly(
+        &rig,
+        Arc::new(NoStore { fails: false }),
+    )))
+    .expect("a set");
     let device = Arc::new(device);
     rig.disks[1].die();
-    let (writing, has_ended) = (Arc::clone(&device), std::rc::Rc::new(std::cell::Cell::new(false)));
+    let (writing, has_ended) = (
+        Arc::clone(&device),
+        std::rc::Rc::new(std::cell::Cell::new(false)),
+    );
     let ended = std::rc::Rc::clone(&has_ended);
     let hanging = Box::pin(async move {
         let data = Buffer::zeroed(512).share();
-        let _ = writing.write(Extent::new(0, 1), data, Durability::Cached).await;
+        let _ = writing
+            .write(Extent::new(0, 1), data, Durability::Cached)
+            .await;
         ended.set(true);
     });
     // A task that is always ready keeps the executor from reporting a deadlock.
-    let clock = Box::pin(block::Sleeper::sleep(&StepClock, std::time::Duration::from_secs(1)));
+    let clock = Box::pin(block::Sleeper::sleep(
+        &StepClock,
+        std::time::Duration::from_secs(1),
+    ));
     run(vec![hanging, clock], 10_000);
     assert!(!has_ended.get());
     assert_eq!(device.status().states.members[1], MemberState::Failed);
@@ -161,7 +188,11 @@ fn a_write_that_a_member_missed_waits_for_the_record_of_its_failure() {
 fn a_set_that_cannot_record_a_failure_leaves_service() {
     seed(8);
     let rig = Rig::new(Level::Raid1, 2, 4, Guard::Nothing);
-    let device = end(RaidDevice::assemble(assembly(&rig, Arc::new(NoStore { fails: true })))).expect("a set");
+    let device = end(RaidDevice::assemble(assembly(
+        &rig,
+        Arc::new(NoStore { fails: true }),
+    )))
+    .expect("a set");
     let device = Arc::new(device);
     rig.disks[1].die();
     assert_eq!(try_write(&device, 0, 1, 1), Err(DeviceError::NotReady));
@@ -177,7 +208,9 @@ fn a_set_whose_write_was_dropped_with_its_thread_leaves_service() {
     let writing = Arc::clone(&device);
     let request = Box::pin(async move {
         let data = Buffer::zeroed(16 * 512).share();
-        let _ = writing.write(Extent::new(0, 16), data, Durability::Cached).await;
+        let _ = writing
+            .write(Extent::new(0, 16), data, Durability::Cached)
+            .await;
     });
     assert_eq!(run(vec![request], 5), End::Crashed);
     assert!(device.status().is_out_of_service);
@@ -191,14 +224,22 @@ fn a_rebuild_resumes_where_it_was_recorded() {
     let device = rig.created();
     write(&device, 0, 4000, 3);
     ask(&device, async move |device| device.fail(1).await).expect("failed");
-    assert_eq!(ask(&device, async move |device| device.fail(0).await), Err(DeviceError::Unsupported));
+    assert_eq!(
+        ask(&device, async move |device| device.fail(0).await),
+        Err(DeviceError::Unsupported)
+    );
     rig.disks[1] = rig.spare();
     let (spare, area) = (rig.data(&rig.disks[1]), rig.area(&rig.disks[1]));
-    ask(&device, async move |device| device.replace(device.vacancy(1)?, spare, Some(area)).await)
-        .expect("replaced");
+    ask(&device, async move |device| {
+        device.replace(device.vacancy(1)?, spare, Some(area)).await
+    })
+    .expect("replaced");
     assert!(!rebuild(&device, 1, 280));
     let device = crashed(&mut rig);
-    assert_eq!(device.status().states.members[1], MemberState::Rebuilding { done: 256 });
+    assert_eq!(
+        device.status().states.members[1],
+        MemberState::Rebuilding { done: 256 }
+    );
     assert!(rebuild(&device, 1, 45));
     assert_eq!(rig.store.states(), MemberStates::in_sync(3));
     rig.disks[0].die();
@@ -214,7 +255,9 @@ fn a_set_with_parity_that_loses_one_member_too_many_serves_no_garbage() {
     rig.disks[2].die();
     write(&device, 0, 8, 2);
     rig.disks[1].fail_write_after(0);
-    let results: Vec<_> = (0..4).map(|stripe| try_write(&device, stripe * 16, 16, 3)).collect();
+    let results: Vec<_> = (0..4)
+        .map(|stripe| try_write(&device, stripe * 16, 16, 3))
+        .collect();
     assert!(results.contains(&Err(DeviceError::NotReady)));
     assert!(device.status().is_out_of_service);
     drop(device);
@@ -246,13 +289,18 @@ fn only_regions_that_were_written_lately_are_synchronised() {
 #[test]
 fn a_striped_set_of_mirrors_is_a_set_of_sets() {
     seed(12);
-    let mut pairs: Vec<Rig> = (0..2).map(|_| Rig::new(Level::Raid1, 2, 4, Guard::Bitmap)).collect();
+    let mut pairs: Vec<Rig> = (0..2)
+        .map(|_| Rig::new(Level::Raid1, 2, 4, Guard::Bitmap))
+        .collect();
     let members: Vec<Arc<RaidDevice>> = pairs.iter_mut().map(Rig::created).collect();
     let layout = Layout::new(Level::Raid0, 2, 4096, BlockSize::B512, Blocks(32)).expect("a layout");
     let outer = Rig::new(Level::Raid0, 2, 4, Guard::Nothing);
     let assembly = Assembly {
         layout,
-        members: members.iter().map(|member| plain(Arc::<RaidDevice>::clone(member))).collect(),
+        members: members
+            .iter()
+            .map(|member| plain(Arc::<RaidDevice>::clone(member)))
+            .collect(),
         ..assembly(&outer, Arc::new(NoStore { fails: true }))
     };
     let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
@@ -260,7 +308,10 @@ fn a_striped_set_of_mirrors_is_a_set_of_sets() {
     pairs[1].disks[0].die();
     write(&device, 3, 50, 9);
     assert_eq!(read(&device, 3, 50), vec![9; 50 * 512]);
-    assert_eq!(members[1].status().states.members, [MemberState::Failed, MemberState::InSync]);
+    assert_eq!(
+        members[1].status().states.members,
+        [MemberState::Failed, MemberState::InSync]
+    );
 }
 
 /// A member that reports a loss of earlier writes to its next flush, or that does not respond.
@@ -281,34 +332,62 @@ impl BlockDevice for Remote {
 /// Regression test: the first member's report hid that the second member was not flushed.
 #[test]
 fn a_report_of_an_earlier_loss_does_not_hide_that_another_member_was_not_flushed() {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(64),
+        physical_exponent: 0,
+    };
     let flushed = |second: Result<(), DeviceError>| {
         let rig = Rig::new(Level::Raid0, 2, 8, Guard::Nothing);
         let losses = LossCounter::default();
-        let first = Remote(Null::new(geometry), losses.clone(), Err(DeviceError::WritesLost));
+        let first = Remote(
+            Null::new(geometry),
+            losses.clone(),
+            Err(DeviceError::WritesLost),
+        );
         let second = Remote(Null::new(geometry), LossCounter::default(), second);
         let members = vec![plain(Arc::new(first)), plain(Arc::new(second))];
-        let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: false })) };
+        let assembly = Assembly {
+            members,
+            ..assembly(&rig, Arc::new(NoStore { fails: false }))
+        };
         let device = end(RaidDevice::assemble(assembly)).expect("a set");
         losses.count();
         end(async move { block::flush_now(&device).await })
     };
-    assert_eq!(flushed(Err(DeviceError::NotReady)), Err(DeviceError::NotReady));
+    assert_eq!(
+        flushed(Err(DeviceError::NotReady)),
+        Err(DeviceError::NotReady)
+    );
     assert_eq!(flushed(Ok(())), Ok(()));
 }
 
 #[test]
 fn holes_of_members_are_holes_of_the_set() {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(512), physical_exponent: 0 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(512),
+        physical_exponent: 0,
+    };
     let rig = Rig::new(Level::Raid5, 3, 64, Guard::Nothing);
-    let members = (0..3).map(|_| plain(Arc::new(Null::new(geometry)))).collect();
-    let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: true })) };
+    let members = (0..3)
+        .map(|_| plain(Arc::new(Null::new(geometry))))
+        .collect();
+    let assembly = Assembly {
+        members,
+        ..assembly(&rig, Arc::new(NoStore { fails: true }))
+    };
     let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
     let runs = |extent| {
         let device = Arc::clone(&device);
         end(async move { device.allocation(extent, 4).await }).expect("runs")
     };
-    let hole = |extent| [Run { extent, allocation: Allocation::Deallocated }];
+    let hole = |extent| {
+        [Run {
+            extent,
+            allocation: Allocation::Deallocated,
+        }]
+    };
     assert_eq!(runs(Extent::new(3, 100)), hole(Extent::new(3, 100)));
     // A query covers at most 64 strips of 8 blocks, even if its extent is longer, so that other tasks can
     // run.
@@ -337,27 +416,57 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
         sentence,
         "data of the RAID 5 set would be lost: 2 of its 3 members are missing, failed or not yet rebuilt"
     );
-    let sentence =
-        refusal(&rig, &|assembly| assembly.states.members[2] = MemberState::Rebuilding { done: 9 });
-    assert_eq!(sentence, "the recorded rebuild progress of member 2 is beyond the end of the set");
-    let other = |blocks, block_size| {
-        plain(Arc::new(Null::new(Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 })))
-    };
-    let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B512));
-    assert_eq!(sentence, "member 1 has 31 blocks for data, but needs 32");
-    let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B4096));
-    assert_eq!(sentence, "member 1 has 4096-byte blocks, but the set has 512-byte blocks");
-    let journal = |device: Arc<dyn BlockDevice>| {
-        ProtectionAreas::Journal(vec![raid::AreaCopy { device, member: Some(0) }])
-    };
-    let sentence = refusal(&rig, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
-    assert_eq!(sentence, "the journal's area contains no journal: data that it protected may be wrong");
     let sentence = refusal(&rig, &|assembly| {
-        assembly.protection = journal(Arc::new(Null::new(rig.data(&rig.disks[0]).device().geometry())));
+        assembly.states.members[2] = MemberState::Rebuilding { done: 9 }
     });
-    assert!(sentence.starts_with("the journal has 32 blocks, but needs "), "{sentence}");
+    assert_eq!(
+        sentence,
+        "the recorded rebuild progress of member 2 is beyond the end of the set"
+    );
+    let other = |blocks, block_size| {
+        plain(Arc::new(Null::new(Geometry {
+            block_size,
+            blocks: Blocks(blocks),
+            physical_exponent: 0,
+        })))
+    };
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.members[1] = other(31, BlockSize::B512)
+    });
+    assert_eq!(sentence, "member 1 has 31 blocks for data, but needs 32");
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.members[1] = other(31, BlockSize::B4096)
+    });
+    assert_eq!(
+        sentence,
+        "member 1 has 4096-byte blocks, but the set has 512-byte blocks"
+    );
+    let journal = |device: Arc<dyn BlockDevice>| {
+        ProtectionAreas::Journal(vec![raid::AreaCopy {
+            device,
+            member: Some(0),
+        }])
+    };
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.protection = journal(rig.area(&rig.disks[0]))
+    });
+    assert_eq!(
+        sentence,
+        "the journal's area contains no journal: data that it protected may be wrong"
+    );
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.protection = journal(Arc::new(Null::new(
+            rig.data(&rig.disks[0]).device().geometry(),
+        )));
+    });
+    assert!(
+        sentence.starts_with("the journal has 32 blocks, but needs "),
+        "{sentence}"
+    );
     let mirror = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
-    let sentence = refusal(&mirror, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
+    let sentence = refusal(&mirror, &|assembly| {
+        assembly.protection = journal(rig.area(&rig.disks[0]))
+    });
     assert!(sentence.starts_with("RAID 1 has no journal"), "{sentence}");
 }
 
@@ -394,20 +503,31 @@ fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
                 let all = device.geometry().blocks.0;
                 let buffer = Buffer::zeroed(all as usize * 512);
                 let extent = Extent::new(0, all);
-                let read = ask(&device, async move |device| device.read(extent, buffer).await.map(drop));
+                let read = ask(&device, async move |device| {
+                    device.read(extent, buffer).await.map(drop)
+                });
                 // In a mirror, the read may have used another member.
                 if level.parity_strips() > 0 {
                     assert_eq!(read, Err(DeviceError::Fenced), "{level}");
                 }
             }
-            assert_eq!(try_write(&device, 0, 32, 9), Err(DeviceError::Fenced), "{level}");
-            assert_eq!(rig.store.states(), MemberStates::in_sync(members), "{level}: nothing is recorded");
+            assert_eq!(
+                try_write(&device, 0, 32, 9),
+                Err(DeviceError::Fenced),
+                "{level}"
+            );
+            assert_eq!(
+                rig.store.states(),
+                MemberStates::in_sync(members),
+                "{level}: nothing is recorded"
+            );
             requests(&rig);
             assert_eq!(try_write(&device, 0, 32, 9), Err(DeviceError::Fenced));
             assert_eq!(flush(&device), Err(DeviceError::Fenced));
             let buffer = Buffer::zeroed(512);
-            let read =
-                ask(&device, async move |device| device.read(Extent::new(0, 1), buffer).await.map(drop));
+            let read = ask(&device, async move |device| {
+                device.read(Extent::new(0, 1), buffer).await.map(drop)
+            });
             assert_eq!(read, Err(DeviceError::Fenced));
             assert_eq!(requests(&rig), [0; 3], "{level}: nothing reaches a member");
             assert!(device.status().is_out_of_service);

@@ -19,8 +19,14 @@ fn a_scrub_goes_on_behind_a_stripe_that_nothing_repairs() {
             rig.disks[place.member].spoil(rig.data_lba(place.lba));
         }
     }
-    assert_eq!(scrub(&device, 1, true), Scrubbed::Unreadable { is_repaired: false });
-    assert_eq!(scrub(&device, 2, true), Scrubbed::Unreadable { is_repaired: true });
+    assert_eq!(
+        scrub(&device, 1, true),
+        Scrubbed::Unreadable { is_repaired: false }
+    );
+    assert_eq!(
+        scrub(&device, 2, true),
+        Scrubbed::Unreadable { is_repaired: true }
+    );
     assert_eq!(scrub(&device, 2, true), Scrubbed::Right);
     assert_eq!(read(&device, 32, 16), vec![7; 16 * 512]);
 }
@@ -30,17 +36,29 @@ fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
     seed(4);
     // Corrupts the member with the first data strip of stripe 0. `right` is whether the scrub restores the
     // data.
-    for (level, members, right) in
-        [(Level::Raid6, 5, true), (Level::Raid1, 3, true), (Level::Raid5, 4, false)]
-    {
-        let guard = if level == Level::Raid1 { Guard::Bitmap } else { Guard::Journal };
+    for (level, members, right) in [
+        (Level::Raid6, 5, true),
+        (Level::Raid1, 3, true),
+        (Level::Raid5, 4, false),
+    ] {
+        let guard = if level == Level::Raid1 {
+            Guard::Bitmap
+        } else {
+            Guard::Journal
+        };
         let mut rig = Rig::new(level, members, 4, guard);
         let device = rig.created();
         write(&device, 0, 8, 5);
         let member = device.layout().strip(0, 0).member;
         rig.disks[member].corrupt(rig.data_lba(3));
-        assert_eq!(scrub(&device, 0, false), Scrubbed::Mismatch { is_repaired: false });
-        assert_eq!(scrub(&device, 0, true), Scrubbed::Mismatch { is_repaired: true });
+        assert_eq!(
+            scrub(&device, 0, false),
+            Scrubbed::Mismatch { is_repaired: false }
+        );
+        assert_eq!(
+            scrub(&device, 0, true),
+            Scrubbed::Mismatch { is_repaired: true }
+        );
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
         // RAID 5 cannot determine which strip is wrong: its data is assumed to be right.
         assert_eq!(read(&device, 0, 8) == vec![5; 4096], right, "{level}");
@@ -69,14 +87,24 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
         (0..8).for_each(|_| assert_eq!(read(&device, 0, 8), vec![5; 4096], "{level}"));
         // In a mirror, each read may have used the other copy.
         if guard == Guard::Journal {
-            assert_eq!((scrub(&device, 0, false), wrong()), (Scrubbed::Right, 1), "{level}");
+            assert_eq!(
+                (scrub(&device, 0, false), wrong()),
+                (Scrubbed::Right, 1),
+                "{level}"
+            );
         }
         scrub(&device, 0, true);
         let before = wrong();
         corrupt(4);
         corrupt(6);
-        assert_eq!(scrub(&device, 0, false), Scrubbed::Unreadable { is_repaired: false });
-        assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: true });
+        assert_eq!(
+            scrub(&device, 0, false),
+            Scrubbed::Unreadable { is_repaired: false }
+        );
+        assert_eq!(
+            scrub(&device, 0, true),
+            Scrubbed::Unreadable { is_repaired: true }
+        );
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
         assert_eq!(wrong(), before + 4, "{level}");
         // A corrupt checksum only causes a reconstruction. The set has the correct checksum in memory until
@@ -97,7 +125,10 @@ fn blocks_that_are_cleared_have_checksums_of_zeros() {
     let mut rig = Rig::with_sums(Level::Raid5, 3, 500, Guard::Journal);
     let device = rig.created();
     write(&device, 0, 8000, 7);
-    ask(&device, async move |device| device.unmap(Extent::new(100, 7800)).await).expect("cleared");
+    ask(&device, async move |device| {
+        device.unmap(Extent::new(100, 7800)).await
+    })
+    .expect("cleared");
     write(&device, 4000, 5, 8);
     for device in [device, crashed(&mut rig)] {
         let data = read(&device, 0, 8000);
@@ -106,7 +137,11 @@ fn blocks_that_are_cleared_have_checksums_of_zeros() {
             4000..4005 => 8,
             _ => 0,
         };
-        assert!(data.chunks(512).enumerate().all(|(block, data)| data.iter().all(|is| *is == byte(block))));
+        assert!(
+            data.chunks(512)
+                .enumerate()
+                .all(|(block, data)| data.iter().all(|is| *is == byte(block)))
+        );
         assert_eq!(device.status().wrong_blocks, [0; 3]);
     }
     assert_eq!(scrub(&crashed(&mut rig), 250, true), Scrubbed::Right);
@@ -115,9 +150,11 @@ fn blocks_that_are_cleared_have_checksums_of_zeros() {
 #[test]
 fn checksums_without_what_tells_where_a_crash_left_them_are_refused() {
     seed(18);
-    for (level, guard) in
-        [(Level::Raid0, Guard::Nothing), (Level::Raid5, Guard::Bitmap), (Level::Raid1, Guard::Nothing)]
-    {
+    for (level, guard) in [
+        (Level::Raid0, Guard::Nothing),
+        (Level::Raid5, Guard::Bitmap),
+        (Level::Raid1, Guard::Nothing),
+    ] {
         let mut rig = Rig::with_sums(level, 3, 4, guard);
         let refused = rig.assemble(Origin::NewOfZeros, &[]).err();
         assert_eq!(refused, Some(AssemblyError::UnprotectedChecksums { level }));
@@ -127,7 +164,10 @@ fn checksums_without_what_tells_where_a_crash_left_them_are_refused() {
 #[test]
 fn a_block_that_cannot_be_read_is_read_from_the_others_and_written_anew() {
     seed(5);
-    for (level, guard) in [(Level::Raid1, Guard::Bitmap), (Level::Raid5, Guard::Journal)] {
+    for (level, guard) in [
+        (Level::Raid1, Guard::Bitmap),
+        (Level::Raid5, Guard::Journal),
+    ] {
         let mut rig = Rig::new(level, 3, 4, guard);
         let device = rig.created();
         write(&device, 0, 8, 5);
@@ -147,7 +187,10 @@ fn without_redundancy_an_error_names_the_block_of_the_set() {
     // Strip 3 of the set is the second of member 1.
     rig.disks[1].spoil(rig.data_lba(13));
     let result = ask(&device, async move |device| {
-        device.read(Extent::new(20, 20), Buffer::zeroed(20 * 512)).await.map(drop)
+        device
+            .read(Extent::new(20, 20), Buffer::zeroed(20 * 512))
+            .await
+            .map(drop)
     });
     assert_eq!(result, Err(DeviceError::Unreadable(block::Lba(29))));
     rig.disks[0].lose_cache();

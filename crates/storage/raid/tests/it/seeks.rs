@@ -5,16 +5,22 @@
 use std::sync::Arc;
 
 use block::{
-    BlockDevice, BlockSize, Blocks, Buffer, DiskCache, DiskModel, Durability, Extent, Geometry, Null,
-    Pending, Sleeper as _,
+    BlockDevice, BlockSize, Blocks, Buffer, DiskCache, DiskModel, Durability, Extent, Geometry,
+    Null, Pending, Sleeper as _,
 };
-use raid::{Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
+use raid::{
+    Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
+};
 
 use crate::world::{End, HereSpawner, StepClock, Task, draw, end, run, seed};
 
 /// A disk of 2009, but ten times as fast in every respect: the clock advances with each poll, and a million
 /// polls would take too long.
-const MODEL: DiskModel = DiskModel { seek_s: 8.5e-4, turns_per_s: 1200.0, bytes_per_s: 1e9 };
+const MODEL: DiskModel = DiskModel {
+    seek_s: 8.5e-4,
+    turns_per_s: 1200.0,
+    bytes_per_s: 1e9,
+};
 const DISK_BLOCKS: Blocks = Blocks(1 << 21);
 const REQUEST_BLOCKS: u64 = 8;
 const DEPTH: u64 = 16;
@@ -34,13 +40,26 @@ impl MetadataStore for NothingToRecord {
 }
 
 fn disk() -> Arc<dyn BlockDevice> {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: DISK_BLOCKS, physical_exponent: 0 };
-    let cache = DiskCache { bytes: 0, write_through: true };
-    Arc::new(block::RotatingDisk::new(Null::new(geometry), MODEL, cache, Arc::new(StepClock)))
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: DISK_BLOCKS,
+        physical_exponent: 0,
+    };
+    let cache = DiskCache {
+        bytes: 0,
+        write_through: true,
+    };
+    Arc::new(block::RotatingDisk::new(
+        Null::new(geometry),
+        MODEL,
+        cache,
+        Arc::new(StepClock),
+    ))
 }
 
 fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {
-    let layout = Layout::new(level, members, 64 << 10, BlockSize::B512, DISK_BLOCKS).expect("a layout");
+    let layout =
+        Layout::new(level, members, 64 << 10, BlockSize::B512, DISK_BLOCKS).expect("a layout");
     let assembly = Assembly {
         layout,
         members: (0..members).map(|_| Some(disk().into())).collect(),
@@ -69,7 +88,11 @@ fn iops(device: &Arc<dyn BlockDevice>, writes: bool) -> f64 {
                 let extent = Extent::new(draw(places) * REQUEST_BLOCKS, REQUEST_BLOCKS);
                 let buffer = Buffer::zeroed(REQUEST_BLOCKS as usize * 512);
                 match writes {
-                    true => device.write(extent, buffer.share(), Durability::Cached).await,
+                    true => {
+                        device
+                            .write(extent, buffer.share(), Durability::Cached)
+                            .await
+                    }
                     false => device.read(extent, buffer).await.map(drop),
                 }
                 .expect("it works");

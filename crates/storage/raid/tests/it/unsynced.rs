@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null, Pending, Slice,
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null,
+    Pending, Slice,
 };
-use raid::{Assembly, AssemblyError, Level, MemberDevice, MemberStates, Origin, RaidDevice, Scrubbed};
+use raid::{
+    Assembly, AssemblyError, Level, MemberDevice, MemberStates, Origin, RaidDevice, Scrubbed,
+};
 
 use crate::disk::Disk;
 use crate::rig::{
-    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, requests, scrub, synchronised, write,
+    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, requests, scrub, synchronised,
+    write,
 };
 use crate::world::{End, end, run, seed};
 
@@ -30,7 +34,10 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
         }
         let written = rig.layout.strip(1, 0).member;
         ask(&device, async move |device| device.fail(written).await).expect("failed");
-        assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
+        assert_eq!(
+            (read(&device, 33, 2), read(&device, 41, 2)),
+            (vec![33; 1024], vec![41; 1024])
+        );
         // The parity of neighbouring blocks may still be wrong.
         assert!(device.status().unsynced_regions > 0);
     }
@@ -48,7 +55,10 @@ fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
         // The write has started, and completes before, during or after the flush of the set.
         let slow = Box::pin(async move {
             let data = Buffer::from(&[7; 512][..]).share();
-            writing.write(Extent::new(40, 1), data, Durability::Cached).await.expect("written");
+            writing
+                .write(Extent::new(40, 1), data, Durability::Cached)
+                .await
+                .expect("written");
         });
         let settled = Box::pin(async move {
             let known = settling.settle(0).await.expect("settled");
@@ -86,14 +96,25 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
     let strip = rig.layout.strip(0, 0);
     let lba = rig.data_lba(strip.lba);
     rig.disks[strip.member].spoil(lba);
-    let result = ask(&device, async move |device| device.read(Extent::new(0, 1), Buffer::zeroed(512)).await);
-    assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
+    let result = ask(&device, async move |device| {
+        device.read(Extent::new(0, 1), Buffer::zeroed(512)).await
+    });
+    assert_eq!(
+        result.map(|data| data.to_vec()),
+        Err(DeviceError::Unreadable(block::Lba(0)))
+    );
     let regions = device.status().unsynced_regions;
     let all = synchronised(&device);
     // The parity of its column is also lost. The other columns are synchronised nevertheless.
-    assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 0));
+    assert_eq!(
+        (all, regions > 1, device.status().unsynced_regions),
+        (Ok(()), true, 0)
+    );
     assert_eq!(device.status().lost_blocks.iter().sum::<u64>(), 1);
-    assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
+    assert_eq!(
+        scrub(&device, 0, true),
+        Scrubbed::Unreadable { is_repaired: false }
+    );
     // A write of the block restores its column.
     write(&device, 0, 1, 9);
     assert_eq!(read(&device, 0, 1), vec![9; 512]);
@@ -109,7 +130,10 @@ fn a_block_that_no_copy_of_a_mirror_has_keeps_no_other_one_from_being_synchronis
         let device = crashed_with_two_regions(&mut rig);
         let lba = rig.data_lba(0);
         rig.disks.iter().for_each(|disk| disk.spoil(lba));
-        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
+        assert_eq!(
+            (synchronised(&device), device.status().unsynced_regions),
+            (Ok(()), 0)
+        );
     }
 }
 
@@ -129,10 +153,18 @@ fn a_start_that_is_refused_records_nothing() {
     write(&device, 0, 1, 1);
     drop(device);
     let refused = rig.assemble(Origin::Existing, &[2]);
-    assert!(matches!(refused, Err(AssemblyError::DataMayBeWrong { regions: 1 })), "{:?}", refused.err());
+    assert!(
+        matches!(refused, Err(AssemblyError::DataMayBeWrong { regions: 1 })),
+        "{:?}",
+        refused.err()
+    );
     assert_eq!(rig.store.states(), MemberStates::in_sync(3));
     assert_eq!(
-        read(&Arc::new(rig.assemble(Origin::Existing, &[]).expect("all are there")), 0, 1),
+        read(
+            &Arc::new(rig.assemble(Origin::Existing, &[]).expect("all are there")),
+            0,
+            1
+        ),
         vec![1; 512]
     );
 }
@@ -174,7 +206,10 @@ fn the_last_copy_is_readable_after_a_crash_even_if_it_cannot_be_written() {
     for _ in 0..2 {
         rig.disks[0].fail_write_after(0);
         assert_eq!(read(&device, 0, 8), vec![5; 4096]);
-        assert!(device.status().unsynced_regions > 0, "it must be written later");
+        assert!(
+            device.status().unsynced_regions > 0,
+            "it must be written later"
+        );
     }
 }
 
@@ -193,24 +228,36 @@ impl BlockDevice for Sparse {
 
 #[test]
 fn holes_are_still_holes_after_they_were_synchronised() {
-    for (level, members, reads_first) in
-        [(Level::Raid1, 2, false), (Level::Raid1, 2, true), (Level::Raid5, 3, false)]
-    {
+    for (level, members, reads_first) in [
+        (Level::Raid1, 2, false),
+        (Level::Raid1, 2, true),
+        (Level::Raid5, 3, false),
+    ] {
         let writes = Arc::new(AtomicU64::new(0));
         let mut rig = Rig::new(level, members, 4, Guard::Bitmap);
-        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(32), physical_exponent: 0 };
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(32),
+            physical_exponent: 0,
+        };
         let sparse = || {
             Some(MemberDevice::from(
-                Arc::new(Sparse(Null::new(geometry), Arc::clone(&writes))) as Arc<dyn BlockDevice>
+                Arc::new(Sparse(Null::new(geometry), Arc::clone(&writes))) as Arc<dyn BlockDevice>,
             ))
         };
         let members = (0..members).map(|_| sparse()).collect();
-        let assembly = Assembly { members, ..rig.assembly(Origin::New, &[]) };
+        let assembly = Assembly {
+            members,
+            ..rig.assembly(Origin::New, &[])
+        };
         let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
         if reads_first {
             read(&device, 0, 32);
         }
-        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
+        assert_eq!(
+            (synchronised(&device), device.status().unsynced_regions),
+            (Ok(()), 0)
+        );
         assert_eq!(writes.load(Ordering::Relaxed), 0, "{level}");
     }
 }

@@ -55,7 +55,11 @@ pub(crate) async fn wait_a_poll() {
     let mut has_waited = false;
     poll_fn(|cx| {
         cx.waker().wake_by_ref();
-        if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
+        if std::mem::replace(&mut has_waited, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }
@@ -81,7 +85,11 @@ impl Sleeper for StepClock {
         let end = self.now() + duration;
         Box::pin(poll_fn(move |cx| {
             cx.waker().wake_by_ref();
-            if StepClock.now() >= end { Poll::Ready(()) } else { Poll::Pending }
+            if StepClock.now() >= end {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         }))
     }
 }
@@ -104,14 +112,24 @@ pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
         if tasks.is_empty() {
             return End::Done;
         }
-        let woken: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].1.0.load(Ordering::SeqCst)).collect();
-        assert!(!woken.is_empty(), "{} tasks wait for each other", tasks.len());
+        let woken: Vec<usize> = (0..tasks.len())
+            .filter(|at| tasks[*at].1.0.load(Ordering::SeqCst))
+            .collect();
+        assert!(
+            !woken.is_empty(),
+            "{} tasks wait for each other",
+            tasks.len()
+        );
         let at = woken[draw(woken.len() as u64) as usize];
         let (task, flag) = &mut tasks[at];
         flag.0.store(false, Ordering::SeqCst);
         STEPS.set(STEPS.get() + 1);
         let waker = Waker::from(Arc::clone(flag));
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        if task
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+        {
             drop(tasks.remove(at));
         }
     }

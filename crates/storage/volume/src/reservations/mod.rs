@@ -77,22 +77,29 @@ impl Registrations {
 
     /// Returns the key with which `path` is registered.
     pub fn key_of(&self, path: &HostPath) -> Option<NonZeroU64> {
-        self.registered.iter().find(|registration| registration.covers(path)).map(|found| found.key)
+        self.registered
+            .iter()
+            .find(|registration| registration.covers(path))
+            .map(|found| found.key)
     }
 
     /// Returns whether `path` holds the reservation.
     pub fn holds(&self, path: &HostPath) -> bool {
-        self.reservation.as_ref().is_some_and(|reservation| match reservation.kind.all_registrants() {
-            true => self.key_of(path).is_some(),
-            false => reservation.holder.is(path),
+        self.reservation.as_ref().is_some_and(|reservation| {
+            match reservation.kind.all_registrants() {
+                true => self.key_of(path).is_some(),
+                false => reservation.holder.is(path),
+            }
         })
     }
 
     /// Returns whether the reservation, if any, has a holder that is registered.
     pub(crate) fn is_consistent(&self) -> bool {
-        self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
-            true => !self.registered.is_empty(),
-            false => self.key_of(&reservation.holder).is_some(),
+        self.reservation.as_ref().is_none_or(|reservation| {
+            match reservation.kind.all_registrants() {
+                true => !self.registered.is_empty(),
+                false => self.key_of(&reservation.holder).is_some(),
+            }
         })
     }
 }
@@ -163,20 +170,26 @@ impl ReservationType {
 
     /// Returns the type with this number.
     pub fn from_code(code: u8) -> Option<ReservationType> {
-        ReservationType::ALL.into_iter().find(|kind| kind.code() == code)
+        ReservationType::ALL
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 
     /// Returns whether every registered host is a holder.
     pub fn all_registrants(self) -> bool {
         matches!(
             self,
-            ReservationType::WriteExclusiveAllRegistrants | ReservationType::ExclusiveAccessAllRegistrants
+            ReservationType::WriteExclusiveAllRegistrants
+                | ReservationType::ExclusiveAccessAllRegistrants
         )
     }
 
     /// Returns whether every registered host has access, even if it is not the holder.
     pub fn registrants_have_access(self) -> bool {
-        !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
+        !matches!(
+            self,
+            ReservationType::WriteExclusive | ReservationType::ExclusiveAccess
+        )
     }
 
     /// Returns whether all other hosts may read.
@@ -356,7 +369,9 @@ impl Registrations {
             Change::Reserve { key, kind } => self.reserve(by, key, kind),
             Change::Release { key, kind } => self.release(by, key, kind),
             Change::Clear { key } => self.clear(by, key),
-            Change::Preempt { key, victims, kind, .. } => self.preempt(by, key, victims, kind),
+            Change::Preempt {
+                key, victims, kind, ..
+            } => self.preempt(by, key, victims, kind),
             Change::Move(to) => self.register_and_move(by, to),
         };
         debug_assert!(self.is_consistent(), "a reservation has a holder");
@@ -392,7 +407,10 @@ impl Registrations {
         next.remove_registrations_for(by, command);
         next.insert(by, key, command.all_ports);
         for other in command.others.iter().flatten() {
-            let path = HostPath { host: other.clone(), service: by.service.clone() };
+            let path = HostPath {
+                host: other.clone(),
+                service: by.service.clone(),
+            };
             if path.is(by) {
                 continue;
             }
@@ -413,13 +431,21 @@ impl Registrations {
     /// yet registered.
     fn insert(&mut self, path: &HostPath, key: NonZeroU64, all: bool) {
         debug_assert!(self.key_of(path).is_none(), "a path has one key");
-        let elsewhere = self.registered.iter().filter(|other| other.host == path.host);
-        let elsewhere: Option<Vec<ServicePort>> = elsewhere.map(|other| other.ports.one().cloned()).collect();
+        let elsewhere = self
+            .registered
+            .iter()
+            .filter(|other| other.host == path.host);
+        let elsewhere: Option<Vec<ServicePort>> =
+            elsewhere.map(|other| other.ports.one().cloned()).collect();
         let ports = match elsewhere {
             Some(others) if all => Ports::AllBut(others),
             _ => Ports::One(path.service.clone()),
         };
-        self.registered.push(Registration { host: path.host.clone(), ports, key });
+        self.registered.push(Registration {
+            host: path.host.clone(),
+            ports,
+            key,
+        });
     }
 
     /// Removes the registrations that a command of `by` replaces: the registration of `by`, or with
@@ -443,7 +469,10 @@ impl Registrations {
             }
             match &mut registration.ports {
                 Ports::AllBut(others) if others.len() < PORTS_LEFT_OUT_MAX => {
-                    debug_assert!(!others.iter().any(|other| other.is(&path.service)), "it covers the path");
+                    debug_assert!(
+                        !others.iter().any(|other| other.is(&path.service)),
+                        "it covers the path"
+                    );
                     others.push(path.service.clone());
                     true
                 }
@@ -456,16 +485,30 @@ impl Registrations {
     /// remaining registrants if they had access through the reservation (types 5 and 6). With types 7 and 8,
     /// there are no remaining registrants.
     fn release_without_holder(&mut self) -> Changed {
-        if self.is_consistent() { Changed::default() } else { self.end_reservation() }
+        if self.is_consistent() {
+            Changed::default()
+        } else {
+            self.end_reservation()
+        }
     }
 
     /// Releases the reservation, and notifies the registrants if its type gave them access (SPC-4
     /// 5.12.11.2.2).
     fn end_reservation(&mut self) -> Changed {
         debug_assert!(self.reservation.is_some());
-        let tell = self.reservation.take().is_some_and(|ended| ended.kind.registrants_have_access());
-        let notices = if tell { self.notices(Event::ReservationReleased) } else { Vec::new() };
-        Changed { notices, ..Changed::default() }
+        let tell = self
+            .reservation
+            .take()
+            .is_some_and(|ended| ended.kind.registrants_have_access());
+        let notices = if tell {
+            self.notices(Event::ReservationReleased)
+        } else {
+            Vec::new()
+        };
+        Changed {
+            notices,
+            ..Changed::default()
+        }
     }
 
     fn notices(&self, what: Event) -> Vec<Notice> {
@@ -483,14 +526,21 @@ impl Registrations {
 
     /// Checks that `by` is registered with this key, as all changes except registration require.
     fn registrant(&self, by: &HostPath, key: u64) -> Result<NonZeroU64, Refusal> {
-        self.key_of(by).filter(|registered| registered.get() == key).ok_or(Refusal::Conflict)
+        self.key_of(by)
+            .filter(|registered| registered.get() == key)
+            .ok_or(Refusal::Conflict)
     }
 
     /// Executes RESERVE (SPC-4 5.12.9).
     pub(crate) fn reserve(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
-            None => self.reservation = Some(Reservation { kind, holder: by.clone() }),
+            None => {
+                self.reservation = Some(Reservation {
+                    kind,
+                    holder: by.clone(),
+                })
+            }
             Some(existing) if existing.kind == kind && self.holds(by) => {}
             Some(_) => return Err(Refusal::Conflict),
         }
@@ -502,7 +552,9 @@ impl Registrations {
     fn release(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
-            Some(existing) if self.holds(by) && existing.kind != kind => Err(Refusal::OfAnotherKind),
+            Some(existing) if self.holds(by) && existing.kind != kind => {
+                Err(Refusal::OfAnotherKind)
+            }
             Some(_) if self.holds(by) => Ok(self.end_reservation()),
             _ => Ok(Changed::default()),
         }
@@ -515,16 +567,27 @@ impl Registrations {
         self.registered.clear();
         self.reservation = None;
         self.count();
-        Ok(Changed { notices, ..Changed::default() })
+        Ok(Changed {
+            notices,
+            ..Changed::default()
+        })
     }
 
     /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): removes the registrations with the key `victims`.
     /// If a holder is among them, `by` takes over the reservation with type `kind`; otherwise `kind` is
     /// ignored.
-    fn preempt(&mut self, by: &HostPath, key: u64, victims: u64, kind: Option<ReservationType>) -> Verdict {
+    fn preempt(
+        &mut self,
+        by: &HostPath,
+        key: u64,
+        victims: u64,
+        kind: Option<ReservationType>,
+    ) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
-            Some(held) if held.kind.all_registrants() && victims == 0 => self.take_over(by, None, kind),
+            Some(held) if held.kind.all_registrants() && victims == 0 => {
+                self.take_over(by, None, kind)
+            }
             Some(held) if !held.kind.all_registrants() && self.is_key_of(&held.holder, victims) => {
                 self.take_over(by, NonZeroU64::new(victims), kind)
             }
@@ -533,18 +596,26 @@ impl Registrations {
     }
 
     fn is_key_of(&self, path: &HostPath, key: u64) -> bool {
-        self.key_of(path).is_some_and(|registered| registered.get() == key)
+        self.key_of(path)
+            .is_some_and(|registered| registered.get() == key)
     }
 
     /// Removes registrations without taking over the reservation (SPC-4 5.12.11.2.5).
     fn remove_victims(&mut self, by: &HostPath, victims: u64) -> Verdict {
         let victims = NonZeroU64::new(victims).ok_or(Refusal::KeyZero)?;
-        if !self.registered.iter().any(|registration| registration.key == victims) {
+        if !self
+            .registered
+            .iter()
+            .any(|registration| registration.key == victims)
+        {
             return Err(Refusal::Conflict);
         }
         let preempted = self.remove_all_but(by, Some(victims));
         self.count();
-        Ok(Changed { notices: notices(&preempted, Event::RegistrationPreempted), preempted })
+        Ok(Changed {
+            notices: notices(&preempted, Event::RegistrationPreempted),
+            preempted,
+        })
     }
 
     /// Takes over the reservation for `by`, and removes the registrations with the key `victims`, or all
@@ -559,7 +630,10 @@ impl Registrations {
         let kind = kind.ok_or(Refusal::KindMissing)?;
         let preempted = self.remove_all_but(by, victims);
         debug_assert!(self.key_of(by).is_some(), "a registrant takes it over");
-        let before = self.reservation.replace(Reservation { kind, holder: by.clone() });
+        let before = self.reservation.replace(Reservation {
+            kind,
+            holder: by.clone(),
+        });
         self.count();
         let mut notices = notices(&preempted, Event::RegistrationPreempted);
         if before.is_some_and(|before| before.kind != kind) {
@@ -578,7 +652,10 @@ impl Registrations {
             registration.covers(by) || victims.is_some_and(|victims| registration.key != victims)
         });
         self.registered = kept;
-        debug_assert!(!removed.iter().any(|registration| registration.covers(by)), "its own stays");
+        debug_assert!(
+            !removed.iter().any(|registration| registration.covers(by)),
+            "its own stays"
+        );
         removed
     }
 
@@ -603,8 +680,14 @@ impl Registrations {
         if command.unregister {
             next.remove_registration_of(by);
         }
-        debug_assert!(next.key_of(&command.to).is_some(), "the new holder is registered");
-        next.reservation = Some(Reservation { kind, holder: command.to });
+        debug_assert!(
+            next.key_of(&command.to).is_some(),
+            "the new holder is registered"
+        );
+        next.reservation = Some(Reservation {
+            kind,
+            holder: command.to,
+        });
         next.registration_changed(command.persist_through_power_loss);
         *self = next;
         Ok(Changed::default())
@@ -612,7 +695,13 @@ impl Registrations {
 }
 
 fn notices(registrations: &[Registration], what: Event) -> Vec<Notice> {
-    registrations.iter().map(|who| Notice { who: who.clone(), what }).collect()
+    registrations
+        .iter()
+        .map(|who| Notice {
+            who: who.clone(),
+            what,
+        })
+        .collect()
 }
 
 /// Maximum number of ports that an all-ports registration can lose individually; beyond that, the whole

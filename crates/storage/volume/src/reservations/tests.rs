@@ -10,7 +10,11 @@ use proptest::prelude::*;
 use super::*;
 
 pub(crate) fn port(group: u16) -> ServicePort {
-    ServicePort { name: "iqn.2026-11.test:target".into(), group, relative_port: group }
+    ServicePort {
+        name: "iqn.2026-11.test:target".into(),
+        group,
+        relative_port: group,
+    }
 }
 
 /// Returns the path of host `who` through the first port.
@@ -20,7 +24,13 @@ pub(crate) fn path(who: u8) -> HostPath {
 
 pub(crate) fn through(who: u8, group: u16) -> HostPath {
     let name = format!("iqn.2026-11.test:host{who}");
-    HostPath { host: HostPort { name, qualifier: [0x40, 0, 0, 0, 0, who] }, service: port(group) }
+    HostPath {
+        host: HostPort {
+            name,
+            qualifier: [0x40, 0, 0, 0, 0, who],
+        },
+        service: port(group),
+    }
 }
 
 pub(crate) fn key(key: u64) -> NonZeroU64 {
@@ -45,7 +55,9 @@ fn each_type_lets_in_whom_the_table_says() {
     for (kind, expected) in rows {
         let mut state = Registrations::default();
         for who in [1, 2] {
-            state.register(&path(who), &Register::new(key(who.into()))).unwrap();
+            state
+                .register(&path(who), &Register::new(key(who.into())))
+                .unwrap();
         }
         state.reserve(&path(1), 1, kind).unwrap();
         let seen = [
@@ -69,7 +81,9 @@ fn without_a_reservation_everything_passes() {
 fn registered(keys: &[(u8, u64)]) -> Registrations {
     let mut state = Registrations::default();
     for &(who, with) in keys {
-        state.register(&path(who), &Register::new(key(with))).unwrap();
+        state
+            .register(&path(who), &Register::new(key(with)))
+            .unwrap();
     }
     state
 }
@@ -82,7 +96,11 @@ fn reserved(keys: &[(u8, u64)], kind: ReservationType) -> Registrations {
 }
 
 fn change_key(existing: u64, new: u64) -> Register {
-    Register { existing: Some(existing), key: new, ..Register::new(key(1)) }
+    Register {
+        existing: Some(existing),
+        key: new,
+        ..Register::new(key(1))
+    }
 }
 
 fn told(changed: &Changed) -> Vec<(u8, Event)> {
@@ -91,7 +109,11 @@ fn told(changed: &Changed) -> Vec<(u8, Event)> {
 }
 
 fn keys(state: &Registrations) -> Vec<u64> {
-    state.registered().iter().map(|registration| registration.key.get()).collect()
+    state
+        .registered()
+        .iter()
+        .map(|registration| registration.key.get())
+        .collect()
 }
 
 const CONFLICT: Verdict = Err(Refusal::Conflict);
@@ -130,19 +152,28 @@ fn the_holder_keeps_the_reservation_when_it_changes_its_key() {
 
 #[test]
 fn a_holder_that_unregisters_releases_and_registrants_only_types_tell_the_others() {
-    for kind in ReservationType::ALL.into_iter().filter(|kind| !kind.all_registrants()) {
+    for kind in ReservationType::ALL
+        .into_iter()
+        .filter(|kind| !kind.all_registrants())
+    {
         let mut state = reserved(&[(1, 1), (2, 2)], kind);
         let changed = state.register(&path(1), &change_key(1, 0)).unwrap();
         assert_eq!(state.reservation(), None);
-        let expected =
-            if kind.registrants_have_access() { vec![(2, Event::ReservationReleased)] } else { vec![] };
+        let expected = if kind.registrants_have_access() {
+            vec![(2, Event::ReservationReleased)]
+        } else {
+            vec![]
+        };
         assert_eq!(told(&changed), expected, "{kind:?}");
     }
 }
 
 #[test]
 fn a_reservation_of_all_registrants_ends_with_the_last() {
-    let mut state = reserved(&[(1, 1), (2, 2)], ReservationType::WriteExclusiveAllRegistrants);
+    let mut state = reserved(
+        &[(1, 1), (2, 2)],
+        ReservationType::WriteExclusiveAllRegistrants,
+    );
     state.register(&path(1), &change_key(1, 0)).unwrap();
     assert!(state.holds(&path(2)));
     state.register(&path(2), &change_key(2, 0)).unwrap();
@@ -152,34 +183,71 @@ fn a_reservation_of_all_registrants_ends_with_the_last() {
 #[test]
 fn only_a_registrant_with_its_key_reserves_and_repeating_is_no_error() {
     let mut state = registered(&[(1, 1), (2, 2)]);
-    assert_eq!(state.reserve(&path(3), 0, ReservationType::ExclusiveAccess), CONFLICT);
-    assert_eq!(state.reserve(&path(1), 2, ReservationType::ExclusiveAccess), CONFLICT);
+    assert_eq!(
+        state.reserve(&path(3), 0, ReservationType::ExclusiveAccess),
+        CONFLICT
+    );
+    assert_eq!(
+        state.reserve(&path(1), 2, ReservationType::ExclusiveAccess),
+        CONFLICT
+    );
     for _ in 0..2 {
-        assert!(state.reserve(&path(1), 1, ReservationType::ExclusiveAccess).is_ok());
+        assert!(
+            state
+                .reserve(&path(1), 1, ReservationType::ExclusiveAccess)
+                .is_ok()
+        );
     }
-    assert_eq!(state.reserve(&path(1), 1, ReservationType::WriteExclusive), CONFLICT);
-    assert_eq!(state.reserve(&path(2), 2, ReservationType::ExclusiveAccess), CONFLICT);
+    assert_eq!(
+        state.reserve(&path(1), 1, ReservationType::WriteExclusive),
+        CONFLICT
+    );
+    assert_eq!(
+        state.reserve(&path(2), 2, ReservationType::ExclusiveAccess),
+        CONFLICT
+    );
     assert_eq!(state.generation, 2, "reserving does not count");
 }
 
 #[test]
 fn releasing_with_another_type_is_refused_and_by_another_does_nothing() {
     let mut state = reserved(&[(1, 1), (2, 2)], ReservationType::ExclusiveAccess);
-    let wrong = state.release(&path(1), 1, ReservationType::WriteExclusive).unwrap_err();
+    let wrong = state
+        .release(&path(1), 1, ReservationType::WriteExclusive)
+        .unwrap_err();
     assert_eq!(wrong, Refusal::OfAnotherKind);
-    assert!(state.release(&path(2), 2, ReservationType::ExclusiveAccess).is_ok());
+    assert!(
+        state
+            .release(&path(2), 2, ReservationType::ExclusiveAccess)
+            .is_ok()
+    );
     assert!(state.holds(&path(1)));
-    assert_eq!(state.release(&path(1), 2, ReservationType::ExclusiveAccess), CONFLICT);
-    assert!(state.release(&path(1), 1, ReservationType::ExclusiveAccess).unwrap().notices.is_empty());
+    assert_eq!(
+        state.release(&path(1), 2, ReservationType::ExclusiveAccess),
+        CONFLICT
+    );
+    assert!(
+        state
+            .release(&path(1), 1, ReservationType::ExclusiveAccess)
+            .unwrap()
+            .notices
+            .is_empty()
+    );
     assert_eq!(state.reservation(), None);
 }
 
 #[test]
 fn releasing_what_registrants_shared_tells_them() {
-    for kind in ReservationType::ALL.into_iter().filter(|kind| kind.registrants_have_access()) {
+    for kind in ReservationType::ALL
+        .into_iter()
+        .filter(|kind| kind.registrants_have_access())
+    {
         let mut state = reserved(&[(1, 1), (2, 2)], kind);
         let changed = state.release(&path(1), 1, kind).unwrap();
-        assert!(told(&changed).contains(&(2, Event::ReservationReleased)), "{kind:?}");
+        assert!(
+            told(&changed).contains(&(2, Event::ReservationReleased)),
+            "{kind:?}"
+        );
     }
 }
 
@@ -189,42 +257,63 @@ fn clear_ends_all_and_tells_all() {
     assert_eq!(state.clear(&path(2), 1), CONFLICT);
     let changed = state.clear(&path(2), 2).unwrap();
     assert!(told(&changed).contains(&(1, Event::ReservationPreempted)));
-    assert_eq!((keys(&state), state.reservation(), state.generation), (vec![], None, 4));
+    assert_eq!(
+        (keys(&state), state.reservation(), state.generation),
+        (vec![], None, 4)
+    );
 }
 
 #[test]
 fn preempting_the_holder_takes_the_reservation_over() {
     let mut state = reserved(&[(1, 1), (2, 2), (3, 3)], ReservationType::WriteExclusive);
-    let changed = state.preempt(&path(2), 2, 1, Some(ReservationType::ExclusiveAccess)).unwrap();
+    let changed = state
+        .preempt(&path(2), 2, 1, Some(ReservationType::ExclusiveAccess))
+        .unwrap();
     assert!(state.holds(&path(2)));
     assert_eq!(keys(&state), [2, 3]);
     let told = told(&changed);
     assert!(told.contains(&(1, Event::RegistrationPreempted)));
-    assert!(told.contains(&(3, Event::ReservationReleased)), "the type is another one");
+    assert!(
+        told.contains(&(3, Event::ReservationReleased)),
+        "the type is another one"
+    );
     assert_eq!(changed.preempted.len(), 1);
 }
 
 #[test]
 fn preempting_one_who_holds_nothing_ends_its_registration_only() {
     let mut state = reserved(&[(1, 1), (2, 2), (3, 3)], ReservationType::WriteExclusive);
-    let changed = state.preempt(&path(2), 2, 3, Some(ReservationType::ExclusiveAccess)).unwrap();
+    let changed = state
+        .preempt(&path(2), 2, 3, Some(ReservationType::ExclusiveAccess))
+        .unwrap();
     assert_eq!(told(&changed), [(3, Event::RegistrationPreempted)]);
     assert!(state.holds(&path(1)));
-    assert_eq!(state.reservation().map(|held| held.kind), Some(ReservationType::WriteExclusive));
+    assert_eq!(
+        state.reservation().map(|held| held.kind),
+        Some(ReservationType::WriteExclusive)
+    );
 }
 
 #[test]
 fn preempting_nobody_is_a_conflict_and_key_zero_is_wrong() {
     let mut state = registered(&[(1, 1), (2, 2)]);
-    assert_eq!(state.preempt(&path(2), 2, 9, Some(ReservationType::ExclusiveAccess)), CONFLICT);
+    assert_eq!(
+        state.preempt(&path(2), 2, 9, Some(ReservationType::ExclusiveAccess)),
+        CONFLICT
+    );
     let zero = state.preempt(&path(2), 2, 0, Some(ReservationType::ExclusiveAccess));
     assert_eq!(zero, Err(Refusal::KeyZero));
 }
 
 #[test]
 fn key_zero_preempts_all_registrants() {
-    let mut state = reserved(&[(1, 1), (2, 2), (3, 3)], ReservationType::ExclusiveAccessAllRegistrants);
-    let changed = state.preempt(&path(2), 2, 0, Some(ReservationType::WriteExclusive)).unwrap();
+    let mut state = reserved(
+        &[(1, 1), (2, 2), (3, 3)],
+        ReservationType::ExclusiveAccessAllRegistrants,
+    );
+    let changed = state
+        .preempt(&path(2), 2, 0, Some(ReservationType::WriteExclusive))
+        .unwrap();
     assert_eq!(keys(&state), [2]);
     assert_eq!(changed.preempted.len(), 2);
     assert!(state.holds(&path(2)));
@@ -232,8 +321,13 @@ fn key_zero_preempts_all_registrants() {
 
 #[test]
 fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
-    let mut state = reserved(&[(1, 1), (2, 2), (3, 3)], ReservationType::ExclusiveAccessAllRegistrants);
-    state.preempt(&path(2), 2, 1, Some(ReservationType::WriteExclusive)).unwrap();
+    let mut state = reserved(
+        &[(1, 1), (2, 2), (3, 3)],
+        ReservationType::ExclusiveAccessAllRegistrants,
+    );
+    state
+        .preempt(&path(2), 2, 1, Some(ReservationType::WriteExclusive))
+        .unwrap();
     assert_eq!(keys(&state), [2, 3]);
     assert_eq!(
         state.reservation().map(|held| held.kind),
@@ -245,23 +339,39 @@ fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
 #[test]
 fn preempting_ones_own_key_spares_oneself() {
     let mut state = registered(&[(1, 5), (2, 5)]);
-    let changed = state.preempt(&path(2), 5, 5, Some(ReservationType::ExclusiveAccess)).unwrap();
+    let changed = state
+        .preempt(&path(2), 5, 5, Some(ReservationType::ExclusiveAccess))
+        .unwrap();
     assert_eq!(told(&changed), [(1, Event::RegistrationPreempted)]);
-    assert_eq!((state.key_of(&path(2)), state.generation), (Some(key(5)), 3));
+    assert_eq!(
+        (state.key_of(&path(2)), state.generation),
+        (Some(key(5)), 3)
+    );
 }
 
 #[test]
 fn a_holder_that_preempts_itself_only_changes_the_type() {
     let mut state = reserved(&[(1, 1), (2, 2)], ReservationType::WriteExclusive);
-    let changed = state.preempt(&path(1), 1, 1, Some(ReservationType::ExclusiveAccess)).unwrap();
+    let changed = state
+        .preempt(&path(1), 1, 1, Some(ReservationType::ExclusiveAccess))
+        .unwrap();
     assert!(changed.preempted.is_empty());
-    assert_eq!(state.reservation().map(|held| held.kind), Some(ReservationType::ExclusiveAccess));
+    assert_eq!(
+        state.reservation().map(|held| held.kind),
+        Some(ReservationType::ExclusiveAccess)
+    );
     assert!(state.holds(&path(1)));
 }
 
 fn to(who: u8, key: u64) -> Move {
     let to = path(who);
-    Move { existing: 1, key, to, unregister: false, persist_through_power_loss: false }
+    Move {
+        existing: 1,
+        key,
+        to,
+        unregister: false,
+        persist_through_power_loss: false,
+    }
 }
 
 #[test]
@@ -269,13 +379,24 @@ fn the_holder_hands_its_reservation_on() {
     let mut state = reserved(&[(1, 1), (2, 2)], ReservationType::ExclusiveAccess);
     state.register_and_move(&path(1), to(3, 7)).unwrap();
     assert!(state.holds(&path(3)) && !state.holds(&path(1)));
-    assert_eq!((state.key_of(&path(3)), state.generation), (Some(key(7)), 3));
+    assert_eq!(
+        (state.key_of(&path(3)), state.generation),
+        (Some(key(7)), 3)
+    );
 }
 
 #[test]
 fn moving_may_unregister_the_old_holder() {
     let mut state = reserved(&[(1, 1)], ReservationType::ExclusiveAccess);
-    state.register_and_move(&path(1), Move { unregister: true, ..to(2, 2) }).unwrap();
+    state
+        .register_and_move(
+            &path(1),
+            Move {
+                unregister: true,
+                ..to(2, 2)
+            },
+        )
+        .unwrap();
     assert_eq!(keys(&state), [2]);
     assert!(state.holds(&path(2)));
 }
@@ -284,7 +405,9 @@ fn moving_may_unregister_the_old_holder() {
 fn who_holds_nothing_for_itself_moves_nothing() {
     let mut state = registered(&[(1, 1), (2, 2)]);
     assert_eq!(state.register_and_move(&path(1), to(3, 3)), CONFLICT);
-    state.reserve(&path(1), 1, ReservationType::WriteExclusiveAllRegistrants).unwrap();
+    state
+        .reserve(&path(1), 1, ReservationType::WriteExclusiveAllRegistrants)
+        .unwrap();
     assert_eq!(state.register_and_move(&path(1), to(3, 3)), CONFLICT);
 }
 
@@ -302,14 +425,23 @@ fn others_are_registered_alike_or_none_at_all() {
     let mut state = registered(&[(3, 3)]);
     let with = |others: &[u8]| {
         let others = others.iter().map(|&who| path(who).host).collect();
-        Register { others: Some(others), ..change_key(0, 9) }
+        Register {
+            others: Some(others),
+            ..change_key(0, 9)
+        }
     };
     assert!(state.register(&path(1), &with(&[2, 3])).is_err());
     assert_eq!(keys(&state), [3]);
     state.register(&path(1), &with(&[2, 4])).unwrap();
     assert_eq!((keys(&state), state.generation), (vec![3, 9, 9, 9], 2));
     assert_eq!(
-        state.register(&path(1), &Register { existing: Some(9), ..with(&[5]) }),
+        state.register(
+            &path(1),
+            &Register {
+                existing: Some(9),
+                ..with(&[5])
+            }
+        ),
         Err(Refusal::AlreadyRegistered)
     );
 }
@@ -317,7 +449,10 @@ fn others_are_registered_alike_or_none_at_all() {
 #[test]
 fn a_registration_for_all_ports_counts_through_each() {
     let mut state = Registrations::default();
-    let all = Register { all_ports: true, ..change_key(0, 1) };
+    let all = Register {
+        all_ports: true,
+        ..change_key(0, 1)
+    };
     state.register(&path(1), &all).unwrap();
     assert_eq!(state.key_of(&through(1, 2)), Some(key(1)));
     state.register(&through(1, 2), &change_key(1, 0)).unwrap();
@@ -331,7 +466,10 @@ fn unregistering_for_all_ports_ends_each_with_that_key() {
     state.register(&through(1, 1), &change_key(0, 1)).unwrap();
     state.register(&through(1, 2), &change_key(0, 1)).unwrap();
     state.register(&through(1, 3), &change_key(0, 8)).unwrap();
-    let all = Register { all_ports: true, ..change_key(1, 0) };
+    let all = Register {
+        all_ports: true,
+        ..change_key(1, 0)
+    };
     state.register(&through(1, 1), &all).unwrap();
     assert_eq!(keys(&state), [8]);
 }
@@ -341,7 +479,9 @@ fn registrations_are_bounded() {
     let mut state = Registrations::default();
     let count = REGISTRATIONS_MAX as u16;
     for group in 0..count {
-        state.register(&through(1, group), &change_key(0, 1)).unwrap();
+        state
+            .register(&through(1, group), &change_key(0, 1))
+            .unwrap();
     }
     let one_more = state.register(&through(1, count), &change_key(0, 1));
     assert_eq!(one_more, Err(Refusal::TooMany));
@@ -360,7 +500,10 @@ struct Model {
 enum ModelResult {
     Conflict,
     Refused,
-    Good { told: BTreeSet<(u8, Event)>, preempted: BTreeSet<u8> },
+    Good {
+        told: BTreeSet<(u8, Event)>,
+        preempted: BTreeSet<u8>,
+    },
 }
 
 const HOSTS: u8 = 4;
@@ -379,7 +522,10 @@ impl Model {
     }
 
     fn good(told: BTreeSet<(u8, Event)>) -> ModelResult {
-        ModelResult::Good { told, preempted: BTreeSet::new() }
+        ModelResult::Good {
+            told,
+            preempted: BTreeSet::new(),
+        }
     }
 
     fn carry_out(&mut self, by: u8, change: &Change) -> ModelResult {
@@ -398,11 +544,19 @@ impl Model {
             Change::Reserve { kind, .. } => self.reserve(by, *kind),
             Change::Release { kind, .. } => self.release(by, *kind),
             Change::Clear { .. } => {
-                let told = self.others(by).map(|who| (who, Event::ReservationPreempted)).collect();
-                *self = Model { generation: self.generation + 1, ..Model::default() };
+                let told = self
+                    .others(by)
+                    .map(|who| (who, Event::ReservationPreempted))
+                    .collect();
+                *self = Model {
+                    generation: self.generation + 1,
+                    ..Model::default()
+                };
                 Model::good(told)
             }
-            Change::Preempt { victims, kind, .. } => self.preempt(by, *victims, kind.expect("a type")),
+            Change::Preempt { victims, kind, .. } => {
+                self.preempt(by, *victims, kind.expect("a type"))
+            }
             Change::Move(command) => self.hand_over(by, command),
         }
     }
@@ -430,7 +584,11 @@ impl Model {
         {
             self.reservation = None;
             if kind.registrants_have_access() {
-                told = self.keys.keys().map(|&who| (who, Event::ReservationReleased)).collect();
+                told = self
+                    .keys
+                    .keys()
+                    .map(|&who| (who, Event::ReservationReleased))
+                    .collect();
             }
         }
         Model::good(told)
@@ -454,13 +612,25 @@ impl Model {
         }
         self.reservation = None;
         let told = self.others(by).map(|who| (who, Event::ReservationReleased));
-        Model::good(if held.registrants_have_access() { told.collect() } else { BTreeSet::new() })
+        Model::good(if held.registrants_have_access() {
+            told.collect()
+        } else {
+            BTreeSet::new()
+        })
     }
 
     fn preempt(&mut self, by: u8, victims: u64, kind: ReservationType) -> ModelResult {
-        let all = self.reservation.is_some_and(|(held, _)| held.all_registrants());
-        let holder_key = self.reservation.and_then(|(_, holder)| self.keys.get(&holder).copied());
-        let takes_over = if all { victims == 0 } else { victims != 0 && holder_key == Some(victims) };
+        let all = self
+            .reservation
+            .is_some_and(|(held, _)| held.all_registrants());
+        let holder_key = self
+            .reservation
+            .and_then(|(_, holder)| self.keys.get(&holder).copied());
+        let takes_over = if all {
+            victims == 0
+        } else {
+            victims != 0 && holder_key == Some(victims)
+        };
         if !takes_over && victims == 0 {
             return ModelResult::Refused;
         }
@@ -468,12 +638,16 @@ impl Model {
             return ModelResult::Conflict;
         }
         let everyone = takes_over && all;
-        let preempted: BTreeSet<u8> =
-            self.others(by).filter(|who| everyone || self.keys[who] == victims).collect();
+        let preempted: BTreeSet<u8> = self
+            .others(by)
+            .filter(|who| everyone || self.keys[who] == victims)
+            .collect();
         self.keys.retain(|who, _| !preempted.contains(who));
         self.generation += 1;
-        let mut told: BTreeSet<_> =
-            preempted.iter().map(|&who| (who, Event::RegistrationPreempted)).collect();
+        let mut told: BTreeSet<_> = preempted
+            .iter()
+            .map(|&who| (who, Event::RegistrationPreempted))
+            .collect();
         if takes_over {
             if self.reservation.is_some_and(|(before, _)| before != kind) {
                 told.extend(self.others(by).map(|who| (who, Event::ReservationReleased)));
@@ -485,7 +659,9 @@ impl Model {
 
     fn hand_over(&mut self, by: u8, command: &Move) -> ModelResult {
         let to = command.to.host.qualifier[5];
-        let Some((kind, holder)) = self.reservation else { return ModelResult::Conflict };
+        let Some((kind, holder)) = self.reservation else {
+            return ModelResult::Conflict;
+        };
         if holder != by || kind.all_registrants() {
             return ModelResult::Conflict;
         }
@@ -502,7 +678,9 @@ impl Model {
     }
 
     fn allows(&self, who: u8, write: bool) -> bool {
-        let Some((kind, _)) = self.reservation else { return true };
+        let Some((kind, _)) = self.reservation else {
+            return true;
+        };
         self.holders().contains(&who)
             || kind.registrants_have_access() && self.keys.contains_key(&who)
             || kind.others_may_read() && !write
@@ -517,9 +695,15 @@ fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
         Err(Refusal::Conflict) => ModelResult::Conflict,
         Err(_) => ModelResult::Refused,
         Ok(changed) => {
-            let told = changed.notices.iter().map(|notice| (number(&notice.who), notice.what));
+            let told = changed
+                .notices
+                .iter()
+                .map(|notice| (number(&notice.who), notice.what));
             let preempted = changed.preempted.iter().map(number).collect();
-            ModelResult::Good { told: told.filter(|(who, _)| *who != by).collect(), preempted }
+            ModelResult::Good {
+                told: told.filter(|(who, _)| *who != by).collect(),
+                preempted,
+            }
         }
     }
 }
@@ -528,8 +712,12 @@ fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
 fn changes() -> impl Strategy<Value = (u8, Change)> {
     let key = 0u64..4;
     let kind = proptest::sample::select(ReservationType::ALL.to_vec());
-    let register = (proptest::option::of(key.clone()), key.clone(), any::<bool>()).prop_map(
-        |(existing, key, persist_through_power_loss)| {
+    let register = (
+        proptest::option::of(key.clone()),
+        key.clone(),
+        any::<bool>(),
+    )
+        .prop_map(|(existing, key, persist_through_power_loss)| {
             Change::Register(Register {
                 existing,
                 key,
@@ -537,19 +725,30 @@ fn changes() -> impl Strategy<Value = (u8, Change)> {
                 persist_through_power_loss,
                 others: None,
             })
-        },
-    );
+        });
     let reserve = (key.clone(), kind.clone()).prop_map(|(key, kind)| Change::Reserve { key, kind });
     let release = (key.clone(), kind.clone()).prop_map(|(key, kind)| Change::Release { key, kind });
     let clear = key.clone().prop_map(|key| Change::Clear { key });
-    let preempt = (key.clone(), key.clone(), kind, any::<bool>())
-        .prop_map(|(key, victims, kind, abort)| Change::Preempt { key, victims, kind: Some(kind), abort });
+    let preempt =
+        (key.clone(), key.clone(), kind, any::<bool>()).prop_map(|(key, victims, kind, abort)| {
+            Change::Preempt {
+                key,
+                victims,
+                kind: Some(kind),
+                abort,
+            }
+        });
     let hand_over =
         (key.clone(), key, 1..=HOSTS, any::<bool>()).prop_map(|(existing, key, to, unregister)| {
-            Change::Move(Move { existing, key, to: path(to), unregister, persist_through_power_loss: false })
+            Change::Move(Move {
+                existing,
+                key,
+                to: path(to),
+                unregister,
+                persist_through_power_loss: false,
+            })
         });
-    let action =
-        prop_oneof![4 => register, 3 => reserve, 2 => release, 1 => clear, 3 => preempt, 2 => hand_over];
+    let action = prop_oneof![4 => register, 3 => reserve, 2 => release, 1 => clear, 3 => preempt, 2 => hand_over];
     (1..=HOSTS, action)
 }
 

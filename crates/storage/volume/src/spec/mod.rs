@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, BlockPlaces, Opened, Opening};
 
-pub use syntax::{Grammar, Problem, SpecError, Token, decode, encode, hint, list, nearest, shell_word};
+pub use syntax::{
+    Grammar, Problem, SpecError, Token, decode, encode, hint, list, nearest, shell_word,
+};
 pub use values::{AtMost, BlockShape, Bytes, NotAValue, PerMillion, Time, bare_unit};
 pub use written::Written;
 
@@ -71,7 +73,12 @@ impl fmt::Display for WhichIdentity {
 impl Spec {
     /// Creates the specification of a volume without options.
     pub fn new(backend: Arc<dyn Backend>) -> Spec {
-        Spec { backend, readonly: false, removable: false, thick: false }
+        Spec {
+            backend,
+            readonly: false,
+            removable: false,
+            thick: false,
+        }
     }
 
     /// Returns the back end, without the options that exist for every volume.
@@ -81,7 +88,10 @@ impl Spec {
 
     /// Returns the store below all layers, or the first store if there are several.
     pub fn store(&self) -> &dyn Backend {
-        self.backend.members().first().map_or(&*self.backend, Spec::store)
+        self.backend
+            .members()
+            .first()
+            .map_or(&*self.backend, Spec::store)
     }
 
     /// Returns whether an option of this volume or of a member makes it read-only.
@@ -121,7 +131,13 @@ impl Spec {
             let read_only = self.readonly || opening.read_only;
             // A layer always addresses its members by blocks.
             let by_bytes = opening.by_bytes && self.backend.members().is_empty();
-            self.backend.open(&Opening { read_only, by_bytes, ..opening.clone() }).await
+            self.backend
+                .open(&Opening {
+                    read_only,
+                    by_bytes,
+                    ..opening.clone()
+                })
+                .await
         })
     }
 }
@@ -151,12 +167,23 @@ impl fmt::Display for Spec {
         if let [first, others @ ..] = self.backend.members() {
             let colon = if argument.is_empty() { "" } else { ":" };
             write!(f, "{colon}[{first}")?;
-            others.iter().try_for_each(|member| write!(f, ", {member}"))?;
+            others
+                .iter()
+                .try_for_each(|member| write!(f, ", {member}"))?;
             write!(f, "]")?;
         }
         let mut options = self.backend.options();
-        let flags = [("read-only", self.readonly), ("removable", self.removable), ("thick", self.thick)];
-        options.extend(flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name.to_owned()));
+        let flags = [
+            ("read-only", self.readonly),
+            ("removable", self.removable),
+            ("thick", self.thick),
+        ];
+        options.extend(
+            flags
+                .into_iter()
+                .filter(|(_, is_on)| *is_on)
+                .map(|(name, _)| name.to_owned()),
+        );
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{mark}{}", options.join("&"))
     }

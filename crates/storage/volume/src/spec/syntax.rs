@@ -55,7 +55,11 @@ pub struct SpecError {
 
 impl SpecError {
     pub(super) fn new(text: &str, problem: Problem) -> SpecError {
-        SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
+        SpecError {
+            text: text.to_owned(),
+            at: problem.at,
+            sentence: problem.sentence,
+        }
     }
 
     /// Masks secrets in the specification with `mask`, which must leave the other characters in their
@@ -102,7 +106,10 @@ pub struct Problem {
 impl Problem {
     /// Creates a problem at this byte range.
     pub fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
-        Problem { at, sentence: sentence.into() }
+        Problem {
+            at,
+            sentence: sentence.into(),
+        }
     }
 }
 
@@ -167,7 +174,9 @@ pub(super) fn parse(grammar: Grammar, text: &str) -> Result<Node, Problem> {
     let mut input = LocatingSlice::new(text);
     whole(grammar, &mut input).map_err(|error| match error {
         ErrMode::Cut(problem) | ErrMode::Backtrack(problem) => problem,
-        ErrMode::Incomplete(_) => Problem::new(text.len()..text.len(), "the specification is incomplete"),
+        ErrMode::Incomplete(_) => {
+            Problem::new(text.len()..text.len(), "the specification is incomplete")
+        }
     })
 }
 
@@ -182,7 +191,13 @@ fn end(input: &mut Input<'_>) -> Parsed<()> {
         None => Ok(()),
         Some(sign) => {
             let at = rest.at.start..rest.at.start + sign.len_utf8();
-            wrong(at, format!("`{sign}` has no meaning here; in a path write it as {}", encoded(sign)))
+            wrong(
+                at,
+                format!(
+                    "`{sign}` has no meaning here; in a path write it as {}",
+                    encoded(sign)
+                ),
+            )
         }
     }
 }
@@ -191,14 +206,22 @@ fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
     blank(input)?;
     let start = input.current_token_start();
     if depth > DEPTH_MAX {
-        return wrong(start..start, format!("volumes can be nested at most {DEPTH_MAX} levels deep"));
+        return wrong(
+            start..start,
+            format!("volumes can be nested at most {DEPTH_MAX} levels deep"),
+        );
     }
     let kind = kind(grammar, input)?;
     let argument = argument(input)?;
     let members = members(grammar, input, kind, depth)?;
     let options = options(input)?;
     blank(input)?;
-    Ok(Node { kind, argument, members, options })
+    Ok(Node {
+        kind,
+        argument,
+        members,
+        options,
+    })
 }
 
 const SIGNS: &str = "?[],";
@@ -218,8 +241,14 @@ fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let letters = host.map_or(0, |end| input[..=end].chars().count());
     let front: &str = take(letters).parse_next(input)?;
     let rest = word(input, |c| !SIGNS.contains(c))?;
-    debug_assert!(start + front.len() <= rest.at.end, "the rest is behind the host");
-    Ok(Token { text: format!("{front}{}", rest.text), at: start..rest.at.end })
+    debug_assert!(
+        start + front.len() <= rest.at.end,
+        "the rest is behind the host"
+    );
+    Ok(Token {
+        text: format!("{front}{}", rest.text),
+        at: start..rest.at.end,
+    })
 }
 
 fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
@@ -232,27 +261,42 @@ fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
     if let Some(kind) = grammar.kind(&name.text) {
         return match sign(input, ":")? {
             true => Ok(kind),
-            false => wrong(name.at, format!("`{0}` needs a colon after it: `{0}:…`", name.text)),
+            false => wrong(
+                name.at,
+                format!("`{0}` needs a colon after it: `{0}:…`", name.text),
+            ),
         };
     }
     if name.text.is_empty() {
-        return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
+        return wrong(
+            name.at,
+            "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img",
+        );
     }
     let is_path = !input.starts_with(':') && name.text.contains(['.', '/']);
     let hint = match is_path && grammar.kind("file").is_some() {
         true => format!("; for a file, write `file:./{}`", name.text),
         false => hint(&name.text, &grammar.names()),
     };
-    wrong(name.at, format!("unknown kind of volume `{}`{hint}", name.text))
+    wrong(
+        name.at,
+        format!("unknown kind of volume `{}`{hint}", name.text),
+    )
 }
 
-fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -> Parsed<Option<Members>> {
+fn members(
+    grammar: Grammar,
+    input: &mut Input<'_>,
+    kind: &Kind,
+    depth: usize,
+) -> Parsed<Option<Members>> {
     let start = input.current_token_start();
     if !sign(input, "[")? {
         return Ok(None);
     }
     if kind.blocks == BlockPlaces::Store {
-        let remedy = "this kind of volume cannot contain another; in a path write `[` as %5B and `]` as %5D";
+        let remedy =
+            "this kind of volume cannot contain another; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }
     let mut nodes = vec![node(grammar, input, depth + 1)?];
@@ -260,8 +304,14 @@ fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -
         nodes.push(node(grammar, input, depth + 1)?);
     }
     match sign(input, "]")? {
-        true => Ok(Some(Members { at: start..input.current_token_start(), nodes })),
-        false => wrong(start..start + 1, "this bracket is not closed; write `]` after the last volume in it"),
+        true => Ok(Some(Members {
+            at: start..input.current_token_start(),
+            nodes,
+        })),
+        false => wrong(
+            start..start + 1,
+            "this bracket is not closed; write `]` after the last volume in it",
+        ),
     }
 }
 
@@ -281,7 +331,10 @@ fn option(input: &mut Input<'_>) -> Parsed<Choice> {
         key.text = "read-only".to_owned(); // the earlier spelling, which configurations may contain
     }
     if key.text.is_empty() {
-        return wrong(key.at, "an option is missing here; add one, or remove the character before it");
+        return wrong(
+            key.at,
+            "an option is missing here; add one, or remove the character before it",
+        );
     }
     let value = match sign(input, "=")? {
         true => Some(word(input, |c| c != '&' && !SIGNS.contains(c))?),
@@ -309,18 +362,31 @@ fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> 
     let text: &str = text;
     let text = text.trim_end_matches(' ');
     debug_assert!(at.start + text.len() <= at.end);
-    Ok(Token { at: at.start..at.start + text.len(), text: text.to_owned() })
+    Ok(Token {
+        at: at.start..at.start + text.len(),
+        text: text.to_owned(),
+    })
 }
 
 /// Returns the percent-encoded form of a character.
 fn encoded(sign: char) -> String {
-    sign.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
+    sign.to_string()
+        .bytes()
+        .map(|byte| format!("%{byte:02X}"))
+        .collect()
 }
 
 /// Percent-encodes `bytes` for [`decode`], except printable characters that are not special.
 pub fn encode(bytes: &[u8]) -> String {
-    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
-    let letter = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let plain =
+        |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
+    let letter = |&byte: &u8| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
     bytes.iter().map(letter).collect()
 }
 
@@ -332,7 +398,10 @@ pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
         let (byte, tail) = if first == b'%' {
             let at = word.at.end - rest.len();
             escape(tail).ok_or_else(|| {
-                Problem::new(at..at + 1, "`%` needs two hexadecimal digits; write %25 for a percent sign")
+                Problem::new(
+                    at..at + 1,
+                    "`%` needs two hexadecimal digits; write %25 for a percent sign",
+                )
             })?
         } else {
             (first, tail)
@@ -345,7 +414,11 @@ pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
 
 fn escape(digits: &[u8]) -> Option<(u8, &[u8])> {
     let (pair, tail) = digits.split_at_checked(2)?;
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     Some((digit(pair[0])? * 16 + digit(pair[1])?, tail))
 }
 
@@ -394,7 +467,10 @@ mod tests {
 
     #[test]
     fn the_caret_points_at_the_word_counted_in_letters() {
-        let error = SpecError::new("file:/dätä?blok=1", Problem::new(13..17, "unknown option `blok`"));
+        let error = SpecError::new(
+            "file:/dätä?blok=1",
+            Problem::new(13..17, "unknown option `blok`"),
+        );
         let expected = "unknown option `blok` (column 12)\n  file:/dätä?blok=1\n             ^^^^";
         assert_eq!(error.to_string(), expected);
     }
@@ -412,7 +488,10 @@ mod tests {
     fn another_word_is_not_taken_for_a_slip() {
         assert_eq!(nearest("compression", KNOWN), None);
         assert_eq!(nearest("", KNOWN), None);
-        assert_eq!(hint("compression", &["a", "b", "c"]), "; known are `a`, `b` and `c`");
+        assert_eq!(
+            hint("compression", &["a", "b", "c"]),
+            "; known are `a`, `b` and `c`"
+        );
     }
 
     #[test]

@@ -22,7 +22,9 @@ impl Grammar {
     pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
         let spec = parse(self, text).and_then(|node| {
             let spec = volume(&node)?;
-            inner_of(&node).try_for_each(none_of_a_whole_volume).map(|()| spec)
+            inner_of(&node)
+                .try_for_each(none_of_a_whole_volume)
+                .map(|()| spec)
         });
         spec.map_err(|problem| SpecError::new(text, problem))
     }
@@ -52,7 +54,12 @@ fn check_options(node: &Node) -> Parsed<()> {
             let sentence = format!("unknown option `{}`{}", key.text, hint(&key.text, &known));
             return Err(Problem::new(key.at.clone(), sentence));
         }
-        if node.options.iter().take(index).any(|earlier| earlier.key.text == key.text) {
+        if node
+            .options
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.key.text == key.text)
+        {
             let sentence = format!("`{}` occurs twice; keep one of them", key.text);
             return Err(Problem::new(key.at.clone(), sentence));
         }
@@ -66,9 +73,15 @@ fn inner_of(node: &Node) -> impl Iterator<Item = &Node> {
 
 fn none_of_a_whole_volume(node: &Node) -> Parsed<()> {
     let whole = ["removable", "thick"];
-    if let Some(choice) = node.options.iter().find(|choice| whole.contains(&choice.key.text.as_str())) {
-        let sentence =
-            format!("`{}` applies to the whole volume; write it after the last bracket", choice.key.text);
+    if let Some(choice) = node
+        .options
+        .iter()
+        .find(|choice| whole.contains(&choice.key.text.as_str()))
+    {
+        let sentence = format!(
+            "`{}` applies to the whole volume; write it after the last bracket",
+            choice.key.text
+        );
         return Err(Problem::new(choice.key.at.clone(), sentence));
     }
     inner_of(node).try_for_each(none_of_a_whole_volume)
@@ -96,12 +109,18 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// The argument is missing or not a valid value.
-    pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Parsed<T> {
+    pub fn before_brackets<T: FromStr<Err: ToString>>(
+        &self,
+        wants: &str,
+        example: &str,
+    ) -> Parsed<T> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
-            Some(text) => {
-                Token { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }.parsed()
+            Some(text) => Token {
+                text: text.to_owned(),
+                at: argument.at.start..argument.at.end - 1,
             }
+            .parsed(),
             None => Err(Problem::new(
                 argument.at.clone(),
                 format!("{wants}, a colon and a volume in brackets, such as {example}"),
@@ -118,7 +137,9 @@ impl<'a> Written<'a> {
             true => Ok(()),
             false => Err(Problem::new(
                 self.argument().at.clone(),
-                format!("{layer} needs a volume in brackets and nothing before them, such as {example}"),
+                format!(
+                    "{layer} needs a volume in brackets and nothing before them, such as {example}"
+                ),
             )),
         }
     }
@@ -130,7 +151,10 @@ impl<'a> Written<'a> {
     pub fn members(&self) -> Parsed<Vec<Spec>> {
         let Some(members) = &self.node.members else {
             let end = self.argument().at.end;
-            return Err(Problem::new(end..end, "a volume in brackets is missing here, such as [ram:1GiB]"));
+            return Err(Problem::new(
+                end..end,
+                "a volume in brackets is missing here, such as [ram:1GiB]",
+            ));
         };
         debug_assert!(!members.nodes.is_empty(), "brackets have a volume in them");
         members.nodes.iter().map(volume).collect()
@@ -152,16 +176,26 @@ impl<'a> Written<'a> {
 
     /// Returns the position of the brackets, or of the argument if there are no brackets.
     pub fn place_of_members(&self) -> Range<usize> {
-        self.node.members.as_ref().map_or(self.argument().at.clone(), |members| members.at.clone())
+        self.node
+            .members
+            .as_ref()
+            .map_or(self.argument().at.clone(), |members| members.at.clone())
     }
 
     fn find(&self, key: &str) -> Option<&'a Choice> {
-        self.node.options.iter().find(|choice| choice.key.text == key)
+        self.node
+            .options
+            .iter()
+            .find(|choice| choice.key.text == key)
     }
 
     /// Returns the options as written, except those of every volume, for a kind with its own grammar.
     pub fn own_options(&self) -> Vec<String> {
-        let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
+        let own = self
+            .node
+            .options
+            .iter()
+            .filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
         own.map(|choice| match &choice.value {
             Some(value) => format!("{}={}", choice.key.text, value.text),
             None => choice.key.text.clone(),
@@ -174,13 +208,20 @@ impl<'a> Written<'a> {
     /// # Errors
     /// The option has no value.
     pub fn value(&self, key: &str) -> Parsed<Option<&'a Token>> {
-        let Some(choice) = self.find(key) else { return Ok(None) };
+        let Some(choice) = self.find(key) else {
+            return Ok(None);
+        };
         choice
             .value
             .as_ref()
             .filter(|value| !value.text.is_empty())
             .map(Some)
-            .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` needs a value: {key}=…")))
+            .ok_or_else(|| {
+                Problem::new(
+                    choice.key.at.clone(),
+                    format!("`{key}` needs a value: {key}=…"),
+                )
+            })
     }
 
     /// Returns the parsed value of an option.
@@ -196,13 +237,17 @@ impl<'a> Written<'a> {
     /// # Errors
     /// The flag has any other value.
     pub fn flag(&self, key: &str) -> Parsed<bool> {
-        let Some(choice) = self.find(key) else { return Ok(false) };
+        let Some(choice) = self.find(key) else {
+            return Ok(false);
+        };
         match choice.value.as_ref().map(|value| value.text.as_str()) {
             None | Some("on") => Ok(true),
             Some("off") => Ok(false),
             Some(_) => {
-                let at =
-                    choice.value.as_ref().map_or_else(|| choice.key.at.clone(), |value| value.at.clone());
+                let at = choice
+                    .value
+                    .as_ref()
+                    .map_or_else(|| choice.key.at.clone(), |value| value.at.clone());
                 Err(Problem::new(
                     at,
                     format!("`{key}` is on or off; write {key}=on, {key}=off or just {key}"),
@@ -219,8 +264,14 @@ impl<'a> Written<'a> {
         match (self.value(one)?, self.value(other)?) {
             (Some(first), Some(second)) => Ok(Some((first, second))),
             (None, None) => Ok(None),
-            (Some(word), None) => Err(Problem::new(word.at.clone(), format!("`{one}` needs `{other}`"))),
-            (None, Some(word)) => Err(Problem::new(word.at.clone(), format!("`{other}` needs `{one}`"))),
+            (Some(word), None) => Err(Problem::new(
+                word.at.clone(),
+                format!("`{one}` needs `{other}`"),
+            )),
+            (None, Some(word)) => Err(Problem::new(
+                word.at.clone(),
+                format!("`{other}` needs `{one}`"),
+            )),
         }
     }
 }
@@ -231,6 +282,8 @@ impl Token {
     /// # Errors
     /// The value is invalid.
     pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Parsed<T> {
-        self.text.parse().map_err(|error: T::Err| Problem::new(self.at.clone(), error.to_string()))
+        self.text
+            .parse()
+            .map_err(|error: T::Err| Problem::new(self.at.clone(), error.to_string()))
     }
 }

@@ -200,13 +200,19 @@ impl Share {
             _ if self.count <= 1 => Some(self.index),
             Opcode::LoginRequest => {
                 let (request, _) = LoginRequest::parse(body(header, frame)?)?;
-                let hash = fnv_1a(&[request.initiator.as_bytes(), &[0], request.target.as_bytes()]);
+                let hash = fnv_1a(&[
+                    request.initiator.as_bytes(),
+                    &[0],
+                    request.target.as_bytes(),
+                ]);
                 Some(hash.wrapping_add(request.port) % self.count)
             }
             Opcode::Discovery | Opcode::LoginReply => Some(self.index),
-            Opcode::Request | Opcode::Reply | Opcode::Disconnect | Opcode::AckRequest | Opcode::Ack => {
-                Some(header.session % self.count)
-            }
+            Opcode::Request
+            | Opcode::Reply
+            | Opcode::Disconnect
+            | Opcode::AckRequest
+            | Opcode::Ack => Some(header.session % self.count),
         }
     }
 
@@ -218,7 +224,10 @@ impl Share {
     /// Limits all values to their valid ranges.
     pub(super) fn checked(self) -> Share {
         let count = self.count.max(1);
-        Share { index: self.index.min(count - 1), count }
+        Share {
+            index: self.index.min(count - 1),
+            count,
+        }
     }
 }
 

@@ -26,7 +26,9 @@ pub use interface::{Admission, Config, Directory, Event, SessionEnd, SessionId, 
 use self::session::{Misbehaved, Nexus, Session};
 use crate::discovery;
 use crate::frame::{Frame, Header, Opcode, Protection};
-use crate::login::{self, Answer, Handshake, LoginReply, LoginRequest, Outcome, Refusal, SeededRandom};
+use crate::login::{
+    self, Answer, Handshake, LoginReply, LoginRequest, Outcome, Refusal, SeededRandom,
+};
 use crate::pdu::{FunctionResult, MESSAGE_BYTES_MAX, Response};
 use crate::reassembly::Delivered;
 use crate::transport::{Agreed, Counters, Transport};
@@ -109,7 +111,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     /// Handles a received frame, from its header on, with any padding. The frame is decrypted in place.
     pub fn handle_frame(&mut self, now: Instant, from: &A, frame: &mut [u8]) {
-        let Ok(header) = Header::parse(frame) else { return };
+        let Ok(header) = Header::parse(frame) else {
+            return;
+        };
         match header.opcode {
             Opcode::LoginRequest => self.handle_login(now, from, &header, frame),
             Opcode::Discovery => self.handle_discovery(from, &header, frame),
@@ -136,10 +140,14 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     fn handle_session_frame(&mut self, now: Instant, from: &A, header: &Header, frame: &mut [u8]) {
         let session = self.sessions.get_mut(&header.session);
-        let Some(session) = session.filter(|session| session.transport.epoch() == header.epoch) else {
+        let Some(session) = session.filter(|session| session.transport.epoch() == header.epoch)
+        else {
             return self.handle_first_frame(now, from, header, frame);
         };
-        if !session.transport.handle_frame(now, header, frame, &mut self.arrived) {
+        if !session
+            .transport
+            .handle_frame(now, header, frame, &mut self.arrived)
+        {
             return;
         }
         session.note_receipts(&mut self.events);
@@ -164,7 +172,11 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     /// Ends a session, which remains for a while to send acknowledgements.
     fn end(&mut self, now: Instant, id: u32, reason: SessionEnd) {
-        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.closing.is_none()) else {
+        let Some(session) = self
+            .sessions
+            .get_mut(&id)
+            .filter(|session| session.closing.is_none())
+        else {
             return;
         };
         if matches!(reason, SessionEnd::Silent | SessionEnd::Misbehaved) {
@@ -197,7 +209,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     /// Completes a command. Data and sense data are truncated to the initiator's buffers. Returns false if
     /// there is no such command because its session has ended.
     pub fn respond(&mut self, task: TaskId, response: Response) -> bool {
-        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        let Some(session) = self.sessions.get_mut(&task.session.0) else {
+            return false;
+        };
         self.ready.insert(task.session.0);
         session.respond(task.number, response, &mut self.events)
     }
@@ -205,7 +219,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     /// Like `respond`, but reports [`Event::Received`] once the initiator has the response, unless the
     /// session ends first.
     pub fn respond_with_receipt(&mut self, task: TaskId, response: Response) -> bool {
-        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        let Some(session) = self.sessions.get_mut(&task.session.0) else {
+            return false;
+        };
         self.ready.insert(task.session.0);
         session.wants_receipt = true;
         let is_there = session.respond(task.number, response, &mut self.events);
@@ -216,14 +232,20 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     /// Completes a function; none of the commands that it ended can reach the medium any more. Returns false
     /// if there is no such function.
     pub fn function_done(&mut self, task: TaskId, result: FunctionResult) -> bool {
-        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        let Some(session) = self.sessions.get_mut(&task.session.0) else {
+            return false;
+        };
         self.ready.insert(task.session.0);
         session.function_done(task.number, result)
     }
 
     /// Closes a session.
     pub fn disconnect(&mut self, now: Instant, session: SessionId) {
-        if let Some(open) = self.sessions.get_mut(&session.0).filter(|session| session.closing.is_none()) {
+        if let Some(open) = self
+            .sessions
+            .get_mut(&session.0)
+            .filter(|session| session.closing.is_none())
+        {
             open.transport.send(crate::initiator::disconnect());
             self.ready.insert(session.0);
             self.end(now, session.0, SessionEnd::Closed);
@@ -244,7 +266,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
                 _ => {}
             }
         }
-        silent.into_iter().for_each(|id| self.end(now, id, SessionEnd::Silent));
+        silent
+            .into_iter()
+            .for_each(|id| self.end(now, id, SessionEnd::Silent));
         gone.into_iter().for_each(|id| self.remove(id));
     }
 
@@ -252,7 +276,10 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.sessions.values().flat_map(|session| {
             let silent = session.alive_at() + self.config.session_timeout;
-            [Some(session.closing.unwrap_or(silent)), session.transport.deadline()]
+            [
+                Some(session.closing.unwrap_or(silent)),
+                session.transport.deadline(),
+            ]
         });
         let half_open = self.half_open.front().map(|half_open| half_open.expires);
         sessions.flatten().chain(half_open).min()
@@ -274,7 +301,13 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             return Some(to);
         }
         // Round-robin, one frame per session.
-        while let Some(id) = self.ready.range(self.served + 1..).next().or(self.ready.first()).copied() {
+        while let Some(id) = self
+            .ready
+            .range(self.served + 1..)
+            .next()
+            .or(self.ready.first())
+            .copied()
+        {
             self.served = id;
             let session = self.sessions.get_mut(&id);
             if let Some(session) = session {
@@ -302,11 +335,13 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     /// The counters of all sessions.
     pub fn counters(&self) -> Counters {
-        self.sessions.values().fold(self.counters, |mut sum, session| {
-            sum += session.counters;
-            sum += session.transport.counters;
-            sum
-        })
+        self.sessions
+            .values()
+            .fold(self.counters, |mut sum, session| {
+                sum += session.counters;
+                sum += session.transport.counters;
+                sum
+            })
     }
 
     /// The state of a session.
@@ -339,10 +374,16 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     /// Number of outstanding requests and of unacknowledged messages, and bytes of partial messages and commands.
     pub fn holds(&self) -> (usize, usize, usize) {
-        self.sessions.values().fold((0, 0, 0), |(live, unacknowledged, bytes), session| {
-            let held = session.transport.held_bytes() + session.charged() as usize;
-            (live + session.live(), unacknowledged + session.transport.unacknowledged(), bytes + held)
-        })
+        self.sessions
+            .values()
+            .fold((0, 0, 0), |(live, unacknowledged, bytes), session| {
+                let held = session.transport.held_bytes() + session.charged() as usize;
+                (
+                    live + session.live(),
+                    unacknowledged + session.transport.unacknowledged(),
+                    bytes + held,
+                )
+            })
     }
 }
 
@@ -387,8 +428,14 @@ struct HalfOpen<A> {
 impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     fn handle_login(&mut self, now: Instant, from: &A, header: &Header, bytes: &mut [u8]) {
         let received = bytes.len();
-        let Some(body) = login::body(header, bytes) else { return };
-        if let Some(same) = self.half_open.iter().find(|half_open| half_open.request == body) {
+        let Some(body) = login::body(header, bytes) else {
+            return;
+        };
+        if let Some(same) = self
+            .half_open
+            .iter()
+            .find(|half_open| half_open.request == body)
+        {
             let reply = same.reply.clone();
             // Padding is not compared, and a reply is never longer than the request received.
             if received >= reply.len() {
@@ -396,7 +443,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             }
             return;
         }
-        let Some((request, clear)) = LoginRequest::parse(body) else { return };
+        let Some((request, clear)) = LoginRequest::parse(body) else {
+            return;
+        };
         // A request shorter than its proposed frame size proves nothing about the network, and its reply
         // would be longer than the request.
         if received < usize::from(request.frame_bytes) {
@@ -409,14 +458,25 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             Ok(None) => return,
             Err(refusal) => {
                 let (initiator, target) = (request.initiator.clone(), request.target.clone());
-                self.events.push_back(Event::LoginRefused { initiator, target, refusal });
+                self.events.push_back(Event::LoginRefused {
+                    initiator,
+                    target,
+                    refusal,
+                });
                 Err(refusal)
             }
         };
         let padded = usize::from(request.frame_bytes.min(self.config.frame_bytes));
-        let reply = LoginReply { nonce: request.nonce, content };
+        let reply = LoginReply {
+            nonce: request.nonce,
+            content,
+        };
         let reply = login::frame(Opcode::LoginReply, header.path, &reply.body(), padded);
-        if let Some(half_open) = self.half_open.back_mut().filter(|half_open| half_open.reply.is_empty()) {
+        if let Some(half_open) = self
+            .half_open
+            .back_mut()
+            .filter(|half_open| half_open.reply.is_empty())
+        {
             half_open.reply.clone_from(&reply);
         }
         self.send_outside(from, reply);
@@ -432,7 +492,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         clear: &[u8],
         body: Vec<u8>,
     ) -> Result<Option<Vec<u8>>, Refusal> {
-        let admission = self.directory.admit(&request.initiator, &request.target, from)?;
+        let admission = self
+            .directory
+            .admit(&request.initiator, &request.target, from)?;
         let mut handshake = match (admission, request.cipher) {
             (Admission::Open, None) => None,
             (Admission::Key(psk), Some(_)) if !request.is_proven(&psk, &body) => {
@@ -440,13 +502,17 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             }
             (Admission::Key(psk), Some(cipher)) => {
                 let mut handshake = Handshake::new(&psk, cipher, clear, self.random.bytes(), false);
-                let payload = handshake.read(&request.noise).ok_or(Refusal::Authentication)?;
+                let payload = handshake
+                    .read(&request.noise)
+                    .ok_or(Refusal::Authentication)?;
                 if !payload.is_empty() {
                     return Err(Refusal::Malformed);
                 }
                 Some(handshake)
             }
-            (Admission::Open, Some(_)) | (Admission::Key(_), None) => return Err(Refusal::Authentication),
+            (Admission::Open, Some(_)) | (Admission::Key(_), None) => {
+                return Err(Refusal::Authentication);
+            }
         };
         let nexus = Nexus {
             initiator: request.initiator.clone(),
@@ -456,13 +522,21 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         // A session that this one replaces frees its slot.
         let replaces = self.sessions.values().any(|session| session.nexus == nexus);
         let is_full = self.is_full(handshake.is_some()) && !replaces;
-        let open = self.sessions.values_mut().filter(|session| session.closing.is_none());
+        let open = self
+            .sessions
+            .values_mut()
+            .filter(|session| session.closing.is_none());
         let mut before = open.filter(|session| session.nexus == nexus);
         let before = before.find(|session| session.instance == request.instance);
         let (outcome, session, epoch, charged) = match before {
             Some(session) if request.resume => {
                 session.epochs = session.epochs.wrapping_add(1);
-                (Outcome::Resumed, session.id.0, session.epochs, session.charged())
+                (
+                    Outcome::Resumed,
+                    session.id.0,
+                    session.epochs,
+                    session.charged(),
+                )
             }
             // A repeated request of an established session.
             Some(_) => return Ok(None),
@@ -475,7 +549,16 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let paths = request.paths.min(self.config.paths);
         let queue_depth = self.config.queue_depth;
         let bundles = request.bundles;
-        let answer = Answer { outcome, frame_bytes, credit, queue_depth, session, epoch, paths, bundles };
+        let answer = Answer {
+            outcome,
+            frame_bytes,
+            credit,
+            queue_depth,
+            session,
+            epoch,
+            paths,
+            bundles,
+        };
         let content = match &mut handshake {
             None => answer.bytes(),
             Some(handshake) => handshake.write(&answer.bytes()),
@@ -508,14 +591,20 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             reply: Vec::new(),
             from: from.clone(),
         });
-        debug_assert!(self.half_open.len() <= HALF_OPEN_MAX, "half-open epochs are bounded");
+        debug_assert!(
+            self.half_open.len() <= HALF_OPEN_MAX,
+            "half-open epochs are bounded"
+        );
         Ok(Some(content))
     }
 
     /// Whether there is no free slot for another session, with or without a key.
     fn is_full(&self, has_key: bool) -> bool {
         let most = self.config.sessions_max;
-        let open = self.sessions.values().filter(|session| !session.transport.is_encrypted());
+        let open = self
+            .sessions
+            .values()
+            .filter(|session| !session.transport.is_encrypted());
         self.sessions.len() >= most
             || !has_key && open.count() >= most - (most / KEYED_SHARE).max(usize::from(most > 1))
     }
@@ -526,9 +615,14 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         if self.half_open.len() < HALF_OPEN_MAX {
             return;
         }
-        let keyed = self.half_open.iter().filter(|half_open| half_open.transport.is_encrypted()).count();
+        let keyed = self
+            .half_open
+            .iter()
+            .filter(|half_open| half_open.transport.is_encrypted())
+            .count();
         let forgets_keyed = keyed + usize::from(has_key) > HALF_OPEN_MAX / 2;
-        let is_meant = |half_open: &HalfOpen<A>| half_open.transport.is_encrypted() == forgets_keyed;
+        let is_meant =
+            |half_open: &HalfOpen<A>| half_open.transport.is_encrypted() == forgets_keyed;
         if let Some(index) = self.half_open.iter().position(is_meant) {
             self.half_open.remove(index);
         }
@@ -542,7 +636,10 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             }
             let is_used = self.sessions.contains_key(&id)
                 || self.quiescing.contains_key(&SessionId(id))
-                || self.half_open.iter().any(|half_open| half_open.session == id);
+                || self
+                    .half_open
+                    .iter()
+                    .any(|half_open| half_open.session == id);
             if id != 0 && !is_used {
                 return id;
             }
@@ -554,12 +651,19 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let is_of = |half_open: &HalfOpen<A>| {
             half_open.session == header.session && half_open.transport.epoch() == header.epoch
         };
-        let Some(index) = self.half_open.iter().position(is_of) else { return };
+        let Some(index) = self.half_open.iter().position(is_of) else {
+            return;
+        };
         let mut arrived = Vec::new();
-        if !self.half_open[index].transport.handle_frame(now, header, bytes, &mut arrived) {
+        if !self.half_open[index]
+            .transport
+            .handle_frame(now, header, bytes, &mut arrived)
+        {
             return;
         }
-        let Some(half_open) = self.half_open.remove(index) else { return };
+        let Some(half_open) = self.half_open.remove(index) else {
+            return;
+        };
         // Earlier logins are obsolete: their frames must not restore an older epoch.
         let mut position = 0;
         self.half_open.retain(|other| {
@@ -570,10 +674,15 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let id = half_open.session;
         self.activate(now, half_open);
         self.ready.insert(id);
-        let session = self.sessions.get_mut(&id).filter(|session| session.closing.is_none());
+        let session = self
+            .sessions
+            .get_mut(&id)
+            .filter(|session| session.closing.is_none());
         let Some(session) = session else { return };
         session.addresses[path] = Some(from.clone());
-        let mut delivered = arrived.into_iter().map(|message| deliver(session, message, &mut self.events));
+        let mut delivered = arrived
+            .into_iter()
+            .map(|message| deliver(session, message, &mut self.events));
         if let Some(Err(reason)) = delivered.find(Result::is_err) {
             self.end(now, id, reason);
         }
@@ -589,8 +698,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let most = 2 * u64::from(self.config.credit);
         // A session that has ended meanwhile is not restored. Nor is one resumed by an old login whose credit
         // would exceed the limit together with credit granted since: its initiator must log in again.
-        let is_fit =
-            |session: &&mut Session<A>| session.closing.is_none() && session.charged() + granted <= most;
+        let is_fit = |session: &&mut Session<A>| {
+            session.closing.is_none() && session.charged() + granted <= most
+        };
         if let Some(session) = self.sessions.get_mut(&id).filter(is_fit) {
             session.begin_epoch(half_open.transport, charged_then);
             session.begin(&mut self.events);
@@ -598,8 +708,18 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     }
 
     fn begin_session(&mut self, now: Instant, half_open: HalfOpen<A>) {
-        let HalfOpen { session, nexus, instance, transport, from, .. } = half_open;
-        let of_nexus = self.sessions.iter().filter(|(_, other)| other.nexus == nexus);
+        let HalfOpen {
+            session,
+            nexus,
+            instance,
+            transport,
+            from,
+            ..
+        } = half_open;
+        let of_nexus = self
+            .sessions
+            .iter()
+            .filter(|(_, other)| other.nexus == nexus);
         for id in of_nexus.map(|(id, _)| *id).collect::<Vec<u32>>() {
             // This has no effect on a session that has ended and is closing.
             self.end(now, id, SessionEnd::Replaced);
@@ -661,11 +781,23 @@ struct LoginBudget {
 }
 
 impl Budget {
-    const NEW: Budget = Budget { began: None, seed: 0, taken: 0, heard: [false; PARTS] };
+    const NEW: Budget = Budget {
+        began: None,
+        seed: 0,
+        taken: 0,
+        heard: [false; PARTS],
+    };
 
     fn admits(&mut self, now: Instant, random: &mut SeededRandom, requester: &[&[u8]]) -> bool {
-        if self.began.is_none_or(|began| now.saturating_duration_since(began) >= PERIOD) {
-            *self = Budget { began: Some(now), seed: random.u64(), ..Budget::NEW };
+        if self
+            .began
+            .is_none_or(|began| now.saturating_duration_since(began) >= PERIOD)
+        {
+            *self = Budget {
+                began: Some(now),
+                seed: random.u64(),
+                ..Budget::NEW
+            };
         }
         let mut hasher = DefaultHasher::new();
         (self.seed, requester).hash(&mut hasher);
@@ -677,20 +809,33 @@ impl Budget {
 }
 
 impl LoginBudget {
-    const NEW: LoginBudget = LoginBudget { proven: Budget::NEW, others: Budget::NEW };
+    const NEW: LoginBudget = LoginBudget {
+        proven: Budget::NEW,
+        others: Budget::NEW,
+    };
 }
 
 impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     /// Whether a received frame may be processed now. Call it before [`Target::handle_frame`] of this state
     /// machine, or of another one on the same port. Only login requests are ever refused. Damaged or too
     /// short requests are refused without using a budget.
-    pub fn has_time_for(&mut self, now: Instant, from: &A, header: &Header, frame: &mut [u8]) -> bool {
+    pub fn has_time_for(
+        &mut self,
+        now: Instant,
+        from: &A,
+        header: &Header,
+        frame: &mut [u8],
+    ) -> bool {
         if header.opcode != Opcode::LoginRequest {
             return true;
         }
         let received = frame.len();
-        let Some(body) = login::body(header, frame) else { return false };
-        let Some((request, _)) = LoginRequest::parse(body) else { return false };
+        let Some(body) = login::body(header, frame) else {
+            return false;
+        };
+        let Some((request, _)) = LoginRequest::parse(body) else {
+            return false;
+        };
         if received < usize::from(request.frame_bytes) {
             return false;
         }
@@ -698,11 +843,15 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         match self.directory.admit(initiator, target, from) {
             Ok(Admission::Key(psk)) if request.is_proven(&psk, body) => {
                 let name = [initiator.as_bytes(), target.as_bytes()];
-                self.login_budget.proven.admits(now, &mut self.random, &name)
+                self.login_budget
+                    .proven
+                    .admits(now, &mut self.random, &name)
             }
             _ => {
                 let origin = self.directory.origin(from).to_be_bytes();
-                self.login_budget.others.admits(now, &mut self.random, &[&origin])
+                self.login_budget
+                    .others
+                    .admits(now, &mut self.random, &[&origin])
             }
         }
     }

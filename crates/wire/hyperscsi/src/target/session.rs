@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use super::interface::{Config, Event, SessionEnd, SessionId, TaskId};
 use crate::frame::{MESSAGES_OPEN_MAX, PATHS_MAX};
-use crate::pdu::{Command, Everywhere, Function, FunctionResult, Reply, Request, Response, SENSE_BYTES_MAX};
+use crate::pdu::{
+    Command, Everywhere, Function, FunctionResult, Reply, Request, Response, SENSE_BYTES_MAX,
+};
 use crate::reassembly::ReplayWindow;
 use crate::transport::{Counters, Message, Transport};
 
@@ -31,8 +33,15 @@ pub(super) struct Nexus {
 /// A request without a reply.
 #[derive(Debug)]
 enum Live {
-    Waiting { command: Box<Command>, charge: u64 },
-    Running { lun: [u8; 8], charge: u64, data_in_bytes: u32 },
+    Waiting {
+        command: Box<Command>,
+        charge: u64,
+    },
+    Running {
+        lun: [u8; 8],
+        charge: u64,
+        data_in_bytes: u32,
+    },
     Function,
 }
 
@@ -122,7 +131,9 @@ impl<A> Session<A> {
     /// forever.
     pub(super) fn alive_at(&self) -> Instant {
         let heard = self.transport.last_heard();
-        self.transport.stalled().map_or(heard, |stalled| stalled.min(heard))
+        self.transport
+            .stalled()
+            .map_or(heard, |stalled| stalled.min(heard))
     }
 
     /// Number of outstanding requests.
@@ -135,7 +146,9 @@ impl<A> Session<A> {
     pub(super) fn begin_epoch(&mut self, transport: Transport, charged_then: u64) {
         let before = std::mem::replace(&mut self.transport, transport);
         self.counters += before.counters;
-        before.into_messages().for_each(|message| self.transport.send(message));
+        before
+            .into_messages()
+            .for_each(|message| self.transport.send(message));
         let charged = self.charged();
         self.debt = charged.saturating_sub(charged_then);
         self.transport.release(charged_then.saturating_sub(charged));
@@ -148,24 +161,36 @@ impl<A> Session<A> {
     }
 
     fn task(&self, number: u64) -> TaskId {
-        TaskId { session: self.id, number }
+        TaskId {
+            session: self.id,
+            number,
+        }
     }
 
     fn reply(&mut self, number: u64, response: Response) {
         let receipt = self.wants_receipt.then_some(number);
-        self.transport.send(Message { receipt, ..Reply::Response { number, response }.message() });
+        self.transport.send(Message {
+            receipt,
+            ..Reply::Response { number, response }.message()
+        });
     }
 
     /// Reports responses that were received.
     pub(super) fn note_receipts(&mut self, events: &mut VecDeque<Event>) {
         let id = self.id;
         let received = self.transport.take_receipts();
-        events.extend(received.map(|number| Event::Received { task: TaskId { session: id, number } }));
+        events.extend(received.map(|number| Event::Received {
+            task: TaskId {
+                session: id,
+                number,
+            },
+        }));
     }
 
     fn done(&mut self, number: u64, result: FunctionResult) {
         self.live.remove(&number);
-        self.transport.send(Reply::Done { number, result }.message());
+        self.transport
+            .send(Reply::Done { number, result }.message());
     }
 
     /// Handles a request, which uses `charge` bytes of the credit.
@@ -197,10 +222,21 @@ impl<A> Session<A> {
                 self.reply(number, Response::task_aborted());
             }
             Request::Command { number, command } => {
-                self.live.insert(number, Live::Waiting { command: Box::new(command), charge });
+                self.live.insert(
+                    number,
+                    Live::Waiting {
+                        command: Box::new(command),
+                        charge,
+                    },
+                );
                 self.waiting.push_back(number);
             }
-            Request::TaskManagement { number, function, lun, referenced } => {
+            Request::TaskManagement {
+                number,
+                function,
+                lun,
+                referenced,
+            } => {
                 self.live.insert(number, Live::Function);
                 self.manage(number, function, lun, referenced, events)?;
             }
@@ -222,7 +258,10 @@ impl<A> Session<A> {
             return Err(Misbehaved);
         }
         self.replay_window.insert(number);
-        debug_assert!((self.live.len() as u64) < self.queue_depth, "more requests than the queue is deep");
+        debug_assert!(
+            (self.live.len() as u64) < self.queue_depth,
+            "more requests than the queue is deep"
+        );
         let lowest = self.replay_window.lowest();
         self.resets.retain(|reset| reset.before > lowest);
         Ok(())
@@ -230,7 +269,10 @@ impl<A> Session<A> {
 
     fn was_reset(&self, number: u64, lun: [u8; 8]) -> bool {
         let of_it = |reset: &&Reset| reset.lun.is_none_or(|reset| reset == lun);
-        self.resets.iter().filter(of_it).any(|reset| number < reset.before)
+        self.resets
+            .iter()
+            .filter(of_it)
+            .any(|reset| number < reset.before)
     }
 
     fn manage(
@@ -242,11 +284,22 @@ impl<A> Session<A> {
         events: &mut VecDeque<Event>,
     ) -> Result<(), Misbehaved> {
         if let Some(Everywhere(everywhere)) = function.ends_commands() {
-            self.reset(Reset { lun: (!everywhere).then_some(lun), before: number });
-            events.push_back(Event::Function { task: self.task(number), function, lun, referenced: None });
+            self.reset(Reset {
+                lun: (!everywhere).then_some(lun),
+                before: number,
+            });
+            events.push_back(Event::Function {
+                task: self.task(number),
+                function,
+                lun,
+                referenced: None,
+            });
             return Ok(());
         }
-        let is_live = matches!(self.live.get(&referenced), Some(Live::Waiting { .. } | Live::Running { .. }));
+        let is_live = matches!(
+            self.live.get(&referenced),
+            Some(Live::Waiting { .. } | Live::Running { .. })
+        );
         // A request that has not arrived yet counts as existing: it will be executed on arrival.
         let is_coming = referenced < number && !self.replay_window.contains(referenced);
         let result = match function {
@@ -259,7 +312,11 @@ impl<A> Session<A> {
                 });
                 // The logical unit of missing requests is unknown.
                 let is_any_coming = self.replay_window.lowest() < number;
-                if on_lun || is_any_coming { FunctionResult::Succeeded } else { FunctionResult::Complete }
+                if on_lun || is_any_coming {
+                    FunctionResult::Succeeded
+                } else {
+                    FunctionResult::Complete
+                }
             }
             Function::AbortTask => return self.abort(number, lun, referenced, events),
             Function::QueryTask => FunctionResult::Complete,
@@ -286,7 +343,12 @@ impl<A> Session<A> {
             self.reply(referenced, Response::task_aborted());
         } else if matches!(self.live.get(&referenced), Some(Live::Running { .. })) {
             let (task, referenced) = (self.task(number), Some(self.task(referenced)));
-            events.push_back(Event::Function { task, function: Function::AbortTask, lun, referenced });
+            events.push_back(Event::Function {
+                task,
+                function: Function::AbortTask,
+                lun,
+                referenced,
+            });
             return Ok(());
         } else {
             self.end_waiting(|waiting, _| waiting == referenced);
@@ -297,21 +359,32 @@ impl<A> Session<A> {
 
     /// Ends commands that have not started or not arrived yet.
     fn reset(&mut self, reset: Reset) {
-        self.end_waiting(|number, lun| number < reset.before && reset.lun.is_none_or(|of_it| of_it == lun));
-        if let Some(earlier) = self.resets.iter_mut().find(|earlier| earlier.lun == reset.lun) {
+        self.end_waiting(|number, lun| {
+            number < reset.before && reset.lun.is_none_or(|of_it| of_it == lun)
+        });
+        if let Some(earlier) = self
+            .resets
+            .iter_mut()
+            .find(|earlier| earlier.lun == reset.lun)
+        {
             earlier.before = earlier.before.max(reset.before);
             return;
         }
         self.resets.push(reset);
         if self.resets.len() > RESETS_MAX {
-            let before = self.resets.iter().fold(0, |before, reset| before.max(reset.before));
+            let before = self
+                .resets
+                .iter()
+                .fold(0, |before, reset| before.max(reset.before));
             self.resets = vec![Reset { lun: None, before }];
         }
     }
 
     fn end_waiting(&mut self, is_meant: impl Fn(u64, [u8; 8]) -> bool) {
         let meant = |(&number, live): (&u64, &Live)| match live {
-            Live::Waiting { command, charge } if is_meant(number, command.lun) => Some((number, *charge)),
+            Live::Waiting { command, charge } if is_meant(number, command.lun) => {
+                Some((number, *charge))
+            }
             _ => None,
         };
         let ended: Vec<(u64, u64)> = self.live.iter().filter_map(meant).collect();
@@ -326,7 +399,9 @@ impl<A> Session<A> {
     /// Starts commands in order of arrival, while there is memory for their data.
     pub(super) fn begin(&mut self, events: &mut VecDeque<Event>) {
         while let Some(&number) = self.waiting.front() {
-            let Some(Live::Waiting { command, .. }) = self.live.get(&number) else { return };
+            let Some(Live::Waiting { command, .. }) = self.live.get(&number) else {
+                return;
+            };
             let data_in_bytes = command.data_in_bytes;
             let unacknowledged = self.transport.unacknowledged_bytes();
             let is_idle = self.running_bytes == 0 && unacknowledged == 0;
@@ -337,10 +412,22 @@ impl<A> Session<A> {
                 return;
             }
             self.waiting.pop_front();
-            let Some(Live::Waiting { command, charge }) = self.live.remove(&number) else { return };
+            let Some(Live::Waiting { command, charge }) = self.live.remove(&number) else {
+                return;
+            };
             self.running_bytes += data_in_bytes as usize;
-            self.live.insert(number, Live::Running { lun: command.lun, charge, data_in_bytes });
-            events.push_back(Event::Command { task: self.task(number), command: *command });
+            self.live.insert(
+                number,
+                Live::Running {
+                    lun: command.lun,
+                    charge,
+                    data_in_bytes,
+                },
+            );
+            events.push_back(Event::Command {
+                task: self.task(number),
+                command: *command,
+            });
         }
     }
 
@@ -351,9 +438,19 @@ impl<A> Session<A> {
         mut response: Response,
         events: &mut VecDeque<Event>,
     ) -> bool {
-        let Some(&Live::Running { charge, data_in_bytes, .. }) = self.live.get(&number) else { return false };
+        let Some(&Live::Running {
+            charge,
+            data_in_bytes,
+            ..
+        }) = self.live.get(&number)
+        else {
+            return false;
+        };
         self.live.remove(&number);
-        debug_assert!(self.running_bytes >= data_in_bytes as usize, "a running command was counted");
+        debug_assert!(
+            self.running_bytes >= data_in_bytes as usize,
+            "a running command was counted"
+        );
         self.running_bytes -= data_in_bytes as usize;
         self.release(charge);
         response.sense.truncate(SENSE_BYTES_MAX);
@@ -373,7 +470,12 @@ impl<A> Session<A> {
     }
 
     /// Ends the session, which remains for a while.
-    pub(super) fn close(&mut self, until: Instant, reason: SessionEnd, events: &mut VecDeque<Event>) {
+    pub(super) fn close(
+        &mut self,
+        until: Instant,
+        reason: SessionEnd,
+        events: &mut VecDeque<Event>,
+    ) {
         self.closing = Some(until);
         self.live.clear();
         self.waiting.clear();
@@ -384,6 +486,9 @@ impl<A> Session<A> {
             | Event::SessionBegan { .. }
             | Event::SessionEnded { .. } => true,
         });
-        events.push_back(Event::SessionEnded { session: self.id, reason });
+        events.push_back(Event::SessionEnded {
+            session: self.id,
+            reason,
+        });
     }
 }

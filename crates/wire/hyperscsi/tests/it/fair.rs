@@ -94,7 +94,13 @@ impl Session {
         while let Some(event) = self.target.poll_event() {
             if let target::Event::Command { task, command } = event {
                 let data = vec![0; command.data_in_bytes as usize];
-                assert!(self.target.respond(task, Response { data: data.into(), ..Response::default() }));
+                assert!(self.target.respond(
+                    task,
+                    Response {
+                        data: data.into(),
+                        ..Response::default()
+                    }
+                ));
             }
         }
         let mut may_ask = 0;
@@ -114,7 +120,9 @@ impl Session {
                 Data::Out => (0, vec![0; COMMAND_BYTES]),
                 Data::In => (COMMAND_BYTES as u32, Vec::new()),
             };
-            self.initiator.submit(command(0, read, written)).expect("there is room");
+            self.initiator
+                .submit(command(0, read, written))
+                .expect("there is room");
         }
     }
 }
@@ -182,12 +190,21 @@ impl Tcp {
     }
 
     fn acknowledge(&mut self, now: u64, number: u64) {
-        let Some(at) = self.sent.remove(&number) else { return };
+        let Some(at) = self.sent.remove(&number) else {
+            return;
+        };
         self.heard_at = now;
         let trip = (now - at) as f64;
-        self.round_trip_ns =
-            if self.round_trip_ns == 0.0 { trip } else { self.round_trip_ns * 0.875 + trip * 0.125 };
-        let lost: Vec<u64> = self.sent.range(..number.saturating_sub(2)).map(|(lost, _)| *lost).collect();
+        self.round_trip_ns = if self.round_trip_ns == 0.0 {
+            trip
+        } else {
+            self.round_trip_ns * 0.875 + trip * 0.125
+        };
+        let lost: Vec<u64> = self
+            .sent
+            .range(..number.saturating_sub(2))
+            .map(|(lost, _)| *lost)
+            .collect();
         for lost in lost {
             self.sent.remove(&lost);
             if lost >= self.answered_below {
@@ -201,7 +218,11 @@ impl Tcp {
 
     fn decrease(&mut self, now: u64) {
         // Fast convergence.
-        self.largest = if self.window < self.largest { self.window * 0.85 } else { self.window };
+        self.largest = if self.window < self.largest {
+            self.window * 0.85
+        } else {
+            self.window
+        };
         self.window = (self.window * CUBIC_BETA).max(2.0);
         (self.threshold, self.estimate) = (self.window, self.window);
         (self.answered_at, self.answered_below) = (Some(now), self.next);
@@ -212,7 +233,8 @@ impl Tcp {
             self.window += 1.0;
             return;
         }
-        let since_s = (now - *self.answered_at.get_or_insert(now)) as f64 / 1e9 + self.round_trip_ns / 1e9;
+        let since_s =
+            (now - *self.answered_at.get_or_insert(now)) as f64 / 1e9 + self.round_trip_ns / 1e9;
         let origin_s = (self.largest * (1.0 - CUBIC_BETA) / CUBIC_C).cbrt();
         let cubic = CUBIC_C * (since_s - origin_s).powi(3) + self.largest;
         self.estimate += 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA) / self.window;
@@ -259,10 +281,15 @@ impl Link {
         let buffer_bytes = [100_000, 200_000, 400_000][below(&mut random, 3) as usize];
         let delay_ns = [50_000, 200_000, 500_000][below(&mut random, 3) as usize];
         // Hosts on one network: delays differ, but not by much.
-        let flows: Vec<_> =
-            flows.into_iter().map(|flow| (flow, delay_ns + below(&mut random, delay_ns / 4))).collect();
+        let flows: Vec<_> = flows
+            .into_iter()
+            .map(|flow| (flow, delay_ns + below(&mut random, delay_ns / 4)))
+            .collect();
         let access_until = vec![0; flows.len()];
-        let begin_at = flows.iter().map(|_| below(&mut random, 100_000_000)).collect();
+        let begin_at = flows
+            .iter()
+            .map(|_| below(&mut random, 100_000_000))
+            .collect();
         Link {
             base,
             now: 0,
@@ -334,7 +361,12 @@ impl Link {
             return;
         }
         self.busy_until = self.busy_until.max(self.now) + wire_ns;
-        self.arrive(self.busy_until + self.flows[flow].1, flow, Way::There, packet);
+        self.arrive(
+            self.busy_until + self.flows[flow].1,
+            flow,
+            Way::There,
+            packet,
+        );
     }
 
     /// Sends all pending packets of a flow.
@@ -362,7 +394,11 @@ impl Link {
             }
         }
         for (is_data, bytes, packet) in out {
-            if is_data { self.send(index, bytes, packet) } else { self.answer(index, packet) }
+            if is_data {
+                self.send(index, bytes, packet)
+            } else {
+                self.answer(index, packet)
+            }
         }
     }
 
@@ -398,7 +434,10 @@ impl Link {
         }
         match &self.flows[index].0 {
             Flow::HyperScsi(session) => {
-                let both = [session.initiator.poll_timeout(), session.target.poll_timeout()];
+                let both = [
+                    session.initiator.poll_timeout(),
+                    session.target.poll_timeout(),
+                ];
                 let at = both.into_iter().flatten().min()?;
                 Some(at.saturating_duration_since(self.base).as_nanos() as u64)
             }
@@ -409,9 +448,15 @@ impl Link {
     fn run_until(&mut self, end: u64) {
         (0..self.flows.len()).for_each(|index| self.flush(index));
         loop {
-            let due = (0..self.flows.len()).filter_map(|index| Some((self.deadline(index)?, index))).min();
+            let due = (0..self.flows.len())
+                .filter_map(|index| Some((self.deadline(index)?, index)))
+                .min();
             let item = self.heap.peek().map(|Reverse((at, _))| *at);
-            let next = [due.map(|(at, _)| at), item].into_iter().flatten().min().expect("somebody waits");
+            let next = [due.map(|(at, _)| at), item]
+                .into_iter()
+                .flatten()
+                .min()
+                .expect("somebody waits");
             if next > end {
                 return;
             }
@@ -459,8 +504,12 @@ fn shares(seed: u64, data: Data, seconds: u64) -> Vec<f64> {
     let before = link.carried();
     link.run_until(begin + seconds * 1_000_000_000);
     let bytes = (seconds * 1_000_000_000 / NS_PER_BYTE) as f64;
-    let shares: Vec<f64> =
-        link.carried().iter().zip(before).map(|(after, before)| (after - before) / bytes).collect();
+    let shares: Vec<f64> = link
+        .carried()
+        .iter()
+        .zip(before)
+        .map(|(after, before)| (after - before) / bytes)
+        .collect();
     println!(
         "seed {seed}, {data:?}, queue {} kB, delay {} us: {shares:.3?}, Jain {:.3}, {} dropped, others {:.3}",
         link.buffer_bytes / 1000,
@@ -482,8 +531,15 @@ fn jain(shares: &[f64]) -> f64 {
 /// CUBIC behaves the same if round trips are short, as its section 4.3 requires.
 #[test]
 fn two_sessions_and_a_tcp_connection_share_a_link_fairly_and_fill_it() {
-    let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (seeds, seconds) = (given("HYPERSCSI_FAIR_SEEDS"), given("HYPERSCSI_FAIR_SECONDS").unwrap_or(3));
+    let given = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().expect("a number"))
+    };
+    let (seeds, seconds) = (
+        given("HYPERSCSI_FAIR_SEEDS"),
+        given("HYPERSCSI_FAIR_SECONDS").unwrap_or(3),
+    );
     for seed in 0..seeds.unwrap_or(2) {
         let ways = if seeds.is_some() {
             vec![Data::Out, Data::In]
@@ -493,7 +549,10 @@ fn two_sessions_and_a_tcp_connection_share_a_link_fairly_and_fill_it() {
         for data in ways {
             let shares = shares(seed, data, seconds);
             assert!(jain(&shares) >= 0.9, "seed {seed}, {data:?}: {shares:?}");
-            assert!(shares.iter().sum::<f64>() >= 0.9, "seed {seed}, {data:?}: {shares:?}");
+            assert!(
+                shares.iter().sum::<f64>() >= 0.9,
+                "seed {seed}, {data:?}: {shares:?}"
+            );
         }
     }
 }

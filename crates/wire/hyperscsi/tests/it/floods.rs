@@ -38,7 +38,10 @@ impl Directory<u64> for Site {
 
 fn config(initiator: &str, target: &str, psk: Option<Psk>) -> initiator::Config {
     let key = psk.map(|psk| (psk, Cipher::Aes256Gcm));
-    initiator::Config { key, ..initiator::Config::new(initiator, target) }
+    initiator::Config {
+        key,
+        ..initiator::Config::new(initiator, target)
+    }
 }
 
 /// The first frames of `count` logins.
@@ -47,9 +50,18 @@ fn logins(count: u32, config: &initiator::Config) -> Vec<Vec<u8>> {
         let now = Instant::now();
         let mut seed = [9; 32];
         seed[..4].copy_from_slice(&port.to_be_bytes());
-        let mut machine = Initiator::new(now, initiator::Config { port, ..config.clone() }, seed);
+        let mut machine = Initiator::new(
+            now,
+            initiator::Config {
+                port,
+                ..config.clone()
+            },
+            seed,
+        );
         let mut frame = Vec::new();
-        machine.poll_transmit(now, &mut frame).expect("a request to log in");
+        machine
+            .poll_transmit(now, &mut frame)
+            .expect("a request to log in");
         frame
     };
     (0..count).map(login).collect()
@@ -119,7 +131,10 @@ fn forged_logins_from_many_addresses_do_not_keep_out_who_has_a_key() {
         ("another key", logins(16, &wrong)),
         ("no key", logins(16, &config("host", "keyed", None))),
         ("an open target", logins(16, &config("host", "open", None))),
-        ("a target that is not there", logins(16, &config("host", "other", None))),
+        (
+            "a target that is not there",
+            logins(16, &config("host", "other", None)),
+        ),
         ("damaged", damaged.collect()),
         ("shorter than they say", short.collect()),
     ] {
@@ -151,7 +166,10 @@ fn a_flood_is_looked_at_in_part() {
     let mut looked_at = 0;
     for count in 0..20_000 {
         let mut frame = frames[count % frames.len()].clone();
-        let (header, now) = (Header::parse(&frame).expect("a frame"), now + STEP * count as u32 / 20);
+        let (header, now) = (
+            Header::parse(&frame).expect("a frame"),
+            now + STEP * count as u32 / 20,
+        );
         looked_at += usize::from(target.has_time_for(now, &(count as u64), &header, &mut frame));
     }
     assert!((1000..=2280).contains(&looked_at), "{looked_at}");

@@ -20,8 +20,12 @@ fn golden_header() {
         ..Header::plain(Opcode::Reply)
     };
     // Tag 0x155 is 1 0101 0101, last 1, fragment 10 0000 0011: 0000 1010 | 1010 1110 | 0000 0011.
-    let mut frame = vec![0x0a, 0xae, 0x03, 0x52, 0x81, 0x12, 0x34, 0xde, 0xad, 0xbe, 0xef, 1, 2, 0xa5];
-    frame.extend([0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0, 1, 1, 0x55, 0, 0x0f, 0, 1]);
+    let mut frame = vec![
+        0x0a, 0xae, 0x03, 0x52, 0x81, 0x12, 0x34, 0xde, 0xad, 0xbe, 0xef, 1, 2, 0xa5,
+    ];
+    frame.extend([
+        0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0, 1, 1, 0x55, 0, 0x0f, 0, 1,
+    ]);
     assert_eq!(header.bytes()[..], frame);
     frame.resize(HEADER_BYTES + 0x1234 + 16, 0);
     assert_eq!(Header::parse(&frame), Ok(header));
@@ -37,9 +41,16 @@ fn golden_frame() {
     let mut wanted = vec![0, 4, 0, 0x52, 0x10, 0, 9];
     wanted.resize(HEADER_BYTES, 0);
     wanted.extend([0, 1, 2, 3, 4, 5, 6, 7, 8]);
-    let shift = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    let crc =
-        !wanted.iter().fold(u32::MAX, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc)));
+    let shift = |crc: u32| {
+        if crc & 1 == 1 {
+            crc >> 1 ^ 0x82f6_3b78
+        } else {
+            crc >> 1
+        }
+    };
+    let crc = !wanted.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc))
+    });
     wanted.extend(crc.to_be_bytes());
     assert_eq!(frame[..wanted.len()], wanted);
     assert!(frame[wanted.len()..].iter().all(|byte| *byte == 0));
@@ -58,12 +69,24 @@ fn what_is_no_frame_is_refused_and_says_why() {
     assert_eq!(Header::parse(&[]), Err(Malformed::Truncated));
     assert_eq!(with(0, 0x10), Err(Malformed::Reserved));
     assert_eq!(with(13, 0x08), Err(Malformed::Reserved));
-    assert_eq!(with(13, 0x10), Err(Malformed::Fields), "no bundle outside sessions");
+    assert_eq!(
+        with(13, 0x10),
+        Err(Malformed::Fields),
+        "no bundle outside sessions"
+    );
     assert_eq!(with(3, 1), Err(Malformed::Version(1)), "a frame of 2002");
     assert_eq!(with(4, 0x30), Err(Malformed::Opcode(0x30)));
     assert_eq!(with(1, 0x0c), Err(Malformed::Tag));
-    assert_eq!(with(2, 1), Err(Malformed::Fields), "a fragment of no message");
-    assert_eq!(with(10, 1), Err(Malformed::Fields), "no discovery in a session");
+    assert_eq!(
+        with(2, 1),
+        Err(Malformed::Fields),
+        "a fragment of no message"
+    );
+    assert_eq!(
+        with(10, 1),
+        Err(Malformed::Fields),
+        "no discovery in a session"
+    );
     assert_eq!(with(5, 0xff), Err(Malformed::Truncated));
 }
 

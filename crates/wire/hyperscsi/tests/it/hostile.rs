@@ -8,7 +8,10 @@ use super::pair::{Pair, command, config};
 
 /// A frame with a valid checksum.
 fn forged(header: Header, body: &[u8]) -> Vec<u8> {
-    let header = Header { length: body.len() as u16, ..header };
+    let header = Header {
+        length: body.len() as u16,
+        ..header
+    };
     let mut frame = [&header.bytes()[..], body].concat();
     frame.extend_from_slice(&crc_fast::crc32_iscsi(&frame).to_be_bytes());
     frame
@@ -28,7 +31,8 @@ fn fragments_that_never_end_take_no_more_than_the_credit() {
             epoch: last.epoch,
             ..Header::plain(Opcode::Request)
         };
-        pair.target.handle_frame(pair.now, &0, &mut forged(header, &[0; 1200]));
+        pair.target
+            .handle_frame(pair.now, &0, &mut forged(header, &[0; 1200]));
     }
     let (_, _, held) = pair.target.holds();
     assert!((7 << 20..=8 << 20).contains(&held), "{held} bytes");

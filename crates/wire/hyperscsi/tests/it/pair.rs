@@ -47,7 +47,12 @@ pub(crate) fn config() -> initiator::Config {
 }
 
 pub(crate) fn command(cdb: u8, data_in_bytes: u32, data_out: Vec<u8>) -> Command {
-    Command { cdb: vec![cdb; 16], data_in_bytes, data_out: data_out.into(), ..Command::default() }
+    Command {
+        cdb: vec![cdb; 16],
+        data_in_bytes,
+        data_out: data_out.into(),
+        ..Command::default()
+    }
 }
 
 impl Pair {
@@ -70,7 +75,11 @@ impl Pair {
     pub(crate) fn logged_in(config: initiator::Config) -> Pair {
         let mut pair = Pair::new(config);
         pair.settle();
-        assert!(matches!(pair.events[..], [Event::LoggedIn { .. }]), "{:?}", pair.events);
+        assert!(
+            matches!(pair.events[..], [Event::LoggedIn { .. }]),
+            "{:?}",
+            pair.events
+        );
         pair.events.clear();
         pair
     }
@@ -90,12 +99,18 @@ impl Pair {
             if there.is_empty() && back.is_empty() {
                 return;
             }
-            for (path, mut frame) in there.into_iter().filter(|(path, frame)| passes(*path, frame.len())) {
+            for (path, mut frame) in there
+                .into_iter()
+                .filter(|(path, frame)| passes(*path, frame.len()))
+            {
                 self.to_target.push(frame.clone());
                 self.target.handle_frame(self.now, &path, &mut frame);
                 self.serve();
             }
-            for (_, mut frame) in back.into_iter().filter(|(path, frame)| passes(*path, frame.len())) {
+            for (_, mut frame) in back
+                .into_iter()
+                .filter(|(path, frame)| passes(*path, frame.len()))
+            {
                 self.to_initiator.push(frame.clone());
                 self.initiator.handle_frame(self.now, &mut frame);
             }
@@ -104,7 +119,8 @@ impl Pair {
     }
 
     pub(crate) fn collect(&mut self) {
-        self.events.extend(std::iter::from_fn(|| self.initiator.poll_event()));
+        self.events
+            .extend(std::iter::from_fn(|| self.initiator.poll_event()));
     }
 
     pub(crate) fn serve(&mut self) {
@@ -129,7 +145,13 @@ impl Pair {
     /// Answers with data that repeats the CDB's first byte.
     pub(crate) fn answer(&mut self, task: TaskId, command: &Command) {
         let data = vec![command.cdb[0]; command.data_in_bytes as usize].into();
-        assert!(self.target.respond(task, Response { data, ..Response::default() }));
+        assert!(self.target.respond(
+            task,
+            Response {
+                data,
+                ..Response::default()
+            }
+        ));
     }
 
     /// Advances time, deadline by deadline.
@@ -137,8 +159,10 @@ impl Pair {
         let end = self.now + time;
         loop {
             self.settle();
-            let next =
-                [self.initiator.poll_timeout(), self.target.poll_timeout()].into_iter().flatten().min();
+            let next = [self.initiator.poll_timeout(), self.target.poll_timeout()]
+                .into_iter()
+                .flatten()
+                .min();
             match next {
                 Some(next) if next <= end => {
                     self.now = self.now.max(next);

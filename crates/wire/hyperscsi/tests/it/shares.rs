@@ -23,17 +23,39 @@ struct Place {
 impl Place {
     fn new(one: impl Fn() -> One) -> Place {
         let machine = |index| {
-            let share = Share { index, count: COUNT };
-            Target::new(target::Config { share, ..target::Config::default() }, one(), [index as u8 + 7; 32])
+            let share = Share {
+                index,
+                count: COUNT,
+            };
+            Target::new(
+                target::Config {
+                    share,
+                    ..target::Config::default()
+                },
+                one(),
+                [index as u8 + 7; 32],
+            )
         };
         let machines = (0..COUNT).map(machine).collect();
-        Place { now: Instant::now(), machines, used: Vec::new(), began: Vec::new(), ended: Vec::new() }
+        Place {
+            now: Instant::now(),
+            machines,
+            used: Vec::new(),
+            began: Vec::new(),
+            ended: Vec::new(),
+        }
     }
 
     /// The owner of a frame, on which all state machines must agree.
     fn owner(&self, frame: &[u8]) -> Option<u32> {
         let header = Header::parse(frame).expect("a frame");
-        let say = |index| Share { index, count: COUNT }.owner(&header, &mut frame.to_vec());
+        let say = |index| {
+            Share {
+                index,
+                count: COUNT,
+            }
+            .owner(&header, &mut frame.to_vec())
+        };
         let said: Vec<Option<u32>> = (0..COUNT).map(say).collect();
         assert!(said.iter().all(|owner| *owner == said[0]), "{said:?}");
         said[0]
@@ -47,7 +69,11 @@ impl Place {
             while initiator.poll_transmit(self.now, &mut frame).is_some() {
                 is_quiet = false;
                 let owner = self.owner(&frame).expect("a frame of ours has an owner");
-                if !Header::parse(&frame).expect("a frame").opcode.is_outside_sessions() {
+                if !Header::parse(&frame)
+                    .expect("a frame")
+                    .opcode
+                    .is_outside_sessions()
+                {
                     self.used.push(owner);
                 }
                 self.machines[owner as usize].handle_frame(self.now, &path, &mut frame);
@@ -74,7 +100,9 @@ impl Place {
                     machine.quiesced(session);
                     self.ended.push((index, reason));
                 }
-                target::Event::Command { task, command } => answer(machine, task, command.data_in_bytes),
+                target::Event::Command { task, command } => {
+                    answer(machine, task, command.data_in_bytes)
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -83,19 +111,30 @@ impl Place {
 
 fn answer(machine: &mut Target<u8, One>, task: TaskId, bytes: u32) {
     let data = vec![5; bytes as usize].into();
-    assert!(machine.respond(task, Response { data, ..Response::default() }));
+    assert!(machine.respond(
+        task,
+        Response {
+            data,
+            ..Response::default()
+        }
+    ));
 }
 
 fn log_in(place: &mut Place, config: initiator::Config) -> Initiator {
     let seed = [place.began.len() as u8 + 1; 32];
     let mut initiator = Initiator::new(place.now, config, seed);
     place.settle(0, &mut initiator);
-    assert!(matches!(initiator.poll_event(), Some(Event::LoggedIn { .. })));
+    assert!(matches!(
+        initiator.poll_event(),
+        Some(Event::LoggedIn { .. })
+    ));
     initiator
 }
 
 fn run_a_command(place: &mut Place, initiator: &mut Initiator) {
-    initiator.submit(command(1, 4096, Vec::new())).expect("room");
+    initiator
+        .submit(command(1, 4096, Vec::new()))
+        .expect("room");
     place.settle(0, initiator);
     let done = initiator.poll_event();
     assert!(matches!(done, Some(Event::Completed { response, .. }) if response.data == [5; 4096]));
@@ -106,7 +145,14 @@ fn consecutive_ports_of_a_host_are_spread_and_their_frames_say_whose_they_are() 
     for key in [None, key()] {
         let mut place = Place::new(|| One(key.clone().map(|(key, _)| key)));
         for port in 0..12 {
-            let mut initiator = log_in(&mut place, initiator::Config { port, key: key.clone(), ..config() });
+            let mut initiator = log_in(
+                &mut place,
+                initiator::Config {
+                    port,
+                    key: key.clone(),
+                    ..config()
+                },
+            );
             let machine = *place.began.last().expect("a session");
             assert_eq!(initiator.session().expect("logged in") % COUNT, machine);
             place.used.clear();
@@ -115,7 +161,14 @@ fn consecutive_ports_of_a_host_are_spread_and_their_frames_say_whose_they_are() 
         }
         let sessions: Vec<usize> = place.machines.iter().map(Target::sessions).collect();
         assert_eq!(sessions, [4; COUNT as usize]);
-        assert!(place.began.windows(2).all(|pair| pair[1] == (pair[0] + 1) % COUNT), "{:?}", place.began);
+        assert!(
+            place
+                .began
+                .windows(2)
+                .all(|pair| pair[1] == (pair[0] + 1) % COUNT),
+            "{:?}",
+            place.began
+        );
     }
 }
 
@@ -123,13 +176,22 @@ fn consecutive_ports_of_a_host_are_spread_and_their_frames_say_whose_they_are() 
 fn all_sessions_of_a_nexus_meet_in_one_machine() {
     let mut place = Place::new(|| One(None));
     for _ in 0..5 {
-        let mut initiator = log_in(&mut place, initiator::Config { port: 9, ..config() });
+        let mut initiator = log_in(
+            &mut place,
+            initiator::Config {
+                port: 9,
+                ..config()
+            },
+        );
         run_a_command(&mut place, &mut initiator);
     }
     let machine = place.began[0];
     assert_eq!(place.began, [machine; 5]);
     assert_eq!(place.ended, [(machine, SessionEnd::Replaced); 4]);
-    assert_eq!(place.machines.iter().map(Target::sessions).sum::<usize>(), 1);
+    assert_eq!(
+        place.machines.iter().map(Target::sessions).sum::<usize>(),
+        1
+    );
 }
 
 #[test]
@@ -137,8 +199,13 @@ fn a_login_that_nobody_understands_is_for_nobody() {
     let place = Place::new(|| One(None));
     let mut initiator = Initiator::new(place.now, config(), [1; 32]);
     let mut login = Vec::new();
-    initiator.poll_transmit(place.now, &mut login).expect("a login");
-    assert_eq!(Header::parse(&login).map(|header| header.opcode), Ok(Opcode::LoginRequest));
+    initiator
+        .poll_transmit(place.now, &mut login)
+        .expect("a login");
+    assert_eq!(
+        Header::parse(&login).map(|header| header.opcode),
+        Ok(Opcode::LoginRequest)
+    );
     assert!(place.owner(&login).is_some());
     // Only bytes covered by the checksum; the rest is padding.
     let length = usize::from(Header::parse(&login).expect("a frame").length);
@@ -152,6 +219,13 @@ fn a_login_that_nobody_understands_is_for_nobody() {
     assert!(question.len() >= FRAME_BYTES_MIN);
     let header = Header::parse(&question).expect("a frame");
     for index in 0..COUNT {
-        assert_eq!(Share { index, count: COUNT }.owner(&header, &mut question.clone()), Some(index));
+        assert_eq!(
+            Share {
+                index,
+                count: COUNT
+            }
+            .owner(&header, &mut question.clone()),
+            Some(index)
+        );
     }
 }

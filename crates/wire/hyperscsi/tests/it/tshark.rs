@@ -10,7 +10,12 @@ use super::pair::{Pair, command, config, key};
 
 /// A capture (pcap, Ethernet) of these frames.
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     let mut file = words(&[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 1 << 18, 1]);
     for frame in frames {
         let length = frame.len() as u32 + 14;
@@ -29,18 +34,29 @@ fn wireshark_reads_the_fields_that_were_written() {
     }
     let mut frames = vec![discovery::question(1)];
     for key in [None, key()] {
-        let mut pair = Pair::logged_in(Config { key, frame_bytes: vec![1500], paths: 2, ..config() });
+        let mut pair = Pair::logged_in(Config {
+            key,
+            frame_bytes: vec![1500],
+            paths: 2,
+            ..config()
+        });
         for cdb in 0..=255 {
-            pair.initiator.submit(command(cdb, u32::from(cdb) * 40, vec![1; 6000])).expect("there is room");
+            pair.initiator
+                .submit(command(cdb, u32::from(cdb) * 40, vec![1; 6000]))
+                .expect("there is room");
             pair.pass(Duration::from_millis(20));
         }
         for cdb in 0..20 {
-            pair.initiator.submit(command(cdb, 512, Vec::new())).expect("there is room");
+            pair.initiator
+                .submit(command(cdb, 512, Vec::new()))
+                .expect("there is room");
         }
         pair.pass(Duration::from_secs(1));
         let is_bundle = |frame: &Vec<u8>| Header::parse(frame).expect("a frame of ours").bundle;
         assert!(pair.to_target.iter().any(is_bundle) && pair.to_initiator.iter().any(is_bundle));
-        pair.initiator.manage(Function::LogicalUnitReset, [0; 8], None).expect("there is room");
+        pair.initiator
+            .manage(Function::LogicalUnitReset, [0; 8], None)
+            .expect("there is room");
         pair.pass(Duration::from_secs(10));
         pair.initiator.disconnect(pair.now);
         pair.pass(Duration::from_secs(1));
@@ -53,7 +69,10 @@ fn wireshark_reads_the_fields_that_were_written() {
     std::fs::write(&path, capture(&frames)).expect("a file");
     let fields = ["tagno", "lastfrag", "fragno", "version", "cmd", "reserved"];
     let mut tshark = Command::new("tshark");
-    tshark.arg("-r").arg(&path).args(["-T", "fields", "-e", "_ws.malformed"]);
+    tshark
+        .arg("-r")
+        .arg(&path)
+        .args(["-T", "fields", "-e", "_ws.malformed"]);
     for field in fields {
         tshark.args(["-e", &format!("hyperscsi.{field}")]);
     }
@@ -75,9 +94,20 @@ fn wireshark_reads_the_fields_that_were_written() {
         let (malformed, fields) = line.split_once('\t').expect("fields");
         assert_eq!(malformed, "", "{line}");
         let read: Vec<u32> = fields.split('\t').map(number).collect();
-        let (tag, last, fragment) = (header.tag().into(), header.last.into(), header.fragment.into());
-        assert_eq!(read, [tag, last, fragment, 0x52, header.opcode as u32, 0], "{line}");
+        let (tag, last, fragment) = (
+            header.tag().into(),
+            header.last.into(),
+            header.fragment.into(),
+        );
+        assert_eq!(
+            read,
+            [tag, last, fragment, 0x52, header.opcode as u32, 0],
+            "{line}"
+        );
         opcodes.insert(header.opcode as u8);
     }
-    assert_eq!(opcodes.into_iter().collect::<Vec<_>>(), [0, 1, 0x10, 0x11, 0x12, 0x13, 0x20, 0x21]);
+    assert_eq!(
+        opcodes.into_iter().collect::<Vec<_>>(),
+        [0, 1, 0x10, 0x11, 0x12, 0x13, 0x20, 0x21]
+    );
 }

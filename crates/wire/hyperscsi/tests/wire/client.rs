@@ -33,7 +33,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(now: Instant, host: u8, config: Config, quota: u64, random: &mut Random) -> Client {
+    pub(crate) fn new(
+        now: Instant,
+        host: u8,
+        config: Config,
+        quota: u64,
+        random: &mut Random,
+    ) -> Client {
         Client {
             host,
             machine: Initiator::new(now, config.clone(), random.bytes()),
@@ -96,7 +102,10 @@ impl Client {
             return false;
         }
         let is_write = random.per_mille(600);
-        let longest = match (random.per_mille(self.large_per_mille), random.per_mille(100)) {
+        let longest = match (
+            random.per_mille(self.large_per_mille),
+            random.per_mille(100),
+        ) {
             // A message longer than an epoch would restart forever.
             (true, true) if self.config.times.rekey_frames > 2 * FRAGMENTS_MAX as u64 => 1 << 20,
             (true, _) => 40_000,
@@ -110,7 +119,11 @@ impl Client {
             lun: [0, (block & 1) as u8, 0, 0, 0, 0, 0, 0],
             cdb,
             data_in_bytes: if is_write { 0 } else { bytes },
-            data_out: if is_write { super::ledger::pattern(id, bytes).into() } else { Payload::default() },
+            data_out: if is_write {
+                super::ledger::pattern(id, bytes).into()
+            } else {
+                Payload::default()
+            },
             ..Command::default()
         };
         let request = self.machine.submit(command).expect("there is room");
@@ -121,8 +134,11 @@ impl Client {
     }
 
     fn manage(&mut self, random: &mut Random) {
-        let victim =
-            *self.outstanding.keys().nth(random.below(self.outstanding.len() as u64) as usize).expect("one");
+        let victim = *self
+            .outstanding
+            .keys()
+            .nth(random.below(self.outstanding.len() as u64) as usize)
+            .expect("one");
         let lun = [0, random.below(2) as u8, 0, 0, 0, 0, 0, 0];
         let (function, task) = match random.below(10) {
             0..5 => (Function::AbortTask, Some(victim)),
@@ -178,7 +194,10 @@ impl Client {
             Event::Ended(_) => {
                 self.is_logged_in = false;
                 self.is_ended = true;
-                assert!(self.outstanding.is_empty() && self.functions.is_empty(), "nothing is left behind");
+                assert!(
+                    self.outstanding.is_empty() && self.functions.is_empty(),
+                    "nothing is left behind"
+                );
             }
         }
     }

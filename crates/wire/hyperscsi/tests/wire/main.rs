@@ -14,7 +14,10 @@ use world::{Met, World};
 fn given(name: &str) -> Option<(u64, u64)> {
     let text = std::env::var(name).ok()?;
     let (from, to) = text.split_once("..").unwrap_or(("0", &text));
-    Some((from.parse().expect("a number"), to.parse().expect("a number")))
+    Some((
+        from.parse().expect("a number"),
+        to.parse().expect("a number"),
+    ))
 }
 
 #[test]
@@ -42,7 +45,10 @@ fn commands_take_effect_exactly_once_whatever_the_wire_does() {
     if given("HYPERSCSI_SEEDS").is_none() {
         let outcomes = [sum.completed, sum.lost, sum.aborted, sum.resumed];
         let kinds = [&outcomes[..], &[sum.repeated, sum.partitions, sum.bundles]].concat();
-        assert!(kinds.iter().all(|count| *count > 0), "the seeds meet everything: {sum:?}");
+        assert!(
+            kinds.iter().all(|count| *count > 0),
+            "the seeds meet everything: {sum:?}"
+        );
     }
 }
 

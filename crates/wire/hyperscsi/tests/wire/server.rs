@@ -47,9 +47,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, key: Option<Psk>, seed: [u8; 32], slow_per_mille: u64) -> Server {
+    pub(crate) fn new(
+        config: Config,
+        key: Option<Psk>,
+        seed: [u8; 32],
+        slow_per_mille: u64,
+    ) -> Server {
         let machine = Target::new(config, Everybody { key }, seed);
-        Server { machine, jobs: BTreeMap::new(), ended: BTreeSet::new(), slow_per_mille }
+        Server {
+            machine,
+            jobs: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            slow_per_mille,
+        }
     }
 
     pub(crate) fn due(&self) -> Option<u64> {
@@ -63,7 +73,11 @@ impl Server {
     /// Runs due jobs, and handles events of the state machine.
     pub(crate) fn run(&mut self, now_us: u64, ledger: &mut Ledger, random: &mut Random) {
         loop {
-            let due = self.jobs.iter().find(|(_, job)| job.due <= now_us).map(|(task, _)| *task);
+            let due = self
+                .jobs
+                .iter()
+                .find(|(_, job)| job.due <= now_us)
+                .map(|(task, _)| *task);
             if let Some(task) = due {
                 self.carry_out(task, ledger);
             } else if let Some(event) = self.machine.poll_event() {
@@ -77,7 +91,13 @@ impl Server {
     fn carry_out(&mut self, task: TaskId, ledger: &mut Ledger) {
         let job = self.jobs.remove(&task).expect("it is there");
         let data = ledger.execute(job.id, &job.data).into();
-        self.machine.respond(task, Response { data, ..Response::default() });
+        self.machine.respond(
+            task,
+            Response {
+                data,
+                ..Response::default()
+            },
+        );
         self.quiesce();
     }
 
@@ -100,18 +120,38 @@ impl Server {
                     "our initiator keeps the rules"
                 );
                 // Some can be cancelled, others are already at the disk.
-                self.jobs.retain(|task, _| task.session != session || random.per_mille(500));
+                self.jobs
+                    .retain(|task, _| task.session != session || random.per_mille(500));
                 self.ended.insert(session);
                 self.quiesce();
             }
             Event::Command { task, command } => {
-                let id = u64::from_be_bytes(*command.cdb[2..].first_chunk().expect("sixteen bytes"));
+                let id =
+                    u64::from_be_bytes(*command.cdb[2..].first_chunk().expect("sixteen bytes"));
                 let slow = random.per_mille(self.slow_per_mille);
-                let due = now_us + if slow { random.below(300_000) } else { random.below(50) };
-                let job = Job { due, id, data: command.data_out, lun: command.lun };
-                assert!(self.jobs.insert(task, job).is_none(), "a task is begun once");
+                let due = now_us
+                    + if slow {
+                        random.below(300_000)
+                    } else {
+                        random.below(50)
+                    };
+                let job = Job {
+                    due,
+                    id,
+                    data: command.data_out,
+                    lun: command.lun,
+                };
+                assert!(
+                    self.jobs.insert(task, job).is_none(),
+                    "a task is begun once"
+                );
             }
-            Event::Function { task, function, lun, referenced } => {
+            Event::Function {
+                task,
+                function,
+                lun,
+                referenced,
+            } => {
                 let is_meant = |of: &TaskId, job: &Job| match function {
                     Function::AbortTask => Some(*of) == referenced,
                     Function::AbortTaskSet => of.session == task.session && job.lun == lun,
@@ -119,8 +159,12 @@ impl Server {
                     Function::TargetReset => true,
                     _ => job.lun == lun,
                 };
-                let meant: Vec<TaskId> =
-                    self.jobs.iter().filter(|(of, job)| is_meant(of, job)).map(|(of, _)| *of).collect();
+                let meant: Vec<TaskId> = self
+                    .jobs
+                    .iter()
+                    .filter(|(of, job)| is_meant(of, job))
+                    .map(|(of, _)| *of)
+                    .collect();
                 for of in meant {
                     self.jobs.remove(&of);
                     self.machine.respond(of, Response::task_aborted());

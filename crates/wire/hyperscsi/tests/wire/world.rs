@@ -43,10 +43,19 @@ const QUIET: Faults = Faults {
 };
 
 enum Item {
-    Frame { from: Address, to: Address, bytes: Vec<u8> },
-    Heal { host: u8, interface: u8 },
+    Frame {
+        from: Address,
+        to: Address,
+        bytes: Vec<u8>,
+    },
+    Heal {
+        host: u8,
+        interface: u8,
+    },
     StartServer,
-    StartClient { index: usize },
+    StartClient {
+        index: usize,
+    },
 }
 
 /// Events of a run.
@@ -111,13 +120,20 @@ impl World {
         let rekey_frames = [1 << 24, 300, 5000][random.below(3) as usize];
         let clients = (1..=hosts)
             .map(|host| {
-                let cipher = if random.per_mille(500) { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 };
+                let cipher = if random.per_mille(500) {
+                    Cipher::Aes256Gcm
+                } else {
+                    Cipher::ChaCha20Poly1305
+                };
                 let config = ClientConfig {
                     key: key.clone().map(|key| (key, cipher)),
                     frame_bytes: vec![[9000, 1500][random.below(2) as usize], 1232],
                     paths: interfaces,
                     bundles: random.per_mille(800),
-                    times: Times { rekey_frames, ..Times::default() },
+                    times: Times {
+                        rekey_frames,
+                        ..Times::default()
+                    },
                     ..ClientConfig::new(&format!("host-{host}"), "disk")
                 };
                 Client::new(base, host, config, commands / u64::from(hosts), &mut random)
@@ -161,7 +177,8 @@ impl World {
 
     fn later(&mut self, delay_us: u64, item: Item) {
         self.sequence += 1;
-        self.heap.push(Reverse((self.now + delay_us, self.sequence)));
+        self.heap
+            .push(Reverse((self.now + delay_us, self.sequence)));
         self.items.insert(self.sequence, item);
     }
 
@@ -228,19 +245,31 @@ impl World {
     fn handle(&mut self, item: Item) {
         let now = self.instant();
         match item {
-            Item::Frame { from, to: (0, _), mut bytes } => {
+            Item::Frame {
+                from,
+                to: (0, _),
+                mut bytes,
+            } => {
                 if let Some(server) = &mut self.server {
                     server.handle_frame(now, from, &mut bytes);
                 }
             }
             Item::Frame { to, mut bytes, .. } => {
                 let client = self.clients.iter_mut().find(|client| client.host == to.0);
-                client.expect("a host").machine.handle_frame(now, &mut bytes);
+                client
+                    .expect("a host")
+                    .machine
+                    .handle_frame(now, &mut bytes);
             }
             Item::Heal { host, interface } => *self.cut.entry((host, interface)).or_default() -= 1,
             Item::StartServer => {
                 let (key, seed) = (self.key.clone(), self.random.bytes());
-                self.server = Some(Server::new(self.server_config, key, seed, self.slow_per_mille));
+                self.server = Some(Server::new(
+                    self.server_config,
+                    key,
+                    seed,
+                    self.slow_per_mille,
+                ));
             }
             Item::StartClient { index } => {
                 let client = &mut self.clients[index];
@@ -254,7 +283,11 @@ impl World {
         if self.random.below(1_000_000) < faults.partitions {
             self.met.partitions += 1;
             let host = self.random.below(self.clients.len() as u64 + 1) as u8;
-            let longest = if self.random.per_mille(100) { 150_000_000 } else { 6_000_000 };
+            let longest = if self.random.per_mille(100) {
+                150_000_000
+            } else {
+                6_000_000
+            };
             let (length, all) = (self.random.below(longest), self.random.per_mille(500));
             let one = self.random.below(u64::from(self.interfaces)) as u8;
             for interface in (0..self.interfaces).filter(|interface| all || *interface == one) {
@@ -277,18 +310,33 @@ impl World {
 
     /// Executes the next event.
     fn step(&mut self) {
-        let timeouts = self.clients.iter().filter_map(|client| client.machine.poll_timeout());
+        let timeouts = self
+            .clients
+            .iter()
+            .filter_map(|client| client.machine.poll_timeout());
         let server = self.server.as_ref();
-        let timeout = timeouts.chain(server.and_then(|server| server.machine.poll_timeout())).min();
+        let timeout = timeouts
+            .chain(server.and_then(|server| server.machine.poll_timeout()))
+            .min();
         let timeout = timeout.map(|at| {
             // A deadline is reached when its microsecond is over.
-            at.saturating_duration_since(self.base).as_nanos().div_ceil(1000) as u64
+            at.saturating_duration_since(self.base)
+                .as_nanos()
+                .div_ceil(1000) as u64
         });
         let item = self.heap.peek().map(|Reverse((at, _))| *at);
         let job = server.and_then(Server::due);
         // When all have disconnected, nothing is pending.
-        let next = [timeout, item, job].into_iter().flatten().min().unwrap_or(self.now + 1_000_000);
-        self.idle_steps = if next > self.now || item == Some(next) { 0 } else { self.idle_steps + 1 };
+        let next = [timeout, item, job]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(self.now + 1_000_000);
+        self.idle_steps = if next > self.now || item == Some(next) {
+            0
+        } else {
+            self.idle_steps + 1
+        };
         assert!(self.idle_steps < 100, "a deadline that has passed stays");
         self.now = self.now.max(next);
         let now = self.instant();
@@ -321,13 +369,26 @@ impl World {
         let sessions = server.machine.sessions();
         let (live, unacknowledged, bytes) = server.machine.holds();
         let depth = usize::from(self.server_config.queue_depth);
-        assert!(live <= depth * sessions, "{live} requests in {sessions} sessions");
-        assert!(unacknowledged <= (2 * depth + 2) * sessions, "{unacknowledged} messages");
+        assert!(
+            live <= depth * sessions,
+            "{live} requests in {sessions} sessions"
+        );
+        assert!(
+            unacknowledged <= (2 * depth + 2) * sessions,
+            "{unacknowledged} messages"
+        );
         // Twice the credit, for an epoch that started while messages arrived in the previous one.
         let credit = (self.server_config.credit as usize).max(1 << 20) + 4096;
-        assert!(bytes <= 2 * credit * sessions, "{bytes} bytes in {sessions} sessions");
+        assert!(
+            bytes <= 2 * credit * sessions,
+            "{bytes} bytes in {sessions} sessions"
+        );
         self.met.held_bytes_max = self.met.held_bytes_max.max(bytes);
-        assert!(self.clients.iter().all(|client| client.machine.held_bytes() <= 4 << 20));
+        assert!(
+            self.clients
+                .iter()
+                .all(|client| client.machine.held_bytes() <= 4 << 20)
+        );
     }
 
     /// Runs until all commands have been issued and completed, and nothing is left.
@@ -349,10 +410,21 @@ impl World {
             self.step();
         }
         let server = self.server.take().expect("it is there again");
-        assert_eq!((server.machine.holds(), server.jobs()), ((0, 0, 0), 0), "nothing is left at the target");
+        assert_eq!(
+            (server.machine.holds(), server.jobs()),
+            ((0, 0, 0), 0),
+            "nothing is left at the target"
+        );
         for client in &self.clients {
-            let left = (client.machine.outstanding(), client.machine.unacknowledged());
-            assert_eq!((left, client.machine.held_bytes()), ((0, 0), 0), "nothing is left at an initiator");
+            let left = (
+                client.machine.outstanding(),
+                client.machine.unacknowledged(),
+            );
+            assert_eq!(
+                (left, client.machine.held_bytes()),
+                ((0, 0), 0),
+                "nothing is left at an initiator"
+            );
             self.met.resumed += client.resumed;
             self.met.nexus_losses += client.nexus_losses;
         }

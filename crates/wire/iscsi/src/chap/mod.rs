@@ -65,7 +65,10 @@ pub struct Challenge {
 }
 
 /// Why authentication failed. The peer only receives "authentication failure" (0201); the log may be more specific.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ChapError {
     /// None of the offered algorithms is acceptable, or the peer chose one that was not offered.
@@ -94,11 +97,18 @@ pub enum ChapError {
 
 impl Algorithm {
     /// All algorithms, the strongest first.
-    pub const ALL: [Algorithm; 4] = [Algorithm::Sha3_256, Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+    pub const ALL: [Algorithm; 4] = [
+        Algorithm::Sha3_256,
+        Algorithm::Sha256,
+        Algorithm::Sha1,
+        Algorithm::Md5,
+    ];
 
     /// The algorithm of this number.
     pub fn new(number: u32) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|&algorithm| algorithm as u32 == number)
+        Algorithm::ALL
+            .into_iter()
+            .find(|&algorithm| algorithm as u32 == number)
     }
 
     /// Computes the response to a challenge from the secret.
@@ -113,8 +123,10 @@ impl Algorithm {
 
     /// The algorithms as a value of CHAP_A.
     fn list(algorithms: &[Algorithm]) -> String {
-        let numbers: Vec<String> =
-            algorithms.iter().map(|&algorithm| (algorithm as u8).to_string()).collect();
+        let numbers: Vec<String> = algorithms
+            .iter()
+            .map(|&algorithm| (algorithm as u8).to_string())
+            .collect();
         numbers.join(",")
     }
 }
@@ -152,7 +164,9 @@ impl Challenge {
             text::number(required(pairs, Key::ChapI)?).and_then(|number| u8::try_from(number).ok());
         let identifier = identifier.ok_or(ChapError::BadValue(Key::ChapI))?;
         let bytes = text::binary(required(pairs, Key::ChapC)?, CHALLENGE_BYTES_MAX);
-        let bytes = bytes.filter(|bytes| !bytes.is_empty()).ok_or(ChapError::BadValue(Key::ChapC))?;
+        let bytes = bytes
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or(ChapError::BadValue(Key::ChapC))?;
         Ok(Challenge { identifier, bytes })
     }
 
@@ -176,12 +190,20 @@ impl Proof<'_> {
     fn read<'a>(pairs: &[Pair<'a>]) -> Result<Proof<'a>, ChapError> {
         let response = text::binary(required(pairs, Key::ChapR)?, RESPONSE_BYTES_MAX);
         let response = response.ok_or(ChapError::BadValue(Key::ChapR))?;
-        Ok(Proof { name: required(pairs, Key::ChapN)?, response })
+        Ok(Proof {
+            name: required(pairs, Key::ChapN)?,
+            response,
+        })
     }
 
     /// Whether the response matches these credentials. Takes the same time whether or not the name is
     /// correct.
-    fn is_by(&self, credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge) -> bool {
+    fn is_by(
+        &self,
+        credentials: &Credentials,
+        algorithm: Algorithm,
+        challenge: &Challenge,
+    ) -> bool {
         let expected = algorithm.response(&credentials.secret, challenge);
         let right_response = expected.ct_eq(&self.response);
         let right_name = credentials.name.as_bytes().ct_eq(self.name.as_bytes());
@@ -190,24 +212,41 @@ impl Proof<'_> {
 }
 
 /// Appends CHAP_N and CHAP_R.
-fn append_proof(credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge, out: &mut Vec<u8>) {
+fn append_proof(
+    credentials: &Credentials,
+    algorithm: Algorithm,
+    challenge: &Challenge,
+    out: &mut Vec<u8>,
+) {
     text::append(out, Key::ChapN.name(), &credentials.name);
     let response = algorithm.response(&credentials.secret, challenge);
-    debug_assert!(response.len() <= RESPONSE_BYTES_MAX, "a response that no peer would read");
+    debug_assert!(
+        response.len() <= RESPONSE_BYTES_MAX,
+        "a response that no peer would read"
+    );
     text::append(out, Key::ChapR.name(), text::hex_value(&response));
 }
 
 fn respond<H: Digest>(secret: &Secret, challenge: &Challenge) -> Vec<u8> {
-    let hash =
-        H::new().chain_update([challenge.identifier]).chain_update(&*secret.0).chain_update(&challenge.bytes);
+    let hash = H::new()
+        .chain_update([challenge.identifier])
+        .chain_update(&*secret.0)
+        .chain_update(&challenge.bytes);
     hash.finalize().to_vec()
 }
 
 /// The single value of a key among the pairs.
 fn find<'a>(pairs: &[Pair<'a>], key: Key) -> Result<Option<&'a str>, ChapError> {
-    let mut values = pairs.iter().filter(|pair| pair.key == key.name()).map(|pair| pair.value);
+    let mut values = pairs
+        .iter()
+        .filter(|pair| pair.key == key.name())
+        .map(|pair| pair.value);
     let first = values.next();
-    if values.next().is_some() { Err(ChapError::Repeated(key)) } else { Ok(first) }
+    if values.next().is_some() {
+        Err(ChapError::Repeated(key))
+    } else {
+        Ok(first)
+    }
 }
 
 fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, ChapError> {
@@ -249,15 +288,24 @@ enum AuthenticatorStep {
 impl Authenticator {
     /// Starts the exchange.
     pub fn new(policy: ChapPolicy) -> Authenticator {
-        Authenticator { policy, step: AuthenticatorStep::Algorithms }
+        Authenticator {
+            policy,
+            step: AuthenticatorStep::Algorithms,
+        }
     }
 
     /// The identity that the initiator claims in these keys, if they contain a proof that
     /// [`Authenticator::handle`] would check.
     pub fn proof_by<'a>(&self, pairs: &[Pair<'a>]) -> Option<&'a str> {
-        let value = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
-        value(Key::ChapN)
-            .filter(|_| matches!(self.step, AuthenticatorStep::Response(_)) && value(Key::ChapR).is_some())
+        let value = |key: Key| {
+            pairs
+                .iter()
+                .find(|pair| pair.key == key.name())
+                .map(|pair| pair.value)
+        };
+        value(Key::ChapN).filter(|_| {
+            matches!(self.step, AuthenticatorStep::Response(_)) && value(Key::ChapR).is_some()
+        })
     }
 
     /// The initiator's CHAP_N, once it has been authenticated.
@@ -280,13 +328,22 @@ impl Authenticator {
 
     /// Chooses the strongest algorithm in the initiator's list that the policy allows. The list is in "order
     /// of preference", but the target chooses (section 12.1.3), and many initiators put MD5 first.
-    fn choose(&self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<AuthenticatorStep, ChapError> {
+    fn choose(
+        &self,
+        pairs: &[Pair<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<AuthenticatorStep, ChapError> {
         let offered = required(pairs, Key::ChapA)?.split(',').take(ALGORITHMS_MAX);
-        let offered: Vec<Algorithm> =
-            offered.filter_map(|number| Algorithm::new(text::number(number)?)).collect();
-        let is_common =
-            |algorithm: &Algorithm| self.policy.algorithms.contains(algorithm) && offered.contains(algorithm);
-        let chosen = Algorithm::ALL.into_iter().find(is_common).ok_or(ChapError::NoSharedAlgorithm)?;
+        let offered: Vec<Algorithm> = offered
+            .filter_map(|number| Algorithm::new(text::number(number)?))
+            .collect();
+        let is_common = |algorithm: &Algorithm| {
+            self.policy.algorithms.contains(algorithm) && offered.contains(algorithm)
+        };
+        let chosen = Algorithm::ALL
+            .into_iter()
+            .find(is_common)
+            .ok_or(ChapError::NoSharedAlgorithm)?;
         text::append(out, Key::ChapA.name(), chosen as u8);
         self.policy.challenge.append(out);
         Ok(AuthenticatorStep::Response(chosen))
@@ -301,10 +358,18 @@ impl Authenticator {
         let proof = Proof::read(pairs)?;
         // All accounts are tried, so that the timing does not reveal which names exist.
         let try_account = |found, account| {
-            if proof.is_by(account, algorithm, &self.policy.challenge) { Some(account) } else { found }
+            if proof.is_by(account, algorithm, &self.policy.challenge) {
+                Some(account)
+            } else {
+                found
+            }
         };
-        let account =
-            self.policy.initiators.iter().fold(None, try_account).ok_or(ChapError::WrongResponse)?;
+        let account = self
+            .policy
+            .initiators
+            .iter()
+            .fold(None, try_account)
+            .ok_or(ChapError::WrongResponse)?;
         if find(pairs, Key::ChapC)?.is_some() || find(pairs, Key::ChapI)?.is_some() {
             self.prove(account, algorithm, &Challenge::read(pairs)?, out)?;
         }
@@ -364,7 +429,10 @@ enum ClaimantStep {
 impl Claimant {
     /// Starts the exchange.
     pub fn new(claim: ChapClaim) -> Claimant {
-        Claimant { claim, step: ClaimantStep::Algorithms }
+        Claimant {
+            claim,
+            step: ClaimantStep::Algorithms,
+        }
     }
 
     /// Whether our own proof was sent; the target's may still be outstanding.
@@ -389,7 +457,11 @@ impl Claimant {
     }
 
     fn offer(&self, out: &mut Vec<u8>) -> ClaimantStep {
-        text::append(out, Key::ChapA.name(), Algorithm::list(&self.claim.algorithms));
+        text::append(
+            out,
+            Key::ChapA.name(),
+            Algorithm::list(&self.claim.algorithms),
+        );
         ClaimantStep::Challenge
     }
 
@@ -401,7 +473,9 @@ impl Claimant {
         append_proof(&self.claim.initiator, chosen, &challenge, out);
         match &self.claim.target {
             None => Ok(ClaimantStep::Done),
-            Some((target, _)) if target.secret == self.claim.initiator.secret => Err(ChapError::EqualSecrets),
+            Some((target, _)) if target.secret == self.claim.initiator.secret => {
+                Err(ChapError::EqualSecrets)
+            }
             Some((_, ours)) if ours.bytes == challenge.bytes => Err(ChapError::ReflectedChallenge),
             Some((_, ours)) => {
                 ours.append(out);
@@ -413,7 +487,9 @@ impl Claimant {
     fn verify(&self, algorithm: Algorithm, pairs: &[Pair<'_>]) -> Result<ClaimantStep, ChapError> {
         let proof = Proof::read(pairs)?;
         match &self.claim.target {
-            Some((target, challenge)) if proof.is_by(target, algorithm, challenge) => Ok(ClaimantStep::Done),
+            Some((target, challenge)) if proof.is_by(target, algorithm, challenge) => {
+                Ok(ClaimantStep::Done)
+            }
             _ => Err(ChapError::WrongResponse),
         }
     }

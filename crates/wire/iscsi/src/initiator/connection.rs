@@ -61,7 +61,12 @@ impl Identified for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, cid: Cid, start: ConnectionStart, now: Instant) -> Connection {
+    pub(super) fn new(
+        id: ConnectionId,
+        cid: Cid,
+        start: ConnectionStart,
+        now: Instant,
+    ) -> Connection {
         Connection {
             id,
             cid,
@@ -85,7 +90,11 @@ impl Connection {
 
     /// Queues an immediate PDU.
     pub(super) fn queue_immediate(&mut self, bhs: Bhs, data: Vec<u8>) {
-        self.urgent.push_back(PreparedPdu { bhs: Box::new(bhs), data, exchange: None });
+        self.urgent.push_back(PreparedPdu {
+            bhs: Box::new(bhs),
+            data,
+            exchange: None,
+        });
     }
 
     /// Completes the reception of a PDU with its data segment. From now on, its status, if any, is
@@ -113,7 +122,10 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(now: Instant) -> Probe {
-        Probe { asked: now, unanswered: 0 }
+        Probe {
+            asked: now,
+            unanswered: 0,
+        }
     }
 
     /// Records an attempt to ping. No ping is sent if the connection is logging out, but the interval starts
@@ -130,7 +142,11 @@ impl Probe {
     /// Time of the next ping. Only one ping is outstanding at a time, and two pings are at least the interval
     /// apart.
     pub(super) fn deadline(&self, interval: Duration) -> Option<Instant> {
-        if self.unanswered == 0 { self.asked.checked_add(interval) } else { None }
+        if self.unanswered == 0 {
+            self.asked.checked_add(interval)
+        } else {
+            None
+        }
     }
 }
 

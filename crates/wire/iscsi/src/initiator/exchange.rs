@@ -148,14 +148,28 @@ impl Outbound {
     /// maximum"), and some targets rely on it.
     pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
         let first_burst = length.min(rules.first_burst_length);
-        let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
-        let unsolicited_end = if rules.initial_r2t { immediate } else { first_burst };
+        let immediate = if rules.immediate_data {
+            first_burst.min(segment_max)
+        } else {
+            0
+        };
+        let unsolicited_end = if rules.initial_r2t {
+            immediate
+        } else {
+            first_burst
+        };
         debug_assert!(
             immediate <= unsolicited_end && unsolicited_end <= length,
             "more unsolicited data than there are"
         );
         let allowed = u64::from(unsolicited_end);
-        Outbound { length, immediate, unsolicited_end, allowed, ..Outbound::default() }
+        Outbound {
+            length,
+            immediate,
+            unsolicited_end,
+            allowed,
+            ..Outbound::default()
+        }
     }
 
     /// Whether unsolicited Data-Out PDUs follow the command.
@@ -164,14 +178,21 @@ impl Outbound {
     }
 
     pub(super) fn unsolicited(&self) -> Run {
-        Run { offset: self.immediate, end: self.unsolicited_end, data_sn: Sn(0) }
+        Run {
+            offset: self.immediate,
+            end: self.unsolicited_end,
+            data_sn: Sn(0),
+        }
     }
 
     /// The sequence requested by an R2T, if the R2T is valid.
     pub(super) fn handle_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
         let length = pdu.desired_data_transfer_length.get();
-        let end =
-            pdu.buffer_offset.checked_add(length).filter(|&end| end <= self.length).ok_or(Fatal::BadR2t)?;
+        let end = pdu
+            .buffer_offset
+            .checked_add(length)
+            .filter(|&end| end <= self.length)
+            .ok_or(Fatal::BadR2t)?;
         if length > rules.max_burst_length || pdu.r2t_sn != self.next_r2t {
             return Err(Fatal::BadR2t);
         }
@@ -185,13 +206,20 @@ impl Outbound {
             "beyond MaxOutstandingR2T"
         );
         self.next_r2t = self.next_r2t.next();
-        Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
+        Ok(Run {
+            offset: pdu.buffer_offset,
+            end,
+            data_sn: Sn(0),
+        })
     }
 
     /// Notes that the driver has taken this many more bytes.
     pub(super) fn hand_out(&mut self, length: u32) {
         self.handed_out += u64::from(length);
-        debug_assert!(self.handed_out <= self.allowed, "more data than were asked for");
+        debug_assert!(
+            self.handed_out <= self.allowed,
+            "more data than were asked for"
+        );
     }
 
     /// Bytes that the driver has taken.
@@ -219,7 +247,10 @@ impl Outbound {
 
 impl Inbound {
     pub(super) fn new(length: u32) -> Inbound {
-        Inbound { length, ..Inbound::default() }
+        Inbound {
+            length,
+            ..Inbound::default()
+        }
     }
 
     /// Checks that a Data-In is the next valid one, and returns its offset. DataPDUInOrder and
@@ -229,7 +260,10 @@ impl Inbound {
         if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
             return Err(Fatal::DataInOutOfOrder);
         }
-        let end = self.announced.checked_add(pdu.data_segment_length).filter(|&end| end <= self.length);
+        let end = self
+            .announced
+            .checked_add(pdu.data_segment_length)
+            .filter(|&end| end <= self.length);
         self.announced = end.ok_or(Fatal::DataInBeyondEnd)?;
         debug_assert!(self.announced <= self.length, "beyond the read buffer");
         self.next_data_sn = self.next_data_sn.next();
@@ -250,7 +284,10 @@ impl Inbound {
 impl Run {
     /// Takes the next PDU off the front: its offset, length and DataSN, and whether it is the last.
     pub(super) fn take(&mut self, segment_max: u32) -> (u32, u32, Sn, bool) {
-        debug_assert!(self.offset < self.end && segment_max > 0, "a sequence without data");
+        debug_assert!(
+            self.offset < self.end && segment_max > 0,
+            "a sequence without data"
+        );
         let (offset, data_sn) = (self.offset, self.data_sn);
         let length = (self.end - offset).min(segment_max);
         self.offset += length;
@@ -270,7 +307,11 @@ pub(super) struct PhaseClock {
 impl PhaseClock {
     /// Starts the clock at submission.
     pub(super) fn new(now: Instant) -> PhaseClock {
-        PhaseClock { phase: Phase::Queued, since: now, times: Times::default() }
+        PhaseClock {
+            phase: Phase::Queued,
+            since: now,
+            times: Times::default(),
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {

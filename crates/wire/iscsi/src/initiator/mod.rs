@@ -118,8 +118,12 @@ impl ConnectionStart {
     pub fn new(attached: &Attached) -> ConnectionStart {
         ConnectionStart {
             exp_stat_sn: attached.exp_stat_sn,
-            local_max_recv_data_segment_length: attached.parameters.local_max_recv_data_segment_length,
-            peer_max_recv_data_segment_length: attached.parameters.peer_max_recv_data_segment_length,
+            local_max_recv_data_segment_length: attached
+                .parameters
+                .local_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: attached
+                .parameters
+                .peer_max_recv_data_segment_length,
         }
     }
 }
@@ -170,7 +174,10 @@ pub enum Event {
         result: Option<TaskManagementResult>,
     },
     /// A text response: pairs, each terminated by a NUL. Empty if the target rejected the request.
-    Text { connection: ConnectionId, text: Vec<u8> },
+    Text {
+        connection: ConnectionId,
+        text: Vec<u8>,
+    },
     /// A ping sent by [`Session::ping`] has ended.
     Pong {
         ping: PingId,
@@ -195,7 +202,10 @@ pub enum Event {
         sense: Box<[u8]>,
     },
     /// Close the connection and remove it.
-    Close { connection: ConnectionId, reason: CloseReason },
+    Close {
+        connection: ConnectionId,
+        reason: CloseReason,
+    },
 }
 
 /// The scope of a logout.
@@ -242,7 +252,10 @@ impl TaskId {
 
 /// A protocol violation by the target. The connection must be closed, and at ErrorRecoveryLevel 0 its
 /// commands are lost.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Fatal {
     /// A header digest error. The driver checks digests, and reports this error itself.
@@ -320,8 +333,14 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in order.
-    pub const ALL: [Phase; 6] =
-        [Phase::Queued, Phase::Sending, Phase::R2t, Phase::Answer, Phase::Data, Phase::Status];
+    pub const ALL: [Phase; 6] = [
+        Phase::Queued,
+        Phase::Sending,
+        Phase::R2t,
+        Phase::Answer,
+        Phase::Data,
+        Phase::Status,
+    ];
 }
 
 /// Total time of a command in each phase.
@@ -339,7 +358,9 @@ impl Times {
 
     /// Time from submission to status, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
-        self.spent.iter().fold(0, |sum, spent| sum.saturating_add(*spent))
+        self.spent
+            .iter()
+            .fold(0, |sum, spent| sum.saturating_add(*spent))
     }
 }
 
@@ -396,7 +417,9 @@ impl Counters {
             commands: self.commands.saturating_sub(earlier.commands),
             data_in_bytes: self.data_in_bytes.saturating_sub(earlier.data_in_bytes),
             immediate_bytes: self.immediate_bytes.saturating_sub(earlier.immediate_bytes),
-            unsolicited_bytes: self.unsolicited_bytes.saturating_sub(earlier.unsolicited_bytes),
+            unsolicited_bytes: self
+                .unsolicited_bytes
+                .saturating_sub(earlier.unsolicited_bytes),
             solicited_bytes: self.solicited_bytes.saturating_sub(earlier.solicited_bytes),
             r2ts: self.r2ts.saturating_sub(earlier.r2ts),
             rejects: self.rejects.saturating_sub(earlier.rejects),
@@ -419,7 +442,12 @@ impl RoundTrips {
     }
 
     fn note(&mut self, time: Duration) {
-        *self += RoundTrips { count: 1, sum: time, min: Some(time), max: Some(time) };
+        *self += RoundTrips {
+            count: 1,
+            sum: time,
+            min: Some(time),
+            max: Some(time),
+        };
     }
 }
 

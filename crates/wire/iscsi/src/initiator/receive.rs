@@ -8,8 +8,9 @@ use super::session::{INDEX_MASK, Session, tag};
 use super::{ConnectionId, Event, Failure, Fatal, PingId, TaskId};
 use crate::framing;
 use crate::pdu::{
-    AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
-    RejectReason, Residual, Response, ScsiResponse, Sn, TargetNumbers, TaskManagementResponse, TextResponse,
+    AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode,
+    R2t, Reject, RejectReason, Residual, Response, ScsiResponse, Sn, TargetNumbers,
+    TaskManagementResponse, TextResponse,
 };
 use crate::slab::Key;
 
@@ -41,13 +42,19 @@ impl Session {
         let segment = match length {
             0 => {
                 self.process_segment(now, id, incoming, &[])?;
-                Segment { length, destination: Destination::None }
+                Segment {
+                    length,
+                    destination: Destination::None,
+                }
             }
             length => {
                 if let Some(connection) = self.connection_mut(id) {
                     connection.incoming = incoming;
                 }
-                Segment { length, destination }
+                Segment {
+                    length,
+                    destination,
+                }
             }
         };
         if self.stall.is_on() && self.can_submit() {
@@ -87,7 +94,11 @@ impl Session {
         }
         match incoming {
             Incoming::Nothing | Incoming::Dropped => Ok(()),
-            Incoming::Data { key, length, status } => {
+            Incoming::Data {
+                key,
+                length,
+                status,
+            } => {
                 self.land(now, key, length);
                 status.map_or(Ok(()), |status| self.end(now, status, Box::default()))
             }
@@ -99,7 +110,11 @@ impl Session {
             }
             Incoming::Message(message) => {
                 let sense = sense(inline)?;
-                self.events.push_back(Event::Message { connection: id, message: *message, sense });
+                self.events.push_back(Event::Message {
+                    connection: id,
+                    message: *message,
+                    sense,
+                });
                 Ok(())
             }
             Incoming::Reject(pdu) => self.handle_reject(id, &pdu, inline),
@@ -159,7 +174,9 @@ impl Session {
     }
 
     fn observe_tag(&self, event: &'static str, bhs: &Bhs) {
-        self.observe(event, |session| Itt::new(bhs.itt_raw()).and_then(|itt| session.find(itt)));
+        self.observe(event, |session| {
+            Itt::new(bhs.itt_raw()).and_then(|itt| session.find(itt))
+        });
     }
 
     // --- commands
@@ -170,7 +187,12 @@ impl Session {
         id: ConnectionId,
         pdu: &DataIn,
     ) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, pdu.status.map(|status| status.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.update_numbers(
+            id,
+            pdu.status.map(|status| status.stat_sn),
+            pdu.exp_cmd_sn,
+            pdu.max_cmd_sn,
+        );
         let Some((key, task)) = self.match_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Destination::Discard));
         };
@@ -183,8 +205,18 @@ impl Session {
             residual: status.residual,
             read_residual: Residual::None,
         });
-        let incoming = Incoming::Data { key, length: pdu.data_segment_length, status };
-        Ok((incoming, Destination::Task { task: TaskId(key), offset }))
+        let incoming = Incoming::Data {
+            key,
+            length: pdu.data_segment_length,
+            status,
+        };
+        Ok((
+            incoming,
+            Destination::Task {
+                task: TaskId(key),
+                offset,
+            },
+        ))
     }
 
     /// Notes that Data-In has been stored.
@@ -219,8 +251,12 @@ impl Session {
         match status.response {
             Response::Completed => {
                 // The command may have been aborted between header and data.
-                let ended = self.end_task(status.key, |task| (task.inbound.bytes(), task.clock.stop(now)));
-                let Some((data_in_bytes, times)) = ended else { return Ok(()) };
+                let ended = self.end_task(status.key, |task| {
+                    (task.inbound.bytes(), task.clock.stop(now))
+                });
+                let Some((data_in_bytes, times)) = ended else {
+                    return Ok(());
+                };
                 self.events.push_back(Event::Done {
                     task: TaskId(status.key),
                     status: status.status,
@@ -249,24 +285,38 @@ impl Session {
         let Some((key, _)) = self.match_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Destination::Discard));
         };
-        let Some(Exchange::Task(task)) = self.exchanges.get_mut(key) else { return Err(Fatal::WrongAnswer) };
+        let Some(Exchange::Task(task)) = self.exchanges.get_mut(key) else {
+            return Err(Fatal::WrongAnswer);
+        };
         let run = task.outbound.handle_r2t(pdu, &self.config.parameters)?;
         task.clock.sent(now, &task.outbound);
         if let Some(connection) = self.connection_mut(id) {
-            connection.queue.push_back(QueuedPdu::Data { key, ttt: Some(pdu.ttt), run });
+            connection.queue.push_back(QueuedPdu::Data {
+                key,
+                ttt: Some(pdu.ttt),
+                run,
+            });
         }
         Ok((Incoming::Dropped, Destination::Discard))
     }
 
     /// Processes a Reject of one of our PDUs. Its data is the header of the rejected PDU.
-    fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
+    fn handle_reject(
+        &mut self,
+        id: ConnectionId,
+        pdu: &Reject,
+        header: &[u8],
+    ) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
         // After a data digest error, the target ends the command with CHECK CONDITION (section 7.8).
-        if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError {
+        if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError
+        {
             return Ok(());
         }
-        let Some(key) = Itt::new(refused.itt_raw()).and_then(|itt| self.find(itt)) else { return Ok(()) };
+        let Some(key) = Itt::new(refused.itt_raw()).and_then(|itt| self.find(itt)) else {
+            return Ok(());
+        };
         match self.exchanges.get(key) {
             Some(entry) if entry.connection() != id => Err(Fatal::ForeignTask),
             Some(Exchange::Task(_)) => {
@@ -277,16 +327,26 @@ impl Session {
             Some(Exchange::Tmf(_)) => {
                 let result = crate::pdu::TaskManagementResult::FunctionRejected;
                 let itt = tag(key);
-                let answer = TaskManagementResponse { result, itt, numbers: TargetNumbers::default() };
+                let answer = TaskManagementResponse {
+                    result,
+                    itt,
+                    numbers: TargetNumbers::default(),
+                };
                 self.complete_tmf(key, &answer);
                 Ok(())
             }
             Some(Exchange::Text(_)) => {
                 self.exchanges.remove(key);
-                self.events.push_back(Event::Text { connection: id, text: Vec::new() });
+                self.events.push_back(Event::Text {
+                    connection: id,
+                    text: Vec::new(),
+                });
                 Ok(())
             }
-            Some(&Exchange::Logout { connection, leaving }) => {
+            Some(&Exchange::Logout {
+                connection,
+                leaving,
+            }) => {
                 self.exchanges.remove(key);
                 self.logout_lost(connection, leaving);
                 Ok(())
@@ -301,17 +361,29 @@ impl Session {
 
     // --- other responses
 
-    fn handle_nop_in(&mut self, id: ConnectionId, pdu: &NopIn) -> Result<(Incoming, Destination), Fatal> {
-        let TargetNumbers { stat_sn, exp_cmd_sn, max_cmd_sn } = pdu.numbers;
+    fn handle_nop_in(
+        &mut self,
+        id: ConnectionId,
+        pdu: &NopIn,
+    ) -> Result<(Incoming, Destination), Fatal> {
+        let TargetNumbers {
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+        } = pdu.numbers;
         self.update_numbers(id, pdu.itt.map(|_| stat_sn), exp_cmd_sn, max_cmd_sn);
         if let Some(itt) = pdu.itt {
             let key = self.match_exchange(id, itt)?;
             return match self.exchanges.get(key) {
-                Some(Exchange::Ping { .. }) => Ok((Incoming::PingResponse(key), Destination::Inline)),
+                Some(Exchange::Ping { .. }) => {
+                    Ok((Incoming::PingResponse(key), Destination::Inline))
+                }
                 Some(_) | None => Err(Fatal::WrongAnswer),
             };
         }
-        let Some(connection) = self.connection_mut(id) else { return Err(Fatal::NotConnected) };
+        let Some(connection) = self.connection_mut(id) else {
+            return Err(Fatal::NotConnected);
+        };
         if pdu.ttt.is_some() {
             if connection.urgent.len() > UNANSWERED_MAX {
                 return Err(Fatal::TooManyUnanswered);
@@ -331,12 +403,20 @@ impl Session {
     }
 
     fn handle_ping_response(&mut self, now: Instant, id: ConnectionId, key: Key, data: &[u8]) {
-        let Some(Exchange::Ping { is_keepalive, sent, .. }) = self.exchanges.remove(key) else { return };
+        let Some(Exchange::Ping {
+            is_keepalive, sent, ..
+        }) = self.exchanges.remove(key)
+        else {
+            return;
+        };
         if let Some(sent) = sent {
             self.counters.nops.note(now.saturating_duration_since(sent));
         }
         if !is_keepalive {
-            self.events.push_back(Event::Pong { ping: PingId(key), data: Some(data.to_vec()) });
+            self.events.push_back(Event::Pong {
+                ping: PingId(key),
+                data: Some(data.to_vec()),
+            });
         } else if let Some(connection) = self.connection_mut(id) {
             connection.probe.answered();
         }
@@ -367,7 +447,11 @@ impl Session {
             return Err(Fatal::WrongAnswer);
         };
         self.exchanges.remove(key);
-        self.events.push_back(Event::LoggedOut { connection: id, leaving, result: Some(pdu.result) });
+        self.events.push_back(Event::LoggedOut {
+            connection: id,
+            leaving,
+            result: Some(pdu.result),
+        });
         Ok((Incoming::Nothing, Destination::None))
     }
 
@@ -380,11 +464,20 @@ impl Session {
         key: Key,
         piece: &[u8],
     ) -> Result<(), Fatal> {
-        let Some(Exchange::Text(text)) = self.exchanges.get_mut(key) else { return Err(Fatal::WrongAnswer) };
-        match text.answer.add(piece, !pdu.is_final).map_err(|_| Fatal::TextTooLong)? {
+        let Some(Exchange::Text(text)) = self.exchanges.get_mut(key) else {
+            return Err(Fatal::WrongAnswer);
+        };
+        match text
+            .answer
+            .add(piece, !pdu.is_final)
+            .map_err(|_| Fatal::TextTooLong)?
+        {
             Some(text) => {
                 self.exchanges.remove(key);
-                self.events.push_back(Event::Text { connection: id, text });
+                self.events.push_back(Event::Text {
+                    connection: id,
+                    text,
+                });
             }
             None => {
                 let ttt = pdu.ttt.ok_or(Fatal::Malformed(Malformed::ReservedTtt))?;
@@ -400,13 +493,24 @@ impl Session {
     fn match_exchange(&self, id: ConnectionId, itt: Itt) -> Result<Key, Fatal> {
         let key = self.find(itt).ok_or(Fatal::UnknownTag)?;
         let entry = self.exchanges.get(key).ok_or(Fatal::UnknownTag)?;
-        if entry.connection() == id { Ok(key) } else { Err(Fatal::ForeignTask) }
+        if entry.connection() == id {
+            Ok(key)
+        } else {
+            Err(Fatal::ForeignTask)
+        }
     }
 
     /// The command of a response; `None` if it has already ended and further PDUs are expected.
     #[inline]
-    fn match_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
-        let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);
+    fn match_task(
+        &mut self,
+        id: ConnectionId,
+        itt: Itt,
+    ) -> Result<Option<(Key, &mut Task)>, Fatal> {
+        let found = self
+            .exchanges
+            .at_mut(itt.get() & INDEX_MASK)
+            .filter(|&(key, _)| tag(key) == itt);
         match found {
             Some((_, entry)) if entry.connection() != id => Err(Fatal::ForeignTask),
             Some((key, Exchange::Task(task))) => Ok(Some((key, task))),
@@ -417,11 +521,22 @@ impl Session {
     }
 
     fn update_status_numbers(&mut self, id: ConnectionId, numbers: TargetNumbers) {
-        self.update_numbers(id, Some(numbers.stat_sn), numbers.exp_cmd_sn, numbers.max_cmd_sn);
+        self.update_numbers(
+            id,
+            Some(numbers.stat_sn),
+            numbers.exp_cmd_sn,
+            numbers.max_cmd_sn,
+        );
     }
 
     /// Processes the sequence numbers of a PDU.
-    fn update_numbers(&mut self, id: ConnectionId, stat_sn: Option<Sn>, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
+    fn update_numbers(
+        &mut self,
+        id: ConnectionId,
+        stat_sn: Option<Sn>,
+        exp_cmd_sn: Sn,
+        max_cmd_sn: Sn,
+    ) {
         self.window.update(exp_cmd_sn, max_cmd_sn);
         if let (Some(_), Some(connection)) = (stat_sn, self.connection_mut(id)) {
             connection.incoming_stat_sn = stat_sn;
@@ -433,7 +548,11 @@ impl Session {
 /// data may follow it, but no standard defines any.
 fn sense(segment: &[u8]) -> Result<Box<[u8]>, Fatal> {
     let Some((length, rest)) = segment.split_first_chunk::<2>() else {
-        return if segment.is_empty() { Ok(Box::default()) } else { Err(Fatal::Truncated) };
+        return if segment.is_empty() {
+            Ok(Box::default())
+        } else {
+            Err(Fatal::Truncated)
+        };
     };
     let length = usize::from(u16::from_be_bytes(*length));
     rest.get(..length).map(Box::from).ok_or(Fatal::Truncated)

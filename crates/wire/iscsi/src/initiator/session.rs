@@ -46,8 +46,14 @@ impl Session {
     }
 
     /// Adds a connection after its login.
-    pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
-        self.connections.add(|id| Connection::new(id, cid, start, now))
+    pub fn add_connection(
+        &mut self,
+        now: Instant,
+        cid: Cid,
+        start: ConnectionStart,
+    ) -> ConnectionId {
+        self.connections
+            .add(|id| Connection::new(id, cid, start, now))
     }
 
     /// The next event.
@@ -67,8 +73,14 @@ impl Session {
 
     /// Number of commands that may be submitted now.
     pub fn room(&self) -> u32 {
-        debug_assert!(self.unsent <= self.window.room(), "each unsent command has its CmdSN in the window");
-        let tasks = self.config.tasks_max.saturating_sub(self.exchanges.len() as u32);
+        debug_assert!(
+            self.unsent <= self.window.room(),
+            "each unsent command has its CmdSN in the window"
+        );
+        let tasks = self
+            .config
+            .tasks_max
+            .saturating_sub(self.exchanges.len() as u32);
         self.window.room().saturating_sub(self.unsent).min(tasks)
     }
 
@@ -80,7 +92,9 @@ impl Session {
     /// Bytes received and sent for a command, including PDUs in progress.
     pub fn moved_bytes(&self, task: TaskId) -> u64 {
         match self.exchanges.get(task.0) {
-            Some(Exchange::Task(task)) => u64::from(task.inbound.bytes()) + task.outbound.handed_out(),
+            Some(Exchange::Task(task)) => {
+                u64::from(task.inbound.bytes()) + task.outbound.handed_out()
+            }
             _ => 0,
         }
     }
@@ -97,14 +111,18 @@ impl Session {
 
     /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().map(|connection| (connection.id, connection.cid))
+        self.connections
+            .iter()
+            .map(|connection| (connection.id, connection.cid))
     }
 
     /// Reports an event of a command before it takes effect.
     pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        report("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
-            Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
-            _ => TASK_STATES[0],
+        report("initiator", event, || {
+            match which(self).and_then(|key| self.exchanges.get(key)) {
+                Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
+                _ => TASK_STATES[0],
+            }
         });
     }
 
@@ -118,13 +136,19 @@ impl Session {
 
     /// The exchange of a tag, if it is outstanding.
     pub(super) fn find(&self, itt: Itt) -> Option<Key> {
-        self.exchanges.at(itt.get() & INDEX_MASK).map(|(key, _)| key).filter(|&key| tag(key) == itt)
+        self.exchanges
+            .at(itt.get() & INDEX_MASK)
+            .map(|(key, _)| key)
+            .filter(|&key| tag(key) == itt)
     }
 
     pub(super) fn task_mut(&mut self, key: Key) -> Option<&mut Task> {
         match self.exchanges.get_mut(key)? {
             Exchange::Task(task) => Some(task),
-            Exchange::Tmf(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => None,
+            Exchange::Tmf(_)
+            | Exchange::Text(_)
+            | Exchange::Ping { .. }
+            | Exchange::Logout { .. } => None,
         }
     }
 }
@@ -134,7 +158,8 @@ impl Session {
 pub(super) fn tag(key: Key) -> Itt {
     debug_assert!(key.index <= INDEX_MASK, "more exchanges than tags");
     let tag = (key.generation & 0x7fff) << 16 | (key.index & INDEX_MASK);
-    Itt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
+    Itt::new(tag)
+        .unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }
 
 pub(super) const INDEX_MASK: u32 = 0xffff;
@@ -150,7 +175,11 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(cmd_sn: Sn, max_cmd_sn: Sn) -> Window {
-        Window { cmd_sn, exp_cmd_sn: cmd_sn, max_cmd_sn }
+        Window {
+            cmd_sn,
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn,
+        }
     }
 
     pub(super) fn cmd_sn(&self) -> Sn {
@@ -191,7 +220,10 @@ impl Window {
         if self.exp_cmd_sn.lt(exp_cmd_sn) && exp_cmd_sn.le(self.cmd_sn) {
             self.exp_cmd_sn = exp_cmd_sn;
         }
-        debug_assert!(self.exp_cmd_sn.le(self.cmd_sn), "what was never sent is acknowledged");
+        debug_assert!(
+            self.exp_cmd_sn.le(self.cmd_sn),
+            "what was never sent is acknowledged"
+        );
     }
 }
 

@@ -9,7 +9,9 @@ use super::exchange::{Exchange, Inbound, Outbound, PhaseClock, Task, Text};
 use super::session::{INDEX_MASK, Session, tag};
 use super::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
 use crate::pdu::ahs::CDB_BYTES_MAX;
-use crate::pdu::{Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, Sn, TaskAttribute, TextRequest};
+use crate::pdu::{
+    Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, Sn, TaskAttribute, TextRequest,
+};
 use crate::slab::Key;
 use crate::text::Assembly;
 
@@ -58,15 +60,24 @@ impl Session {
             self.stall.begin(now, &mut self.counters);
             return Err(SubmitError::NoRoom);
         }
-        let connection = self.connections.get_mut(id).filter(|connection| !connection.is_leaving);
+        let connection = self
+            .connections
+            .get_mut(id)
+            .filter(|connection| !connection.is_leaving);
         let connection = connection.ok_or(SubmitError::NotConnected)?;
-        let outbound =
-            Outbound::new(command.write_bytes, connection.peer_segment_max, &self.config.parameters);
+        let outbound = Outbound::new(
+            command.write_bytes,
+            connection.peer_segment_max,
+            &self.config.parameters,
+        );
         let task = task(id, command, outbound, PhaseClock::new(now));
         let key = self.exchanges.insert(Exchange::Task(task));
         connection.queue.push_back(QueuedPdu::Command(key));
         self.unsent += 1;
-        debug_assert!(self.unsent <= self.window.room(), "a command without a CmdSN in the window");
+        debug_assert!(
+            self.unsent <= self.window.room(),
+            "a command without a CmdSN in the window"
+        );
         Ok(TaskId(key))
     }
 
@@ -76,8 +87,20 @@ impl Session {
         self.send_ping(id, data, false)
     }
 
-    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], is_keepalive: bool) -> Option<PingId> {
-        let key = self.open_exchange(id, Exchange::Ping { connection: id, is_keepalive, sent: None })?;
+    pub(super) fn send_ping(
+        &mut self,
+        id: ConnectionId,
+        data: &[u8],
+        is_keepalive: bool,
+    ) -> Option<PingId> {
+        let key = self.open_exchange(
+            id,
+            Exchange::Ping {
+                connection: id,
+                is_keepalive,
+                sent: None,
+            },
+        )?;
         let connection = self.connection_mut(id)?;
         let data = data[..data.len().min(connection.peer_segment_max as usize)].to_vec();
         let pdu = NopOut {
@@ -89,7 +112,11 @@ impl Session {
             exp_stat_sn: Sn(0),
             data_segment_length: data.len() as u32,
         };
-        connection.urgent.push_back(PreparedPdu { bhs: Box::new(pdu.emit()), data, exchange: Some(key) });
+        connection.urgent.push_back(PreparedPdu {
+            bhs: Box::new(pdu.emit()),
+            data,
+            exchange: Some(key),
+        });
         Some(PingId(key))
     }
 
@@ -99,7 +126,13 @@ impl Session {
         let mut text = Vec::new();
         crate::text::append(&mut text, crate::keys::Key::SendTargets.name(), which);
         let answer = Assembly::new(self.config.text_bytes_max);
-        let Some(key) = self.open_exchange(id, Exchange::Text(Text { connection: id, answer })) else {
+        let Some(key) = self.open_exchange(
+            id,
+            Exchange::Text(Text {
+                connection: id,
+                answer,
+            }),
+        ) else {
             return false;
         };
         self.queue_text(id, key, None, text);
@@ -132,10 +165,22 @@ impl Session {
     /// Logs out the session or this connection, after everything queued on this connection.
     /// [`super::Event::LoggedOut`] follows. `false` if no logout can be sent any more.
     pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
-        let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
+        let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else {
+            return false;
+        };
         let closes_session = reason == LogoutReason::CloseSession;
-        let leaving = if closes_session { LogoutScope::Session } else { LogoutScope::Connection };
-        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id, leaving }) else {
+        let leaving = if closes_session {
+            LogoutScope::Session
+        } else {
+            LogoutScope::Connection
+        };
+        let Some(key) = self.open_exchange(
+            id,
+            Exchange::Logout {
+                connection: id,
+                leaving,
+            },
+        ) else {
             return false;
         };
         let bhs = logout(key, cid, reason);
@@ -157,7 +202,13 @@ impl Session {
     /// no command of the lost connection can have an effect. `false` if no logout can be sent any more.
     pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
         let leaving = LogoutScope::OtherConnection(cid);
-        let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
+        let Some(key) = self.open_exchange(
+            via,
+            Exchange::Logout {
+                connection: via,
+                leaving,
+            },
+        ) else {
             return false;
         };
         if let Some(connection) = self.connection_mut(via) {
@@ -170,23 +221,33 @@ impl Session {
     /// on them. If it was the logout of a lost connection, the outcome of that connection's commands remains
     /// unknown.
     pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: LogoutScope) {
-        let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
+        let close = |connection| Event::Close {
+            connection,
+            reason: CloseReason::LogoutLost,
+        };
         match leaving {
             LogoutScope::Session => {
                 let all = self.connections.iter().map(|connection| connection.id);
                 self.events.extend(all.map(close));
             }
-            LogoutScope::Connection if self.connection(by).is_some() => self.events.push_back(close(by)),
+            LogoutScope::Connection if self.connection(by).is_some() => {
+                self.events.push_back(close(by))
+            }
             LogoutScope::Connection => {}
             LogoutScope::OtherConnection(_) => {
-                self.events.push_back(Event::LoggedOut { connection: by, leaving, result: None });
+                self.events.push_back(Event::LoggedOut {
+                    connection: by,
+                    leaving,
+                    result: None,
+                });
             }
         }
     }
 
     /// The connection, unless it is logging out.
     pub(super) fn open_connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connection(id).filter(|connection| !connection.is_leaving)
+        self.connection(id)
+            .filter(|connection| !connection.is_leaving)
     }
 
     /// Starts an exchange other than a command, if its connection and the number of tags allow it.
@@ -194,17 +255,29 @@ impl Session {
         self.open_connection(id)?;
         // The limit is a quarter higher than for commands, so that pings, aborts and logouts are possible in
         // a full session.
-        let most = self.config.tasks_max.saturating_add(self.config.tasks_max / 4 + 16).min(0xffff);
+        let most = self
+            .config
+            .tasks_max
+            .saturating_add(self.config.tasks_max / 4 + 16)
+            .min(0xffff);
         if self.exchanges.len() >= most as usize {
             return None;
         }
-        debug_assert!(self.exchanges.len() < INDEX_MASK as usize, "more exchanges than tags");
+        debug_assert!(
+            self.exchanges.len() < INDEX_MASK as usize,
+            "more exchanges than tags"
+        );
         Some(self.exchanges.insert(exchange))
     }
 }
 
 #[inline]
-fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clock: PhaseClock) -> Task {
+fn task(
+    connection: ConnectionId,
+    command: &Command<'_>,
+    outbound: Outbound,
+    clock: PhaseClock,
+) -> Task {
     let (first, rest) = command.cdb.split_at(command.cdb.len().min(16));
     let mut cdb = [0; 16];
     cdb[..first.len()].copy_from_slice(first);
@@ -228,12 +301,22 @@ fn additional_headers(long_cdb: &[u8], expected_read_length: Option<u32>) -> Box
     }
     let mut bytes = Vec::new();
     let extended_cdb = Some(long_cdb).filter(|rest| !rest.is_empty());
-    Ahs { extended_cdb, expected_read_length }.emit(&mut bytes);
+    Ahs {
+        extended_cdb,
+        expected_read_length,
+    }
+    .emit(&mut bytes);
     bytes.into_boxed_slice()
 }
 
 fn logout(key: Key, cid: Cid, reason: LogoutReason) -> Bhs {
-    let pdu =
-        LogoutRequest { immediate: true, reason, itt: tag(key), cid, cmd_sn: Sn(0), exp_stat_sn: Sn(0) };
+    let pdu = LogoutRequest {
+        immediate: true,
+        reason,
+        itt: tag(key),
+        cid,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+    };
     pdu.emit()
 }

@@ -7,8 +7,8 @@ use super::exchange::{Exchange, Task, Tmf};
 use super::session::{Session, tag};
 use super::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
 use crate::pdu::{
-    Itt, Lun, Sn, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
-    TaskManagementResult,
+    Itt, Lun, Sn, TaskManagementFunction as Function, TaskManagementRequest,
+    TaskManagementResponse, TaskManagementResult,
 };
 use crate::slab::Key;
 
@@ -37,7 +37,13 @@ impl Session {
 
     /// Sends a function that affects more than one task. When the target has executed it, the commands that
     /// it ends fail, and [`Event::Managed`] follows. `None` if it cannot be sent now.
-    pub fn manage(&mut self, _now: Instant, id: ConnectionId, function: Function, lun: Lun) -> Option<TmfId> {
+    pub fn manage(
+        &mut self,
+        _now: Instant,
+        id: ConnectionId,
+        function: Function,
+        lun: Lun,
+    ) -> Option<TmfId> {
         self.open_tmf(Tmf {
             connection: id,
             function,
@@ -57,13 +63,20 @@ impl Session {
             return;
         }
         self.connections.remove(id);
-        let doomed: Vec<Key> =
-            self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
+        let doomed: Vec<Key> = self
+            .exchanges
+            .iter()
+            .filter(|(_, entry)| entry.connection() == id)
+            .map(|(key, _)| key)
+            .collect();
         for key in doomed {
             match self.exchanges.get(key) {
                 Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
                 Some(Exchange::Tmf(_)) => self.tmf_connection_lost(key),
-                Some(&Exchange::Logout { connection, leaving }) => {
+                Some(&Exchange::Logout {
+                    connection,
+                    leaving,
+                }) => {
                     self.exchanges.remove(key);
                     self.logout_lost(connection, leaving);
                 }
@@ -77,19 +90,31 @@ impl Session {
     /// Reports the loss of a function's response; if the function was to plug a gap, plugs it on another
     /// connection.
     fn tmf_connection_lost(&mut self, key: Key) {
-        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
+        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else {
+            return;
+        };
         match tmf.referenced {
             Some(itt) if tmf.plugs_gap => {
                 self.plug_gap(tmf.connection, itt, tmf.lun, tmf.ref_cmd_sn);
             }
-            Some(_) | None => self.events.push_back(Event::Managed { tmf: TmfId(key), result: None }),
+            Some(_) | None => self.events.push_back(Event::Managed {
+                tmf: TmfId(key),
+                result: None,
+            }),
         }
     }
 
     /// Ends a ping that will not be answered.
     pub(super) fn fail_ping(&mut self, key: Key) {
-        if let Some(Exchange::Ping { is_keepalive: false, .. }) = self.exchanges.remove(key) {
-            self.events.push_back(Event::Pong { ping: PingId(key), data: None });
+        if let Some(Exchange::Ping {
+            is_keepalive: false,
+            ..
+        }) = self.exchanges.remove(key)
+        {
+            self.events.push_back(Event::Pong {
+                ping: PingId(key),
+                data: None,
+            });
         }
     }
 
@@ -110,8 +135,13 @@ impl Session {
             Failure::TargetFailure => "the target cannot carry it out",
         };
         self.observe(event, |_| Some(key));
-        let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else { return };
-        self.events.push_back(Event::Failed { task: TaskId(key), why });
+        let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else {
+            return;
+        };
+        self.events.push_back(Event::Failed {
+            task: TaskId(key),
+            why,
+        });
         if let Some(cmd_sn) = cmd_sn {
             self.plug_gap(connection, tag(key), lun, cmd_sn);
         }
@@ -123,14 +153,24 @@ impl Session {
             self.ended.pop_front();
         }
         self.ended.push_back(itt);
-        debug_assert!(self.ended.len() <= ENDED_MAX, "tags of ended commands are bounded");
+        debug_assert!(
+            self.ended.len() <= ENDED_MAX,
+            "tags of ended commands are bounded"
+        );
     }
 
     /// Removes an ended command, and returns what `wanted` reads from it.
-    pub(super) fn end_task<T>(&mut self, key: Key, wanted: impl FnOnce(&mut Task) -> T) -> Option<T> {
+    pub(super) fn end_task<T>(
+        &mut self,
+        key: Key,
+        wanted: impl FnOnce(&mut Task) -> T,
+    ) -> Option<T> {
         let task = self.task_mut(key)?;
         let (is_unsent, wanted) = (task.cmd_sn.is_none(), wanted(task));
-        debug_assert!(self.unsent >= u32::from(is_unsent), "an unsent command that was not counted");
+        debug_assert!(
+            self.unsent >= u32::from(is_unsent),
+            "an unsent command that was not counted"
+        );
         self.unsent -= u32::from(is_unsent);
         self.exchanges.discard(key);
         Some(wanted)
@@ -148,10 +188,18 @@ impl Session {
         if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
         }
-        let here = self.open_connection(connection).map(|connection| connection.id);
-        let other =
-            || self.connections.iter().find(|connection| !connection.is_leaving).map(|other| other.id);
-        let Some(connection) = here.or_else(other) else { return };
+        let here = self
+            .open_connection(connection)
+            .map(|connection| connection.id);
+        let other = || {
+            self.connections
+                .iter()
+                .find(|connection| !connection.is_leaving)
+                .map(|other| other.id)
+        };
+        let Some(connection) = here.or_else(other) else {
+            return;
+        };
         self.open_tmf(Tmf {
             connection,
             function: Function::AbortTask,
@@ -165,7 +213,13 @@ impl Session {
 
     fn open_tmf(&mut self, tmf: Tmf) -> Option<TmfId> {
         let id = tmf.connection;
-        let Tmf { function, lun, referenced, ref_cmd_sn, .. } = tmf;
+        let Tmf {
+            function,
+            lun,
+            referenced,
+            ref_cmd_sn,
+            ..
+        } = tmf;
         let key = self.open_exchange(id, Exchange::Tmf(tmf))?;
         let pdu = TaskManagementRequest {
             immediate: true,
@@ -178,13 +232,19 @@ impl Session {
             ref_cmd_sn,
             exp_data_sn: Sn(0),
         };
-        let ready = PreparedPdu { bhs: Box::new(pdu.emit()), data: Vec::new(), exchange: Some(key) };
+        let ready = PreparedPdu {
+            bhs: Box::new(pdu.emit()),
+            data: Vec::new(),
+            exchange: Some(key),
+        };
         self.connection_mut(id)?.urgent.push_back(ready);
         Some(TmfId(key))
     }
 
     pub(super) fn complete_tmf(&mut self, key: Key, pdu: &TaskManagementResponse) {
-        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
+        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else {
+            return;
+        };
         let is_over = match pdu.result {
             TaskManagementResult::FunctionComplete => true,
             // The command ended before it could be aborted. Its status is not in transit, because it would
@@ -203,7 +263,10 @@ impl Session {
             self.end_aborted_tasks(&tmf);
         }
         if !tmf.plugs_gap {
-            self.events.push_back(Event::Managed { tmf: TmfId(key), result: Some(pdu.result) });
+            self.events.push_back(Event::Managed {
+                tmf: TmfId(key),
+                result: Some(pdu.result),
+            });
         }
     }
 
@@ -214,14 +277,19 @@ impl Session {
             .iter()
             .filter(|(key, entry)| match entry {
                 Exchange::Task(task) => tmf.ends(tag(*key), task),
-                Exchange::Tmf(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
-                    false
-                }
+                Exchange::Tmf(_)
+                | Exchange::Text(_)
+                | Exchange::Ping { .. }
+                | Exchange::Logout { .. } => false,
             })
             .map(|(key, _)| key)
             .collect();
         for key in ended {
-            if self.exchanges.get(key).is_some_and(|entry| entry.connection() != tmf.connection) {
+            if self
+                .exchanges
+                .get(key)
+                .is_some_and(|entry| entry.connection() != tmf.connection)
+            {
                 self.remember_ended(tag(key));
             }
             self.fail_task(tmf.connection, key, Failure::Aborted);
@@ -243,7 +311,9 @@ impl Tmf {
                 Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
                     task.lun == self.lun
                 }
-                Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => true,
+                Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => {
+                    true
+                }
                 Function::ClearAca
                 | Function::TaskReassign
                 | Function::QueryTask

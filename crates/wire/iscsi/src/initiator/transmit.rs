@@ -37,7 +37,11 @@ impl Session {
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
         // The driver calls this until it returns `None`, so the idle case must be cheap.
-        if self.connection(id)?.is_idle() { None } else { self.emit_next(now, id) }
+        if self.connection(id)?.is_idle() {
+            None
+        } else {
+            self.emit_next(now, id)
+        }
     }
 
     fn emit_next(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
@@ -78,7 +82,11 @@ impl Session {
             data_segment_length: out.immediate,
             lun: task.lun,
             itt: tag(key),
-            expected_data_transfer_length: if out.length > 0 { out.length } else { read_bytes },
+            expected_data_transfer_length: if out.length > 0 {
+                out.length
+            } else {
+                read_bytes
+            },
             cmd_sn,
             exp_stat_sn,
             cdb: task.cdb,
@@ -93,9 +101,17 @@ impl Session {
             // The unsolicited data is sent next: "unsolicited data PDUs MUST be sent in the same order as the
             // commands" (section 4.2.5.2).
             let connection = self.connection_mut(id)?;
-            connection.queue.push_front(QueuedPdu::Data { key, ttt: None, run: out.unsolicited() });
+            connection.queue.push_front(QueuedPdu::Data {
+                key,
+                ttt: None,
+                run: out.unsolicited(),
+            });
         }
-        Some(Transmit { header, ahs, payload: payload(key, 0, out.immediate) })
+        Some(Transmit {
+            header,
+            ahs,
+            payload: payload(key, 0, out.immediate),
+        })
     }
 
     fn emit_data_out(
@@ -130,16 +146,32 @@ impl Session {
             None => self.counters.unsolicited_bytes += u64::from(length),
         }
         if !is_final {
-            self.connection_mut(id)?.queue.push_front(QueuedPdu::Data { key, ttt, run });
+            self.connection_mut(id)?
+                .queue
+                .push_front(QueuedPdu::Data { key, ttt, run });
         }
-        Some(Transmit { header: pdu.emit(), ahs: Box::default(), payload: payload(key, offset, length) })
+        Some(Transmit {
+            header: pdu.emit(),
+            ahs: Box::default(),
+            payload: payload(key, offset, length),
+        })
     }
 
     fn emit_prepared(&mut self, now: Instant, id: ConnectionId, ready: PreparedPdu) -> Transmit {
-        let PreparedPdu { mut bhs, data, exchange } = ready;
-        debug_assert_eq!(bhs.data_segment_length() as usize, data.len(), "the length of its data");
+        let PreparedPdu {
+            mut bhs,
+            data,
+            exchange,
+        } = ready;
+        debug_assert_eq!(
+            bhs.data_segment_length() as usize,
+            data.len(),
+            "the length of its data"
+        );
         let cmd_sn = self.window.cmd_sn();
-        let exp_stat_sn = self.connection(id).map_or(Sn(0), |connection| connection.exp_stat_sn);
+        let exp_stat_sn = self
+            .connection(id)
+            .map_or(Sn(0), |connection| connection.exp_stat_sn);
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
         match exchange.and_then(|key| self.exchanges.get_mut(key)) {
@@ -148,14 +180,22 @@ impl Session {
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}
         }
-        Transmit { header: *bhs, ahs: Box::default(), payload: Payload::inline(data) }
+        Transmit {
+            header: *bhs,
+            ahs: Box::default(),
+            payload: Payload::inline(data),
+        }
     }
 }
 
 fn payload(key: Key, offset: u32, length: u32) -> Payload {
     match length {
         0 => Payload::None,
-        length => Payload::Task { task: TaskId(key), offset, length },
+        length => Payload::Task {
+            task: TaskId(key),
+            offset,
+            length,
+        },
     }
 }
 
@@ -176,9 +216,10 @@ impl Session {
                     }
                 }
                 Due::Ping => to_ask.push(connection.id),
-                Due::Close => self
-                    .events
-                    .push_back(Event::Close { connection: connection.id, reason: CloseReason::Silent }),
+                Due::Close => self.events.push_back(Event::Close {
+                    connection: connection.id,
+                    reason: CloseReason::Silent,
+                }),
             }
         }
         for id in to_ask {
@@ -195,7 +236,10 @@ impl Session {
         let connections = self.connections.iter();
         connections
             .flat_map(|connection| {
-                [connection.keepalive.deadline(nop), connection.probe.deadline(nop.interval)]
+                [
+                    connection.keepalive.deadline(nop),
+                    connection.probe.deadline(nop.interval),
+                ]
             })
             .flatten()
             .min()

@@ -19,7 +19,9 @@ use crate::chap::{ChapClaim, ChapError, Claimant};
 use crate::keys::Key;
 use crate::name::Name;
 use crate::negotiate::{NegotiationError, Negotiator, Offers, Parameters, Role, SessionType};
-use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, Sn, Stage, Tsih};
+use crate::pdu::{
+    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, Sn, Stage, Tsih,
+};
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
 /// Configuration of a login.
@@ -89,7 +91,10 @@ pub enum Authenticated {
 }
 
 /// Why a login failed.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum LoginFailure {
     #[display("the target refused the login: {_0}")]
@@ -167,7 +172,10 @@ impl InitiatorLogin {
             assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
             request: Pieces::new(first_text(&config)),
             // Without credentials, the security stage ends when the target agrees.
-            requested_stage: config.chap.is_none().then_some(Stage::OperationalNegotiation),
+            requested_stage: config
+                .chap
+                .is_none()
+                .then_some(Stage::OperationalNegotiation),
             asked: None,
             target_portal_group_tag: None,
             exp_stat_sn: None,
@@ -184,7 +192,8 @@ impl InitiatorLogin {
     /// Processes a PDU: its header, and its data without padding.
     pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         if !self.is_over {
-            self.receive(bhs, data).unwrap_or_else(|failure| self.end(InitiatorEvent::Failed(failure)));
+            self.receive(bhs, data)
+                .unwrap_or_else(|failure| self.end(InitiatorEvent::Failed(failure)));
         }
     }
 
@@ -208,7 +217,11 @@ impl InitiatorLogin {
         }
         self.check(&response)?;
         self.exp_stat_sn = Some(response.numbers.stat_sn.next());
-        match self.assembly.add(data, response.continues).map_err(LoginFailure::MalformedText)? {
+        match self
+            .assembly
+            .add(data, response.continues)
+            .map_err(LoginFailure::MalformedText)?
+        {
             Some(text) => self.take(&response, &text),
             // The target's text is incomplete: request the rest with an empty PDU.
             None if self.request.is_empty() => {
@@ -243,14 +256,17 @@ impl InitiatorLogin {
             LoginStatus::TargetMovedTemporarily => false,
             LoginStatus::TargetMovedPermanently => true,
             LoginStatus::ServiceUnavailable
-                if self.stage == Stage::SecurityNegotiation && self.authentication.is_answered() =>
+                if self.stage == Stage::SecurityNegotiation
+                    && self.authentication.is_answered() =>
             {
                 return Err(LoginFailure::Unchecked);
             }
             other => return Err(LoginFailure::Refused(other)),
         };
         let pairs = text::parse(data).map_err(LoginFailure::MalformedText)?;
-        let address = pairs.iter().find(|pair| pair.key == Key::TargetAddress.name());
+        let address = pairs
+            .iter()
+            .find(|pair| pair.key == Key::TargetAddress.name());
         let address = address.ok_or(LoginFailure::NoAddress)?.value.to_owned();
         self.end(InitiatorEvent::Redirected { address, permanent });
         Ok(())
@@ -264,16 +280,18 @@ impl InitiatorLogin {
         }
         let pairs = text::parse(text).map_err(LoginFailure::MalformedText)?;
         let mut out = Vec::new();
-        let tag = pairs.iter().find(|pair| pair.key == Key::TargetPortalGroupTag.name());
+        let tag = pairs
+            .iter()
+            .find(|pair| pair.key == Key::TargetPortalGroupTag.name());
         let tag = tag.and_then(|pair| u16::try_from(text::number(pair.value)?).ok());
         self.target_portal_group_tag = self.target_portal_group_tag.or(tag);
         if self.stage == Stage::SecurityNegotiation {
             self.authentication.handle(&pairs, &mut out)?;
         }
-        let answered = self
-            .negotiator
-            .note_keys(&pairs)
-            .and_then(|()| self.negotiator.receive_all(pairs.into_iter().filter(is_negotiated), &mut out));
+        let answered = self.negotiator.note_keys(&pairs).and_then(|()| {
+            self.negotiator
+                .receive_all(pairs.into_iter().filter(is_negotiated), &mut out)
+        });
         answered.map_err(LoginFailure::Negotiation)?;
         match response.transit_to {
             Some(Stage::FullFeature) => return self.finish(response),
@@ -289,9 +307,10 @@ impl InitiatorLogin {
         self.request = Pieces::new(out);
         // Request the next stage, unless authentication is incomplete.
         self.requested_stage = match self.stage {
-            Stage::SecurityNegotiation => {
-                self.authentication.may_move().then_some(Stage::OperationalNegotiation)
-            }
+            Stage::SecurityNegotiation => self
+                .authentication
+                .may_move()
+                .then_some(Stage::OperationalNegotiation),
             Stage::OperationalNegotiation | Stage::FullFeature => Some(Stage::FullFeature),
         };
         self.send_request();
@@ -299,7 +318,11 @@ impl InitiatorLogin {
     }
 
     fn finish(&mut self, response: &LoginResponse) -> Result<(), LoginFailure> {
-        let parameters = self.negotiator.clone().finish().map_err(LoginFailure::Negotiation)?;
+        let parameters = self
+            .negotiator
+            .clone()
+            .finish()
+            .map_err(LoginFailure::Negotiation)?;
         self.end(InitiatorEvent::LoggedIn(Box::new(Attached {
             parameters,
             tsih: response.tsih,
@@ -314,7 +337,9 @@ impl InitiatorLogin {
 
     fn authenticated(&self) -> Authenticated {
         match (&self.authentication, &self.config.chap) {
-            (Authentication::Running(_), Some(claim)) if claim.target.is_some() => Authenticated::Both,
+            (Authentication::Running(_), Some(claim)) if claim.target.is_some() => {
+                Authenticated::Both
+            }
             (Authentication::Running(_), _) => Authenticated::Initiator,
             (Authentication::Offered(_) | Authentication::Done, _) => Authenticated::Neither,
         }
@@ -330,7 +355,10 @@ impl InitiatorLogin {
     fn send_request(&mut self) {
         let (data, continues) = self.request.next(super::LOGIN_DATA_BYTES_MAX);
         self.asked = self.requested_stage.filter(|_| !continues);
-        debug_assert!(data.len() <= super::LOGIN_DATA_BYTES_MAX, "a request that is too long");
+        debug_assert!(
+            data.len() <= super::LOGIN_DATA_BYTES_MAX,
+            "a request that is too long"
+        );
         let request = LoginRequest {
             continues,
             stage: self.stage,
@@ -346,7 +374,10 @@ impl InitiatorLogin {
             // The cast is lossless: the data has at most LOGIN_DATA_BYTES_MAX bytes.
             data_segment_length: data.len() as u32,
         };
-        self.transmits.push_back(Transmit { bhs: request.emit(), data });
+        self.transmits.push_back(Transmit {
+            bhs: request.emit(),
+            data,
+        });
     }
 }
 
@@ -411,7 +442,11 @@ fn first_text(config: &InitiatorConfig) -> Vec<u8> {
         text::append(&mut text, Key::TargetName.name(), target_name);
     }
     if config.tsih == Tsih::NEW {
-        text::append(&mut text, Key::SessionType.name(), config.session_type.name());
+        text::append(
+            &mut text,
+            Key::SessionType.name(),
+            config.session_type.name(),
+        );
     }
     let methods = match &config.chap {
         None => NONE,
@@ -426,7 +461,16 @@ fn first_text(config: &InitiatorConfig) -> Vec<u8> {
 /// CHAP processes the security keys.
 fn is_negotiated(pair: &Pair<'_>) -> bool {
     use Key::{AuthMethod, ChapA, ChapC, ChapI, ChapN, ChapR, TargetName, TargetPortalGroupTag};
-    let ours = [AuthMethod, ChapA, ChapI, ChapC, ChapN, ChapR, TargetName, TargetPortalGroupTag];
+    let ours = [
+        AuthMethod,
+        ChapA,
+        ChapI,
+        ChapC,
+        ChapN,
+        ChapR,
+        TargetName,
+        TargetPortalGroupTag,
+    ];
     !ours.iter().any(|key| pair.key == key.name())
 }
 

@@ -17,7 +17,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use initiator::{Attached, Authenticated, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
+pub use initiator::{
+    Attached, Authenticated, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure,
+};
 pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
 use derive_more::Display;
@@ -159,7 +161,10 @@ pub struct LoggedIn {
 }
 
 /// Why a login failed at the target.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum LoginError {
     #[display("the first PDU of the connection is not a login request")]
@@ -215,9 +220,9 @@ impl LoginError {
             LoginError::MissingKey(_) => Some(LoginStatus::MissingParameter),
             LoginError::BadTargetName(_) => Some(LoginStatus::NotFound),
             LoginError::UnknownSessionType => Some(LoginStatus::SessionTypeNotSupported),
-            LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped | LoginError::Chap(_) => {
-                Some(LoginStatus::AuthenticationFailure)
-            }
+            LoginError::NoSharedAuthMethod
+            | LoginError::AuthenticationSkipped
+            | LoginError::Chap(_) => Some(LoginStatus::AuthenticationFailure),
             LoginError::Refused(status) => Some(status),
             LoginError::Malformed(_)
             | LoginError::MalformedText(_)

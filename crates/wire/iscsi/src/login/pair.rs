@@ -61,7 +61,9 @@ impl Pair {
     /// Runs the login until both sides have ended it. Every header passes between them in wire format.
     pub(super) fn run(&self) -> Ended {
         let mut initiator = InitiatorLogin::new(self.config.clone());
-        let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0x100) });
+        let mut target = TargetLogin::new(TargetPolicy {
+            first_stat_sn: Sn(0x100),
+        });
         let (mut initiator_end, mut target_end) = (None, None);
         for _ in 0..LOGIN_PDUS_MAX {
             while let Some(Transmit { bhs, data }) = initiator.poll_transmit() {
@@ -80,7 +82,10 @@ impl Pair {
             }
             initiator_end = initiator_end.or(initiator.poll_event());
         }
-        Ended { initiator: initiator_end.expect("an end"), target: target_end.expect("an end") }
+        Ended {
+            initiator: initiator_end.expect("an end"),
+            target: target_end.expect("an end"),
+        }
     }
 }
 
@@ -88,7 +93,9 @@ impl Ended {
     /// The results of a login that succeeded on both sides; panics otherwise.
     pub(super) fn logged_in(self) -> (Attached, LoggedIn) {
         match (self.initiator, self.target) {
-            (InitiatorEvent::LoggedIn(attached), TargetEvent::LoggedIn(logged_in)) => (*attached, *logged_in),
+            (InitiatorEvent::LoggedIn(attached), TargetEvent::LoggedIn(logged_in)) => {
+                (*attached, *logged_in)
+            }
             (initiator, target) => panic!("not logged in: {initiator:?}, {target:?}"),
         }
     }
@@ -126,7 +133,9 @@ pub(super) struct Reply {
 impl Door {
     pub(super) fn open() -> Door {
         Door {
-            target: TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0x100) }),
+            target: TargetLogin::new(TargetPolicy {
+                first_stat_sn: Sn(0x100),
+            }),
             admission: accept(None),
             grant: Ok(grant()),
             verdict: Ok(()),
@@ -136,16 +145,23 @@ impl Door {
     }
 
     pub(super) fn with_chap() -> Door {
-        Door { admission: accept(Some(policy())), ..Door::open() }
+        Door {
+            admission: accept(Some(policy())),
+            ..Door::open()
+        }
     }
 
     /// Sends a request with this text, with spaces for NULs; returns the response.
     pub(super) fn say(&mut self, request: LoginRequest, text: &str) -> Reply {
-        self.say_bytes(request, text.replace(' ', "\0").as_bytes()).expect("a response")
+        self.say_bytes(request, text.replace(' ', "\0").as_bytes())
+            .expect("a response")
     }
 
     pub(super) fn say_bytes(&mut self, request: LoginRequest, text: &[u8]) -> Option<Reply> {
-        let request = LoginRequest { data_segment_length: text.len() as u32, ..request };
+        let request = LoginRequest {
+            data_segment_length: text.len() as u32,
+            ..request
+        };
         self.say_pdu(&request.emit(), text)
     }
 
@@ -162,10 +178,12 @@ impl Door {
                 end => self.end = Some(end),
             }
         }
-        self.target.poll_transmit().map(|Transmit { bhs, data }| Reply {
-            response: LoginResponse::parse(&bhs).expect("a login response"),
-            text: String::from_utf8(data).expect("text").replace('\0', " "),
-        })
+        self.target
+            .poll_transmit()
+            .map(|Transmit { bhs, data }| Reply {
+                response: LoginResponse::parse(&bhs).expect("a login response"),
+                text: String::from_utf8(data).expect("text").replace('\0', " "),
+            })
     }
 
     /// Why the target ended the login.
@@ -206,7 +224,11 @@ pub(super) fn success(stage: Stage, text_bytes: usize) -> LoginResponse {
         isid: ISID,
         tsih: Tsih::NEW,
         itt: Itt::ZERO,
-        numbers: TargetNumbers { stat_sn: Sn(0), exp_cmd_sn: Sn(0x20), max_cmd_sn: Sn(0x20) },
+        numbers: TargetNumbers {
+            stat_sn: Sn(0),
+            exp_cmd_sn: Sn(0x20),
+            max_cmd_sn: Sn(0x20),
+        },
         status: LoginStatus::Success,
         data_segment_length: text_bytes as u32,
     }
@@ -228,7 +250,11 @@ pub(super) fn accept(authentication: Option<ChapPolicy>) -> Admission {
 }
 
 pub(super) fn grant() -> Grant {
-    Grant { tsih: Tsih(0x55), exp_cmd_sn: Sn(0x20), max_cmd_sn: Sn(0x11f) }
+    Grant {
+        tsih: Tsih(0x55),
+        exp_cmd_sn: Sn(0x20),
+        max_cmd_sn: Sn(0x11f),
+    }
 }
 
 pub(super) fn policy() -> ChapPolicy {
@@ -236,19 +262,35 @@ pub(super) fn policy() -> ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
         initiators: [credentials("alice", "twelve or more")].into(),
         target: Some(credentials("disk", "the target's own")),
-        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
+        challenge: Challenge {
+            identifier: 1,
+            bytes: vec![0xaa; 16],
+        },
     }
 }
 
 pub(super) fn one_way(algorithm: Algorithm) -> ChapClaim {
-    ChapClaim { algorithms: vec![algorithm], initiator: credentials("alice", "twelve or more"), target: None }
+    ChapClaim {
+        algorithms: vec![algorithm],
+        initiator: credentials("alice", "twelve or more"),
+        target: None,
+    }
 }
 
 pub(super) fn mutual(algorithm: Algorithm) -> ChapClaim {
-    let ours = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
-    ChapClaim { target: Some((credentials("disk", "the target's own"), ours)), ..one_way(algorithm) }
+    let ours = Challenge {
+        identifier: 2,
+        bytes: vec![0xbb; 16],
+    };
+    ChapClaim {
+        target: Some((credentials("disk", "the target's own"), ours)),
+        ..one_way(algorithm)
+    }
 }
 
 pub(super) fn credentials(name: &str, secret: &str) -> Credentials {
-    Credentials { name: name.to_owned(), secret: Secret::new(secret.as_bytes()) }
+    Credentials {
+        name: name.to_owned(),
+        secret: Secret::new(secret.as_bytes()),
+    }
 }

@@ -33,7 +33,8 @@ use crate::keys::Key;
 use crate::name::{NAME_BYTES_MAX, Name};
 use crate::negotiate::{NegotiationError, Negotiator, Parameters, Role, SessionType};
 use crate::pdu::{
-    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Sn, Stage, TargetNumbers, Tsih,
+    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Sn, Stage,
+    TargetNumbers, Tsih,
 };
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
@@ -114,7 +115,8 @@ impl TargetLogin {
     /// [`LOGIN_DATA_BYTES_MAX`]; it may close the connection instead.
     pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         if !matches!(self.phase, LoginPhase::Done) {
-            self.receive(bhs, data).unwrap_or_else(|error| self.fail(error));
+            self.receive(bhs, data)
+                .unwrap_or_else(|error| self.fail(error));
         }
     }
 
@@ -124,7 +126,8 @@ impl TargetLogin {
             LoginPhase::AwaitingAdmission(request, first, text) => match admission {
                 Admission::Accept(acceptance) => {
                     let negotiation = Box::new(Negotiation::new(*acceptance, request));
-                    self.answer(negotiation, &first, &text).unwrap_or_else(|error| self.fail(error));
+                    self.answer(negotiation, &first, &text)
+                        .unwrap_or_else(|error| self.fail(error));
                 }
                 Admission::Refuse(status) => self.fail(LoginError::Refused(status)),
                 Admission::Redirect { address, permanent } => self.redirect(&address, permanent),
@@ -137,7 +140,9 @@ impl TargetLogin {
     pub fn judge(&mut self, verdict: Result<(), LoginStatus>) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingVerdict(negotiation, request, text) => match verdict {
-                Ok(()) => self.answer(negotiation, &request, &text).unwrap_or_else(|error| self.fail(error)),
+                Ok(()) => self
+                    .answer(negotiation, &request, &text)
+                    .unwrap_or_else(|error| self.fail(error)),
                 Err(status) => self.fail(LoginError::Refused(status)),
             },
             other => self.phase = other,
@@ -177,7 +182,11 @@ impl TargetLogin {
 
     fn receive(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), LoginError> {
         if bhs.opcode() != Some(Opcode::LoginRequest) {
-            return Err(if self.pdus == 0 { LoginError::NotALogin } else { LoginError::AnotherPdu });
+            return Err(if self.pdus == 0 {
+                LoginError::NotALogin
+            } else {
+                LoginError::AnotherPdu
+            });
         }
         let latest = LatestRequest::from_bhs(bhs).ok_or(LoginError::NotALogin)?;
         let before = std::mem::replace(&mut self.latest, latest);
@@ -238,7 +247,9 @@ impl TargetLogin {
         let pairs = text::parse(&text)?;
         if let LoginPhase::Negotiating(negotiation) = phase {
             let user = negotiation.proof_by(request, &pairs).map(str::to_owned);
-            let Some(user) = user else { return self.answer(negotiation, request, &text) };
+            let Some(user) = user else {
+                return self.answer(negotiation, request, &text);
+            };
             self.events.push_back(TargetEvent::Proof { user });
             self.phase = LoginPhase::AwaitingVerdict(negotiation, *request, text);
             return Ok(());
@@ -275,20 +286,27 @@ impl TargetLogin {
         let is_last = negotiation.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
         if is_last && negotiation.transit_to == Some(Stage::FullFeature) {
             let parameters = negotiation.negotiator.clone().finish()?;
-            self.events.push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
-                request: negotiation.request.clone(),
-                authenticated_as: negotiation.authentication.name(),
-                parameters: parameters.clone(),
-                cmd_sn: self.latest.cmd_sn,
-            })));
+            self.events
+                .push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
+                    request: negotiation.request.clone(),
+                    authenticated_as: negotiation.authentication.name(),
+                    parameters: parameters.clone(),
+                    cmd_sn: self.latest.cmd_sn,
+                })));
             self.phase = LoginPhase::AwaitingSession(negotiation, Box::new(parameters));
             return Ok(());
         }
         let (data, continues) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
-        let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
+        let mut response = LoginResponse {
+            continues,
+            ..self.response(LoginStatus::Success)
+        };
         if !continues {
             response.transit_to = negotiation.transit_to.take();
-            debug_assert!(response.transit_to.is_none_or(|next| next > self.stage), "a login goes forward");
+            debug_assert!(
+                response.transit_to.is_none_or(|next| next > self.stage),
+                "a login goes forward"
+            );
             self.stage = response.transit_to.unwrap_or(self.stage);
         }
         self.transmit(response, data);
@@ -297,35 +315,55 @@ impl TargetLogin {
     }
 
     /// Sends the last PDU of the last reply.
-    fn conclude(&mut self, mut negotiation: Box<Negotiation>, parameters: Parameters, grant: Grant) {
+    fn conclude(
+        &mut self,
+        mut negotiation: Box<Negotiation>,
+        parameters: Parameters,
+        grant: Grant,
+    ) {
         let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
-        debug_assert!(negotiation.reply.is_empty(), "text behind the last response");
+        debug_assert!(
+            negotiation.reply.is_empty(),
+            "text behind the last response"
+        );
         debug_assert_ne!(grant.tsih, Tsih::NEW, "a session has a handle");
         let (exp_cmd_sn, max_cmd_sn) = (grant.exp_cmd_sn, grant.max_cmd_sn);
         let response = LoginResponse {
             transit_to: negotiation.transit_to,
             tsih: grant.tsih,
-            numbers: TargetNumbers { stat_sn: self.stat_sn, exp_cmd_sn, max_cmd_sn },
+            numbers: TargetNumbers {
+                stat_sn: self.stat_sn,
+                exp_cmd_sn,
+                max_cmd_sn,
+            },
             ..self.response(LoginStatus::Success)
         };
         self.transmit(response, data);
-        self.events.push_back(TargetEvent::LoggedIn(Box::new(LoggedIn {
-            request: AdmissionRequest { tsih: grant.tsih, ..negotiation.request },
-            authenticated_as: negotiation.authentication.name(),
-            parameters,
-            exp_cmd_sn,
-            max_cmd_sn,
-            stat_sn: self.stat_sn,
-        })));
+        self.events
+            .push_back(TargetEvent::LoggedIn(Box::new(LoggedIn {
+                request: AdmissionRequest {
+                    tsih: grant.tsih,
+                    ..negotiation.request
+                },
+                authenticated_as: negotiation.authentication.name(),
+                parameters,
+                exp_cmd_sn,
+                max_cmd_sn,
+                stat_sn: self.stat_sn,
+            })));
     }
 
     fn redirect(&mut self, address: &str, permanent: bool) {
-        let status =
-            if permanent { LoginStatus::TargetMovedPermanently } else { LoginStatus::TargetMovedTemporarily };
+        let status = if permanent {
+            LoginStatus::TargetMovedPermanently
+        } else {
+            LoginStatus::TargetMovedTemporarily
+        };
         let mut data = Vec::new();
         text::append(&mut data, Key::TargetAddress.name(), address);
         self.transmit(self.response(status), data);
-        self.events.push_back(TargetEvent::Failed(LoginError::Refused(status)));
+        self.events
+            .push_back(TargetEvent::Failed(LoginError::Refused(status)));
     }
 
     fn fail(&mut self, error: LoginError) {
@@ -340,7 +378,11 @@ impl TargetLogin {
     fn response(&self, status: LoginStatus) -> LoginResponse {
         let latest = self.latest;
         let cmd_sn = latest.cmd_sn;
-        let numbers = TargetNumbers { stat_sn: self.stat_sn, exp_cmd_sn: cmd_sn, max_cmd_sn: cmd_sn };
+        let numbers = TargetNumbers {
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn: cmd_sn,
+        };
         LoginResponse {
             continues: false,
             stage: latest.stage,
@@ -358,9 +400,18 @@ impl TargetLogin {
 
     fn transmit(&mut self, response: LoginResponse, data: Vec<u8>) {
         // A piece has no more than LOGIN_DATA_BYTES_MAX bytes.
-        debug_assert!(data.len() <= LOGIN_DATA_BYTES_MAX, "a response that is too long");
-        let response = LoginResponse { data_segment_length: data.len() as u32, ..response };
-        self.transmits.push_back(Transmit { bhs: response.emit(), data });
+        debug_assert!(
+            data.len() <= LOGIN_DATA_BYTES_MAX,
+            "a response that is too long"
+        );
+        let response = LoginResponse {
+            data_segment_length: data.len() as u32,
+            ..response
+        };
+        self.transmits.push_back(Transmit {
+            bhs: response.emit(),
+            data,
+        });
         self.stat_sn = self.stat_sn.next();
     }
 }
@@ -371,7 +422,10 @@ impl ClaimedNames {
             let pair = pairs.iter().find(|pair| pair.key == key.name())?;
             Some(pair.value[..pair.value.floor_char_boundary(NAME_BYTES_MAX)].to_owned())
         };
-        ClaimedNames { initiator: value(Key::InitiatorName), target: value(Key::TargetName) }
+        ClaimedNames {
+            initiator: value(Key::InitiatorName),
+            target: value(Key::TargetName),
+        }
     }
 }
 
@@ -477,13 +531,16 @@ impl Negotiation {
         self.transit_to = self.next_stage(request)?;
         // Declarations are sent in the operational stage or, if it is skipped, with the last response before
         // it.
-        let may_declare =
-            request.stage == Stage::OperationalNegotiation || self.transit_to == Some(Stage::FullFeature);
+        let may_declare = request.stage == Stage::OperationalNegotiation
+            || self.transit_to == Some(Stage::FullFeature);
         if may_declare && !std::mem::replace(&mut self.has_declared, true) {
             self.negotiator.open(out);
         }
         self.negotiator.note_keys(pairs)?;
-        let negotiated = pairs.iter().copied().filter(|pair| is_negotiated(pair, request.stage));
+        let negotiated = pairs
+            .iter()
+            .copied()
+            .filter(|pair| is_negotiated(pair, request.stage));
         if !self.authentication.is_passed() {
             return self.keep(negotiated);
         }
@@ -500,11 +557,19 @@ impl Negotiation {
     fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), LoginError> {
         pairs.for_each(|pair| text::append(&mut self.kept, pair.key, pair.value));
         self.kept.shrink_to_fit();
-        if self.kept.len() > LOGIN_TEXT_BYTES_MAX { Err(LoginError::TooMuch) } else { Ok(()) }
+        if self.kept.len() > LOGIN_TEXT_BYTES_MAX {
+            Err(LoginError::TooMuch)
+        } else {
+            Ok(())
+        }
     }
 
     /// The CHAP name whose response is in this request, if any.
-    pub(super) fn proof_by<'a>(&self, request: &LoginRequest, pairs: &[Pair<'a>]) -> Option<&'a str> {
+    pub(super) fn proof_by<'a>(
+        &self,
+        request: &LoginRequest,
+        pairs: &[Pair<'a>],
+    ) -> Option<&'a str> {
         match &self.authentication {
             Authentication::Running(chap) if request.stage == Stage::SecurityNegotiation => {
                 chap.proof_by(pairs)
@@ -535,10 +600,16 @@ impl Negotiation {
                 Name::of_initiator(pair.value).as_ref() == Ok(&self.request.initiator_name)
             }
             Some(Key::TargetName) => Name::new(pair.value).ok() == self.request.target_name,
-            Some(Key::SessionType) => SessionType::named(pair.value) == Some(self.request.session_type),
+            Some(Key::SessionType) => {
+                SessionType::named(pair.value) == Some(self.request.session_type)
+            }
             _ => true,
         };
-        if pairs.iter().all(same) { Ok(()) } else { Err(LoginError::IdentityChanged) }
+        if pairs.iter().all(same) {
+            Ok(())
+        } else {
+            Err(LoginError::IdentityChanged)
+        }
     }
 }
 
@@ -550,7 +621,9 @@ impl Authentication {
         }
         // An initiator may send its algorithms together with AuthMethod, or in the next request.
         match self {
-            Authentication::Running(chap) if pairs.iter().any(is_chap) => Ok(chap.handle(pairs, out)?),
+            Authentication::Running(chap) if pairs.iter().any(is_chap) => {
+                Ok(chap.handle(pairs, out)?)
+            }
             _ => Ok(()),
         }
     }
@@ -559,9 +632,13 @@ impl Authentication {
     fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), LoginError> {
         let (wanted, chosen) = match std::mem::replace(self, Authentication::NotNeeded) {
             Authentication::NotNeeded => (NONE, Authentication::NotNeeded),
-            Authentication::Needed(policy) => (CHAP, Authentication::Running(Authenticator::new(policy))),
+            Authentication::Needed(policy) => {
+                (CHAP, Authentication::Running(Authenticator::new(policy)))
+            }
             Authentication::Running(_) => {
-                return Err(LoginError::Negotiation(NegotiationError::Repeated(Key::AuthMethod)));
+                return Err(LoginError::Negotiation(NegotiationError::Repeated(
+                    Key::AuthMethod,
+                )));
             }
         };
         if !listed.split(',').any(|method| method == wanted) {
@@ -595,8 +672,14 @@ pub(super) fn admission_request(
     request: &LoginRequest,
     pairs: &[Pair<'_>],
 ) -> Result<AdmissionRequest, LoginError> {
-    let find = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
-    let initiator_name = find(Key::InitiatorName).ok_or(LoginError::MissingKey(Key::InitiatorName))?;
+    let find = |key: Key| {
+        pairs
+            .iter()
+            .find(|pair| pair.key == key.name())
+            .map(|pair| pair.value)
+    };
+    let initiator_name =
+        find(Key::InitiatorName).ok_or(LoginError::MissingKey(Key::InitiatorName))?;
     let target_name = find(Key::TargetName).map(Name::new).transpose();
     // Without the key, the session is a normal one (section 13.21).
     let session_type = find(Key::SessionType).map_or(Some(SessionType::Normal), SessionType::named);
@@ -618,14 +701,17 @@ pub(super) fn admission_request(
 /// processes security keys. In the operational stage, security keys are invalid, and the negotiator rejects
 /// them.
 fn is_negotiated(pair: &Pair<'_>, stage: Stage) -> bool {
-    let is_name =
-        [Key::InitiatorName, Key::TargetName, Key::SessionType].iter().any(|key| pair.key == key.name());
+    let is_name = [Key::InitiatorName, Key::TargetName, Key::SessionType]
+        .iter()
+        .any(|key| pair.key == key.name());
     let is_security = pair.key == Key::AuthMethod.name() || is_chap(pair);
     !(is_name || is_security && stage == Stage::SecurityNegotiation)
 }
 
 fn is_chap(pair: &Pair<'_>) -> bool {
-    [Key::ChapA, Key::ChapI, Key::ChapC, Key::ChapN, Key::ChapR].iter().any(|key| pair.key == key.name())
+    [Key::ChapA, Key::ChapI, Key::ChapC, Key::ChapN, Key::ChapR]
+        .iter()
+        .any(|key| pair.key == key.name())
 }
 
 /// Values of AuthMethod.

@@ -117,9 +117,13 @@ impl Negotiator {
         pairs: impl IntoIterator<Item = Pair<'a>>,
         out: &mut Vec<u8>,
     ) -> Result<(), NegotiationError> {
-        let (last, first): (Vec<Pair<'_>>, Vec<Pair<'_>>) =
-            pairs.into_iter().partition(|pair| pair.key == Key::FirstBurstLength.name());
-        first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
+        let (last, first): (Vec<Pair<'_>>, Vec<Pair<'_>>) = pairs
+            .into_iter()
+            .partition(|pair| pair.key == Key::FirstBurstLength.name());
+        first
+            .into_iter()
+            .chain(last)
+            .try_for_each(|pair| self.receive(pair, out))
     }
 
     /// The negotiated parameters. Keys offered but never answered keep their default.
@@ -127,17 +131,28 @@ impl Negotiator {
     /// FirstBurstLength can exceed MaxBurstLength if the two were negotiated in different messages, or if one
     /// kept its default. It is then reduced to MaxBurstLength, which is the limit of any burst in any case.
     pub fn finish(mut self) -> Result<Parameters, NegotiationError> {
-        if let Some(entry) = keys::TABLE.iter().find(|entry| !self.accepts_outcome(entry)) {
+        if let Some(entry) = keys::TABLE
+            .iter()
+            .find(|entry| !self.accepts_outcome(entry))
+        {
             return Err(NegotiationError::NothingShared(entry.key));
         }
         let parameters = &mut self.parameters;
-        parameters.first_burst_length = parameters.first_burst_length.min(parameters.max_burst_length);
-        debug_assert!(parameters.max_burst_length >= 512, "numbers are taken in their ranges only");
+        parameters.first_burst_length = parameters
+            .first_burst_length
+            .min(parameters.max_burst_length);
+        debug_assert!(
+            parameters.max_burst_length >= 512,
+            "numbers are taken in their ranges only"
+        );
         Ok(self.parameters)
     }
 
     fn declare(&mut self, out: &mut Vec<u8>) {
-        let segment = self.offers.max_recv_data_segment_length.clamp(512, 0xff_ffff);
+        let segment = self
+            .offers
+            .max_recv_data_segment_length
+            .clamp(512, 0xff_ffff);
         self.parameters.local_max_recv_data_segment_length = segment;
         text::append(out, Key::MaxRecvDataSegmentLength.name(), segment);
         if let Some(alias) = self.offers.alias.clone() {
@@ -159,7 +174,11 @@ impl Negotiator {
     }
 
     fn offer(&mut self, entry: &Entry, out: &mut Vec<u8>) {
-        let Some(settings) = self.offers.settings(entry.key).filter(|_| self.may_offer(entry)) else {
+        let Some(settings) = self
+            .offers
+            .settings(entry.key)
+            .filter(|_| self.may_offer(entry))
+        else {
             return;
         };
         let listed: Vec<String> = settings.iter().map(Setting::to_string).collect();
@@ -173,10 +192,16 @@ impl Negotiator {
             return Ok(());
         };
         match key.entry().rule {
-            Rule::Text | Rule::DeclaredNumber(..) => self.parameters.hear(self.role, key, pair, out),
+            Rule::Text | Rule::DeclaredNumber(..) => {
+                self.parameters.hear(self.role, key, pair, out)
+            }
             Rule::Obsolete(refusal) => reply_unless_answer(pair, refusal, out),
             Rule::Exchange => reply_unless_answer(pair, answer::REJECT, out),
-            Rule::And(_) | Rule::Or(_) | Rule::Minimum(..) | Rule::Maximum(..) | Rule::Choice(_) => {
+            Rule::And(_)
+            | Rule::Or(_)
+            | Rule::Minimum(..)
+            | Rule::Maximum(..)
+            | Rule::Choice(_) => {
                 return self.negotiate(key, pair, out);
             }
         }
@@ -184,7 +209,12 @@ impl Negotiator {
     }
 
     /// Processes a pair: the answer to our offer if we made one, otherwise an offer of the peer.
-    fn negotiate(&mut self, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) -> Result<(), NegotiationError> {
+    fn negotiate(
+        &mut self,
+        key: Key,
+        pair: Pair<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), NegotiationError> {
         match self.progress[key as usize] {
             Progress::Offered => self.take_answer(key, pair.value)?,
             Progress::Open if answer::is_answer(pair.value) => return Ok(()),
@@ -217,9 +247,12 @@ impl Negotiator {
             return answer::IRRELEVANT.to_owned();
         }
         let offered = entry.rule.read(value);
-        let agreed = offered.and_then(|offered| entry.rule.agree(&offered, &self.acceptable(entry)));
+        let agreed =
+            offered.and_then(|offered| entry.rule.agree(&offered, &self.acceptable(entry)));
         match agreed {
-            Some(setting) if self.may_change(entry) || self.parameters.setting(key) == Some(setting) => {
+            Some(setting)
+                if self.may_change(entry) || self.parameters.setting(key) == Some(setting) =>
+            {
                 self.parameters.set(key, setting);
                 setting.to_string()
             }
@@ -236,8 +269,14 @@ impl Negotiator {
         let settings = self.offers.settings(entry.key).unwrap_or_default();
         match entry.key {
             Key::FirstBurstLength => {
-                let range = text::Range { least: 512, greatest: self.parameters.max_burst_length };
-                settings.into_iter().map(|setting| setting.clamped(range)).collect()
+                let range = text::Range {
+                    least: 512,
+                    greatest: self.parameters.max_burst_length,
+                };
+                settings
+                    .into_iter()
+                    .map(|setting| setting.clamped(range))
+                    .collect()
             }
             _ => settings,
         }
@@ -253,7 +292,9 @@ impl Negotiator {
             return true;
         }
         let acceptable = self.offers.settings(entry.key).unwrap_or_default();
-        self.parameters.setting(entry.key).is_none_or(|outcome| acceptable.contains(&outcome))
+        self.parameters
+            .setting(entry.key)
+            .is_none_or(|outcome| acceptable.contains(&outcome))
     }
 }
 
@@ -278,7 +319,9 @@ impl Parameters {
         match (key, key.entry().rule) {
             (Key::MaxRecvDataSegmentLength, Rule::DeclaredNumber(range, _)) => {
                 let number = text::number(value).filter(|&number| range.holds(number));
-                number.inspect(|&number| self.peer_max_recv_data_segment_length = number).is_some()
+                number
+                    .inspect(|&number| self.peer_max_recv_data_segment_length = number)
+                    .is_some()
             }
             (Key::InitiatorAlias, _) => set_alias(&mut self.initiator_alias, value),
             (Key::TargetAlias, _) => set_alias(&mut self.target_alias, value),
@@ -333,15 +376,24 @@ impl ReceivedKeys {
     pub(crate) fn take(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
         let mut here = ReceivedKeys::default();
         for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {
-            let Some(key) = Key::find(pair.key) else { continue };
+            let Some(key) = Key::find(pair.key) else {
+                continue;
+            };
             let before = match key {
                 // There may be several addresses (section 13.8), and CHAP is an exchange with its own rules.
-                Key::TargetAddress | Key::ChapA | Key::ChapI | Key::ChapC | Key::ChapN | Key::ChapR => {
+                Key::TargetAddress
+                | Key::ChapA
+                | Key::ChapI
+                | Key::ChapC
+                | Key::ChapN
+                | Key::ChapR => {
                     continue;
                 }
                 // Not allowed, but harmless and common: libiscsi and u-root's initiator repeat their names in
                 // every request. The login checks that they do not change.
-                Key::InitiatorName | Key::TargetName | Key::SessionType | Key::InitiatorAlias => here,
+                Key::InitiatorName | Key::TargetName | Key::SessionType | Key::InitiatorAlias => {
+                    here
+                }
                 _ => *self,
             };
             if before.has(key) {
@@ -358,7 +410,12 @@ impl ReceivedKeys {
     }
 
     fn add(&mut self, key: Key) {
-        const { assert!(keys::TABLE.len() <= u64::BITS as usize, "a bit for each key") }
+        const {
+            assert!(
+                keys::TABLE.len() <= u64::BITS as usize,
+                "a bit for each key"
+            )
+        }
         self.0 |= 1 << key as u32;
     }
 }

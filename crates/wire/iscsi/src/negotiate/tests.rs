@@ -11,7 +11,10 @@ fn answers(target: &mut Negotiator, offered: &str) -> Result<String, Negotiation
     let pairs = text::parse(wire.as_bytes()).expect("well formed");
     target.note_keys(&pairs)?;
     target.receive_all(pairs, &mut out)?;
-    Ok(String::from_utf8(out).expect("text").trim_end_matches('\0').replace('\0', " "))
+    Ok(String::from_utf8(out)
+        .expect("text")
+        .trim_end_matches('\0')
+        .replace('\0', " "))
 }
 
 fn target() -> Negotiator {
@@ -26,13 +29,17 @@ fn meet(initiator: &mut Negotiator, target: &mut Negotiator) -> Result<(), Negot
     let hear = |side: &mut Negotiator, text: &mut Vec<u8>, out: &mut Vec<u8>| {
         let text = std::mem::take(text);
         let pairs = text::parse(&text).expect("text");
-        side.note_keys(&pairs).and_then(|()| side.receive_all(pairs, out))
+        side.note_keys(&pairs)
+            .and_then(|()| side.receive_all(pairs, out))
     };
     for _ in 0..4 {
         hear(target, &mut to_target, &mut to_initiator)?;
         hear(initiator, &mut to_initiator, &mut to_target)?;
     }
-    assert!(to_target.is_empty() && to_initiator.is_empty(), "they never stop");
+    assert!(
+        to_target.is_empty() && to_initiator.is_empty(),
+        "they never stop"
+    );
     Ok(())
 }
 
@@ -42,17 +49,27 @@ fn unknown_keys_are_not_understood_and_nobody_answers_an_answer() {
         answers(&mut target(), "X-com.example.Dance=Yes").as_deref(),
         Ok("X-com.example.Dance=NotUnderstood")
     );
-    assert_eq!(answers(&mut target(), "X-com.example.Dance=NotUnderstood").as_deref(), Ok(""));
-    assert_eq!(answers(&mut target(), "MaxBurstLength=Irrelevant IFMarker=Reject").as_deref(), Ok(""));
+    assert_eq!(
+        answers(&mut target(), "X-com.example.Dance=NotUnderstood").as_deref(),
+        Ok("")
+    );
+    assert_eq!(
+        answers(&mut target(), "MaxBurstLength=Irrelevant IFMarker=Reject").as_deref(),
+        Ok("")
+    );
 }
 
 #[test]
 fn values_that_cannot_be_are_rejected_and_the_default_stays() {
     let mut target = target();
     let text = "MaxBurstLength=511 InitialR2T=Maybe HeaderDigest=MD5 ErrorRecoveryLevel=3";
-    let refusals = "MaxBurstLength=Reject InitialR2T=Reject HeaderDigest=Reject ErrorRecoveryLevel=Reject";
+    let refusals =
+        "MaxBurstLength=Reject InitialR2T=Reject HeaderDigest=Reject ErrorRecoveryLevel=Reject";
     assert_eq!(answers(&mut target, text).as_deref(), Ok(refusals));
-    assert_eq!(target.finish(), Ok(Parameters::defaults(SessionType::Normal)));
+    assert_eq!(
+        target.finish(),
+        Ok(Parameters::defaults(SessionType::Normal))
+    );
 }
 
 #[test]
@@ -65,22 +82,42 @@ fn a_key_negotiated_twice_ends_the_login() {
 
 #[test]
 fn a_key_declared_twice_ends_the_login() {
-    let again = answers(&mut target(), "MaxRecvDataSegmentLength=4096 MaxRecvDataSegmentLength=65536");
-    assert_eq!(again, Err(NegotiationError::Repeated(Key::MaxRecvDataSegmentLength)));
+    let again = answers(
+        &mut target(),
+        "MaxRecvDataSegmentLength=4096 MaxRecvDataSegmentLength=65536",
+    );
+    assert_eq!(
+        again,
+        Err(NegotiationError::Repeated(Key::MaxRecvDataSegmentLength))
+    );
 }
 
 #[test]
 fn a_declaration_that_cannot_be_is_rejected() {
     let mut target = target();
     let refused = answers(&mut target, "MaxRecvDataSegmentLength=0 TargetAlias=mine");
-    assert_eq!(refused.as_deref(), Ok("MaxRecvDataSegmentLength=Reject TargetAlias=Reject"));
-    assert_eq!(target.finish().map(|agreed| agreed.peer_max_recv_data_segment_length), Ok(8192));
+    assert_eq!(
+        refused.as_deref(),
+        Ok("MaxRecvDataSegmentLength=Reject TargetAlias=Reject")
+    );
+    assert_eq!(
+        target
+            .finish()
+            .map(|agreed| agreed.peer_max_recv_data_segment_length),
+        Ok(8192)
+    );
 }
 
 #[test]
 fn markers_get_the_answers_that_section_13_25_asks_for() {
-    let answered = answers(&mut target(), "IFMarker=Yes OFMarker=No IFMarkInt=1~65535 OFMarkInt=2048");
-    assert_eq!(answered.as_deref(), Ok("IFMarker=No OFMarker=No IFMarkInt=Reject OFMarkInt=Reject"));
+    let answered = answers(
+        &mut target(),
+        "IFMarker=Yes OFMarker=No IFMarkInt=1~65535 OFMarkInt=2048",
+    );
+    assert_eq!(
+        answered.as_deref(),
+        Ok("IFMarker=No OFMarker=No IFMarkInt=Reject OFMarkInt=Reject")
+    );
 }
 
 #[test]
@@ -95,24 +132,40 @@ fn a_host_that_need_not_wait_before_it_reconnects_is_told_so() {
 fn what_a_discovery_session_has_no_use_for_is_irrelevant() {
     let mut target = Negotiator::leading(Role::Target, Offers::of_target(), SessionType::Discovery);
     let answered = answers(&mut target, "InitialR2T=No DefaultTime2Wait=5");
-    assert_eq!(answered.as_deref(), Ok("InitialR2T=Irrelevant DefaultTime2Wait=5"));
+    assert_eq!(
+        answered.as_deref(),
+        Ok("InitialR2T=Irrelevant DefaultTime2Wait=5")
+    );
 }
 
 #[test]
 fn the_first_burst_is_no_longer_than_a_burst_whichever_is_named_first() {
-    for text in ["FirstBurstLength=65536 MaxBurstLength=4096", "MaxBurstLength=4096 FirstBurstLength=65536"] {
+    for text in [
+        "FirstBurstLength=65536 MaxBurstLength=4096",
+        "MaxBurstLength=4096 FirstBurstLength=65536",
+    ] {
         let mut target = target();
         let answered = answers(&mut target, text);
-        assert_eq!(answered.as_deref(), Ok("MaxBurstLength=4096 FirstBurstLength=4096"));
+        assert_eq!(
+            answered.as_deref(),
+            Ok("MaxBurstLength=4096 FirstBurstLength=4096")
+        );
     }
     let mut target = target();
     assert!(answers(&mut target, "MaxBurstLength=4096").is_ok());
-    assert_eq!(target.finish().map(|agreed| agreed.first_burst_length), Ok(4096));
+    assert_eq!(
+        target.finish().map(|agreed| agreed.first_burst_length),
+        Ok(4096)
+    );
 }
 
 #[test]
 fn digests_are_as_the_initiator_prefers_and_we_accept() {
-    for (offered, answer) in [("None,CRC32C", "None"), ("CRC32C,None", "CRC32C"), ("CRC32C", "CRC32C")] {
+    for (offered, answer) in [
+        ("None,CRC32C", "None"),
+        ("CRC32C,None", "CRC32C"),
+        ("CRC32C", "CRC32C"),
+    ] {
         let answered = answers(&mut target(), &format!("HeaderDigest={offered}"));
         assert_eq!(answered, Ok(format!("HeaderDigest={answer}")));
     }
@@ -120,35 +173,64 @@ fn digests_are_as_the_initiator_prefers_and_we_accept() {
 
 #[test]
 fn who_insists_on_a_digest_does_not_work_without() {
-    let offers = Offers { data_digest: vec![DigestKind::Crc32c], ..Offers::of_initiator() };
+    let offers = Offers {
+        data_digest: vec![DigestKind::Crc32c],
+        ..Offers::of_initiator()
+    };
     let mut initiator = Negotiator::leading(Role::Initiator, offers, SessionType::Normal);
-    let offers = Offers { data_digest: vec![DigestKind::None], ..Offers::of_target() };
+    let offers = Offers {
+        data_digest: vec![DigestKind::None],
+        ..Offers::of_target()
+    };
     let mut target = Negotiator::leading(Role::Target, offers, SessionType::Normal);
     meet(&mut initiator, &mut target).expect("nobody misbehaves");
-    assert_eq!(initiator.finish(), Err(NegotiationError::NothingShared(Key::DataDigest)));
+    assert_eq!(
+        initiator.finish(),
+        Err(NegotiationError::NothingShared(Key::DataDigest))
+    );
 }
 
 #[test]
 fn an_answer_beyond_the_offer_is_not_accepted() {
-    for answer in
-        ["MaxBurstLength=16777215", "MaxBurstLength=1", "HeaderDigest=CRC32C", "ImmediateData=Perhaps"]
-    {
-        let mut initiator = Negotiator::leading(Role::Initiator, Offers::of_initiator(), SessionType::Normal);
+    for answer in [
+        "MaxBurstLength=16777215",
+        "MaxBurstLength=1",
+        "HeaderDigest=CRC32C",
+        "ImmediateData=Perhaps",
+    ] {
+        let mut initiator =
+            Negotiator::leading(Role::Initiator, Offers::of_initiator(), SessionType::Normal);
         initiator.open(&mut Vec::new());
         let (name, _) = answer.split_once('=').expect("a pair");
         let key = Key::find(name).expect("a key");
-        assert_eq!(answers(&mut initiator, answer), Err(NegotiationError::UnfairAnswer(key)), "{answer}");
+        assert_eq!(
+            answers(&mut initiator, answer),
+            Err(NegotiationError::UnfairAnswer(key)),
+            "{answer}"
+        );
     }
 }
 
 #[test]
 fn a_further_connection_hears_the_session_s_values_and_changes_none() {
-    let session = Parameters { max_burst_length: 65536, ..Parameters::defaults(SessionType::Normal) };
+    let session = Parameters {
+        max_burst_length: 65536,
+        ..Parameters::defaults(SessionType::Normal)
+    };
     let mut target = Negotiator::following(Role::Target, Offers::of_target(), &session);
-    let answered = answers(&mut target, "MaxBurstLength=262144 FirstBurstLength=512 HeaderDigest=CRC32C");
-    assert_eq!(answered.as_deref(), Ok("MaxBurstLength=65536 HeaderDigest=CRC32C FirstBurstLength=Reject"));
+    let answered = answers(
+        &mut target,
+        "MaxBurstLength=262144 FirstBurstLength=512 HeaderDigest=CRC32C",
+    );
+    assert_eq!(
+        answered.as_deref(),
+        Ok("MaxBurstLength=65536 HeaderDigest=CRC32C FirstBurstLength=Reject")
+    );
     let agreed = target.finish().expect("agreed");
-    assert_eq!((agreed.max_burst_length, agreed.first_burst_length), (65536, 65536));
+    assert_eq!(
+        (agreed.max_burst_length, agreed.first_burst_length),
+        (65536, 65536)
+    );
     assert_eq!(agreed.header_digest, DigestKind::Crc32c);
 }
 
@@ -156,10 +238,12 @@ fn a_further_connection_hears_the_session_s_values_and_changes_none() {
 /// of choices includes the default.
 fn settings(rule: Rule) -> BoxedStrategy<Vec<Setting>> {
     match rule {
-        Rule::And(_) | Rule::Or(_) => any::<bool>().prop_map(|yes| vec![Setting::Flag(yes)]).boxed(),
-        Rule::Minimum(range, _) | Rule::Maximum(range, _) => {
-            (range.least..=range.greatest).prop_map(|number| vec![Setting::Number(number)]).boxed()
-        }
+        Rule::And(_) | Rule::Or(_) => any::<bool>()
+            .prop_map(|yes| vec![Setting::Flag(yes)])
+            .boxed(),
+        Rule::Minimum(range, _) | Rule::Maximum(range, _) => (range.least..=range.greatest)
+            .prop_map(|number| vec![Setting::Number(number)])
+            .boxed(),
         Rule::Choice(choices) => (Just(choices.to_vec()).prop_shuffle(), 0..choices.len())
             .prop_map(move |(mut listed, last)| {
                 listed.truncate(last + 1);

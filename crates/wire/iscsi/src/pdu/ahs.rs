@@ -35,7 +35,9 @@ impl<'a> Ahs<'a> {
             let segment = Segment::first_of(bytes)?;
             match segment.kind {
                 EXTENDED_CDB => set_once(&mut ahs.extended_cdb, extended_cdb(segment.body)?)?,
-                EXPECTED_READ_LENGTH => set_once(&mut ahs.expected_read_length, read_length(segment.body)?)?,
+                EXPECTED_READ_LENGTH => {
+                    set_once(&mut ahs.expected_read_length, read_length(segment.body)?)?
+                }
                 _ => {}
             }
             bytes = segment.rest;
@@ -56,7 +58,9 @@ impl<'a> Ahs<'a> {
 
     /// Bytes that `emit` appends, to be stated as TotalAHSLength in the basic header.
     pub fn total_length(&self) -> usize {
-        let cdb = self.extended_cdb.map_or(0, |cdb| 4 + cdb.len() + pad_bytes(cdb.len()));
+        let cdb = self
+            .extended_cdb
+            .map_or(0, |cdb| 4 + cdb.len() + pad_bytes(cdb.len()));
         cdb + self.expected_read_length.map_or(0, |_| 8)
     }
 }
@@ -76,22 +80,36 @@ struct Segment<'a> {
 
 impl<'a> Segment<'a> {
     fn first_of(bytes: &'a [u8]) -> Result<Segment<'a>, Malformed> {
-        let [high, low, kind, rest @ ..] = bytes else { return Err(Malformed::AhsLength) };
+        let [high, low, kind, rest @ ..] = bytes else {
+            return Err(Malformed::AhsLength);
+        };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         let (specific, rest) = rest.split_at_checked(length).ok_or(Malformed::AhsLength)?;
         // A length of 0 would not even cover the reserved byte.
         let (_, body) = specific.split_first().ok_or(Malformed::AhsLength)?;
-        let rest = rest.get(pad_bytes(3 + length)..).ok_or(Malformed::AhsLength)?;
-        Ok(Segment { kind: kind & KIND_MASK, body, rest })
+        let rest = rest
+            .get(pad_bytes(3 + length)..)
+            .ok_or(Malformed::AhsLength)?;
+        Ok(Segment {
+            kind: kind & KIND_MASK,
+            body,
+            rest,
+        })
     }
 }
 
 fn extended_cdb(body: &[u8]) -> Result<&[u8], Malformed> {
-    if body.is_empty() || body.len() > CDB_BYTES_MAX - 16 { Err(Malformed::AhsLength) } else { Ok(body) }
+    if body.is_empty() || body.len() > CDB_BYTES_MAX - 16 {
+        Err(Malformed::AhsLength)
+    } else {
+        Ok(body)
+    }
 }
 
 fn read_length(body: &[u8]) -> Result<u32, Malformed> {
-    Ok(u32::from_be_bytes(body.try_into().map_err(|_| Malformed::AhsLength)?))
+    Ok(u32::from_be_bytes(
+        body.try_into().map_err(|_| Malformed::AhsLength)?,
+    ))
 }
 
 fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
@@ -104,7 +122,11 @@ fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
 
 fn emit_segment(kind: u8, body: &[u8], out: &mut Vec<u8>) {
     // At most 245: a body has 4 bytes, or up to 244, which the callers check.
-    debug_assert!(!body.is_empty() && body.len() <= CDB_BYTES_MAX - 16, "a segment of {} bytes", body.len());
+    debug_assert!(
+        !body.is_empty() && body.len() <= CDB_BYTES_MAX - 16,
+        "a segment of {} bytes",
+        body.len()
+    );
     let length = body.len() as u16 + 1;
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(&[kind, 0]);
@@ -119,10 +141,18 @@ mod tests {
 
     #[test]
     fn a_bidirectional_command_with_a_cdb_of_21_bytes() {
-        let ahs = Ahs { extended_cdb: Some(&[1, 2, 3, 4, 5]), expected_read_length: Some(0x1000) };
+        let ahs = Ahs {
+            extended_cdb: Some(&[1, 2, 3, 4, 5]),
+            expected_read_length: Some(0x1000),
+        };
         let mut wire = Vec::new();
         ahs.emit(&mut wire);
-        assert_eq!(wire, [0, 6, 1, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 5, 2, 0, 0, 0, 0x10, 0]);
+        assert_eq!(
+            wire,
+            [
+                0, 6, 1, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 5, 2, 0, 0, 0, 0x10, 0
+            ]
+        );
         assert_eq!(wire.len(), ahs.total_length());
         assert_eq!(Ahs::parse(&wire), Ok(ahs));
     }

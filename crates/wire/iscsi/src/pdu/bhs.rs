@@ -129,19 +129,31 @@ impl Bhs {
     #[inline]
     pub(super) fn expect(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect_opcode(opcode)?;
-        if self.total_ahs_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedAhs) }
+        if self.total_ahs_length() == 0 {
+            Ok(())
+        } else {
+            Err(Malformed::UnexpectedAhs)
+        }
     }
 
     /// Fails for another type of header.
     pub(super) fn expect_opcode(&self, opcode: Opcode) -> Result<(), Malformed> {
-        if self.opcode() == Some(opcode) { Ok(()) } else { Err(Malformed::WrongOpcode) }
+        if self.opcode() == Some(opcode) {
+            Ok(())
+        } else {
+            Err(Malformed::WrongOpcode)
+        }
     }
 
     /// Like [`Bhs::expect`], but also fails if there is data, for the PDUs whose "DataSegmentLength MUST be
     /// 0".
     pub(super) fn expect_no_data(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect(opcode)?;
-        if self.data_segment_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedData) }
+        if self.data_segment_length() == 0 {
+            Ok(())
+        } else {
+            Err(Malformed::UnexpectedData)
+        }
     }
 }
 
@@ -258,7 +270,10 @@ impl Tsih {
 pub struct Cid(pub u16);
 
 /// Why a header could not be parsed.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// RFC 7143 section 11.2.1.2 lists no such opcode.

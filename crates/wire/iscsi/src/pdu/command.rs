@@ -229,7 +229,10 @@ pub enum TaskManagementFunction {
 }
 
 /// Result of a task management function (section 11.6.1; 7 is from RFC 7144).
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, FromPrimitive, IntoPrimitive)]
 #[repr(u8)]
 pub enum TaskManagementResult {
@@ -342,12 +345,23 @@ impl Field for Option<DataInStatus> {
         if !bhs.has(STATUS) {
             return Ok(None);
         }
-        Ok(Some(DataInStatus { status: bhs.u8(at), stat_sn: Sn(bhs.u32(24)), residual: RESIDUAL.read(bhs)? }))
+        Ok(Some(DataInStatus {
+            status: bhs.u8(at),
+            stat_sn: Sn(bhs.u32(24)),
+            residual: RESIDUAL.read(bhs)?,
+        }))
     }
 
     #[inline]
     fn write(self, bhs: &mut Bhs, at: usize) {
-        let Some(DataInStatus { status, stat_sn, residual }) = self else { return };
+        let Some(DataInStatus {
+            status,
+            stat_sn,
+            residual,
+        }) = self
+        else {
+            return;
+        };
         debug_assert!(bhs.has(FINAL), "a status comes with the last data only");
         bhs.set(STATUS, true);
         bhs.set_u8(at, status);
@@ -360,21 +374,35 @@ impl Field for Option<DataInStatus> {
 fn expect_command(bhs: &Bhs, opcode: Opcode) -> Result<(), Malformed> {
     bhs.expect_opcode(opcode)?;
     // Section 11.3.1: "Setting both the W and the F bit to 0 is an error."
-    if bhs.has(WRITE) || bhs.has(FINAL) { Ok(()) } else { Err(Malformed::UnsolicitedDataWithoutWrite) }
+    if bhs.has(WRITE) || bhs.has(FINAL) {
+        Ok(())
+    } else {
+        Err(Malformed::UnsolicitedDataWithoutWrite)
+    }
 }
 
 #[inline]
 fn expect_data_in(bhs: &Bhs, opcode: Opcode) -> Result<(), Malformed> {
     bhs.expect(opcode)?;
     // Section 11.7.3: "If S is set to 1, the F bit MUST also be set to 1."
-    if bhs.has(STATUS) && !bhs.has(FINAL) { Err(Malformed::StatusWithoutFinal) } else { Ok(()) }
+    if bhs.has(STATUS) && !bhs.has(FINAL) {
+        Err(Malformed::StatusWithoutFinal)
+    } else {
+        Ok(())
+    }
 }
 
 const READ: Bit = Bit::flag(0x40);
 const WRITE: Bit = Bit::flag(0x20);
 const ACKNOWLEDGE: Bit = Bit::flag(0x40);
 const STATUS: Bit = Bit::flag(0x01);
-const RESIDUAL: ResidualPlace =
-    ResidualPlace { overflow: Bit::flag(0x04), underflow: Bit::flag(0x02), count: 44 };
-const READ_RESIDUAL: ResidualPlace =
-    ResidualPlace { overflow: Bit::flag(0x10), underflow: Bit::flag(0x08), count: 40 };
+const RESIDUAL: ResidualPlace = ResidualPlace {
+    overflow: Bit::flag(0x04),
+    underflow: Bit::flag(0x02),
+    count: 44,
+};
+const READ_RESIDUAL: ResidualPlace = ResidualPlace {
+    overflow: Bit::flag(0x10),
+    underflow: Bit::flag(0x08),
+    count: 40,
+};

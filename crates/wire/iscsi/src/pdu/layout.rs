@@ -81,7 +81,10 @@ pub(super) struct Bit {
 }
 
 /// I: immediate delivery. Initiator PDUs only.
-pub(super) const IMMEDIATE: Bit = Bit { byte: 0, mask: 0x40 };
+pub(super) const IMMEDIATE: Bit = Bit {
+    byte: 0,
+    mask: 0x40,
+};
 /// F: the last, or only, PDU of its sequence.
 pub(super) const FINAL: Bit = Bit::flag(0x80);
 /// C of text and login PDUs: the text continues in the next PDU.
@@ -145,7 +148,10 @@ impl Place<usize> for AhsLength {
 
     #[inline]
     fn write(&self, length: usize, bhs: &mut Bhs) {
-        debug_assert!(length.is_multiple_of(4) && length <= 1020, "AHS of {length} bytes");
+        debug_assert!(
+            length.is_multiple_of(4) && length <= 1020,
+            "AHS of {length} bytes"
+        );
         bhs.set_u8(4, (length / 4) as u8);
     }
 }

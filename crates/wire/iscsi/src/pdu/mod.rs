@@ -21,13 +21,14 @@ pub use bhs::{
     BHS_BYTES, Bhs, Cid, Isid, Itt, Lun, Malformed, Opcode, Sn, TargetNumbers, Tsih, Ttt, pad_bytes,
 };
 pub use command::{
-    DataIn, DataInStatus, DataOut, R2t, Residual, Response, ScsiCommand, ScsiResponse, TaskAttribute,
-    TaskManagementFunction, TaskManagementRequest, TaskManagementResponse, TaskManagementResult,
+    DataIn, DataInStatus, DataOut, R2t, Residual, Response, ScsiCommand, ScsiResponse,
+    TaskAttribute, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResult,
 };
 pub use session::{
-    AsyncEvent, AsyncMessage, LoginRequest, LoginResponse, LoginStatus, LogoutReason, LogoutRequest,
-    LogoutResponse, LogoutResult, NopIn, NopOut, Reject, RejectReason, SnackKind, SnackRequest, Stage,
-    TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, LoginRequest, LoginResponse, LoginStatus, LogoutReason,
+    LogoutRequest, LogoutResponse, LogoutResult, NopIn, NopOut, Reject, RejectReason, SnackKind,
+    SnackRequest, Stage, TextRequest, TextResponse,
 };
 
 macro_rules! any_pdu {

@@ -217,7 +217,10 @@ pub enum Stage {
 }
 
 /// Status-Class, the upper byte, and Status-Detail (section 11.13.5).
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, FromPrimitive, IntoPrimitive)]
 #[display("{_variant} ({:04x})", u16::from(*self))]
 #[repr(u16)]
@@ -454,7 +457,11 @@ fn expect_no_task(bhs: &Bhs, opcode: Opcode) -> Result<(), Malformed> {
 
 fn expect_text(bhs: &Bhs, opcode: Opcode) -> Result<(), Malformed> {
     bhs.expect(opcode)?;
-    if bhs.has(FINAL) && bhs.has(CONTINUE) { Err(Malformed::ContinueAndFinal) } else { Ok(()) }
+    if bhs.has(FINAL) && bhs.has(CONTINUE) {
+        Err(Malformed::ContinueAndFinal)
+    } else {
+        Ok(())
+    }
 }
 
 impl Malformed {

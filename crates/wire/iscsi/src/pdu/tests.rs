@@ -25,7 +25,11 @@ fn itt(tag: u32) -> Itt {
     Itt::new(tag).expect("a tag")
 }
 
-const NUMBERS: TargetNumbers = TargetNumbers { stat_sn: Sn(9), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) };
+const NUMBERS: TargetNumbers = TargetNumbers {
+    stat_sn: Sn(9),
+    exp_cmd_sn: Sn(6),
+    max_cmd_sn: Sn(0x105),
+};
 const LUN_1: Lun = Lun(0x0001_0000_0000_0000);
 
 /// PDUs and their headers as hexadecimal digits.
@@ -58,7 +62,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
                 status: 2,
                 itt: itt(0x11),
                 snack_tag: 0,
-                numbers: TargetNumbers { stat_sn: Sn(7), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
+                numbers: TargetNumbers {
+                    stat_sn: Sn(7),
+                    exp_cmd_sn: Sn(6),
+                    max_cmd_sn: Sn(0x105),
+                },
                 exp_data_sn: Sn(0),
                 residual: Residual::Underflow(512),
                 read_residual: Residual::None,
@@ -72,7 +80,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
             Pdu::DataIn(DataIn {
                 is_final: true,
                 acknowledge: false,
-                status: Some(DataInStatus { status: 0, stat_sn: Sn(7), residual: Residual::Underflow(219) }),
+                status: Some(DataInStatus {
+                    status: 0,
+                    stat_sn: Sn(7),
+                    residual: Residual::Underflow(219),
+                }),
                 lun: Lun(0),
                 itt: itt(0x11),
                 ttt: None,
@@ -90,7 +102,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
                 lun: Lun(0),
                 itt: itt(0x11),
                 ttt: Ttt::new(0x77).expect("a tag"),
-                numbers: TargetNumbers { stat_sn: Sn(7), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
+                numbers: TargetNumbers {
+                    stat_sn: Sn(7),
+                    exp_cmd_sn: Sn(6),
+                    max_cmd_sn: Sn(0x105),
+                },
                 r2t_sn: Sn(1),
                 buffer_offset: 0x1_0000,
                 desired_data_transfer_length: NonZeroU32::new(0x4_0000).expect("not zero"),
@@ -141,7 +157,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
                 isid: Isid([0x80, 1, 2, 3, 4, 5]),
                 tsih: Tsih(0x10),
                 itt: itt(1),
-                numbers: TargetNumbers { stat_sn: Sn(3), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(0x100) },
+                numbers: TargetNumbers {
+                    stat_sn: Sn(3),
+                    exp_cmd_sn: Sn(1),
+                    max_cmd_sn: Sn(0x100),
+                },
                 status: LoginStatus::Success,
                 data_segment_length: 100,
             }),
@@ -182,7 +202,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
                 lun: Lun(0),
                 itt: itt(3),
                 ttt: Ttt::new(1),
-                numbers: TargetNumbers { stat_sn: Sn(4), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(0x100) },
+                numbers: TargetNumbers {
+                    stat_sn: Sn(4),
+                    exp_cmd_sn: Sn(1),
+                    max_cmd_sn: Sn(0x100),
+                },
                 data_segment_length: 8192,
             }),
             "24400000 00002000 00000000 00000000 00000003 00000001 \
@@ -241,7 +265,11 @@ fn golden() -> Vec<(Pdu, &'static str)> {
             Pdu::TaskManagementResponse(TaskManagementResponse {
                 result: TaskManagementResult::FunctionRejected,
                 itt: itt(0x12),
-                numbers: TargetNumbers { stat_sn: Sn(8), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
+                numbers: TargetNumbers {
+                    stat_sn: Sn(8),
+                    exp_cmd_sn: Sn(6),
+                    max_cmd_sn: Sn(0x105),
+                },
             }),
             "2280ff00 00000000 00000000 00000000 00000012 00000000 \
              00000008 00000006 00000105 00000000 00000000 00000000",
@@ -285,8 +313,10 @@ fn golden() -> Vec<(Pdu, &'static str)> {
 }
 
 fn golden_header(opcode: Opcode) -> Bhs {
-    let (pdu, _) =
-        golden().into_iter().find(|(pdu, _)| pdu.emit().opcode() == Some(opcode)).expect("one of each");
+    let (pdu, _) = golden()
+        .into_iter()
+        .find(|(pdu, _)| pdu.emit().opcode() == Some(opcode))
+        .expect("one of each");
     pdu.emit()
 }
 
@@ -295,8 +325,16 @@ fn every_pdu_has_just_these_bytes_and_they_are_just_this_pdu() {
     assert_eq!(golden().len(), PARSERS.len());
     for (pdu, digits) in golden() {
         let header = pdu.emit();
-        let hex = |word: &[u8]| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        assert_eq!(header.0.chunks(4).map(hex).collect::<Vec<_>>().join(" "), digits, "{pdu:?}");
+        let hex = |word: &[u8]| {
+            word.iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        assert_eq!(
+            header.0.chunks(4).map(hex).collect::<Vec<_>>().join(" "),
+            digits,
+            "{pdu:?}"
+        );
         assert_eq!(Pdu::parse(&header), Ok(pdu));
     }
 }
@@ -310,7 +348,10 @@ fn any_header_holds() {
     for (opcode, parse) in PARSERS {
         let property = |(thirds, [other_opcode, ahs, data, task]): ([[u8; 16]; 3], [bool; 4])| {
             let mut bhs = Bhs([0; BHS_BYTES]);
-            thirds.iter().enumerate().for_each(|(i, third)| bhs.set_bytes(16 * i, third));
+            thirds
+                .iter()
+                .enumerate()
+                .for_each(|(i, third)| bhs.set_bytes(16 * i, third));
             if !other_opcode {
                 bhs.set_u8(0, bhs.u8(0) & 0x40 | opcode as u8);
             }
@@ -329,7 +370,9 @@ fn any_header_holds() {
             }
             Ok(())
         };
-        TestRunner::new(Config::with_cases(1024)).run(&headers, property).expect("the property holds");
+        TestRunner::new(Config::with_cases(1024))
+            .run(&headers, property)
+            .expect("the property holds");
     }
 }
 
@@ -362,12 +405,19 @@ fn a_header_that_breaks_a_rule_says_which() {
     ] {
         let mut bhs = golden_header(opcode);
         bhs.set_u8(at, value);
-        assert_eq!(Pdu::parse(&bhs), Err(broken), "{opcode:?} with {value:#x} at {at}");
+        assert_eq!(
+            Pdu::parse(&bhs),
+            Err(broken),
+            "{opcode:?} with {value:#x} at {at}"
+        );
     }
     let mut unnamed = golden_header(Opcode::R2t);
     unnamed.set_u32(20, 0xffff_ffff);
     assert_eq!(R2t::parse(&unnamed), Err(ReservedTtt));
-    assert_eq!(R2t::parse(&golden_header(Opcode::DataOut)), Err(WrongOpcode));
+    assert_eq!(
+        R2t::parse(&golden_header(Opcode::DataOut)),
+        Err(WrongOpcode)
+    );
 }
 
 #[test]
@@ -376,7 +426,10 @@ fn the_stages_of_a_refusal_do_not_matter() {
     refusal.set_u16(36, LoginStatus::NotFound.into());
     refusal.set_u8(1, 0xff);
     let parsed = LoginResponse::parse(&refusal).expect("a refusal");
-    assert_eq!((parsed.status, parsed.transit_to), (LoginStatus::NotFound, None));
+    assert_eq!(
+        (parsed.status, parsed.transit_to),
+        (LoginStatus::NotFound, None)
+    );
 }
 
 #[test]
@@ -392,7 +445,11 @@ fn every_number_is_its_code_s_own() {
     );
     let known: Vec<Opcode> = (0..64).flat_map(Opcode::try_from).collect();
     assert_eq!(known.len(), 18);
-    assert!(known.iter().all(|&opcode| Opcode::try_from(opcode as u8) == Ok(opcode)));
+    assert!(
+        known
+            .iter()
+            .all(|&opcode| Opcode::try_from(opcode as u8) == Ok(opcode))
+    );
 }
 
 #[test]
@@ -422,7 +479,10 @@ fn fields_are_big_endian() {
     assert_eq!(bhs.bytes(8), [1, 2, 3, 4, 5]);
     assert_eq!(bhs.bytes(16), [6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
     assert_eq!((bhs.u16(8), bhs.u24(10)), (0x0102, 0x03_0405));
-    assert_eq!((bhs.u32(16), bhs.u64(20)), (0x0607_0809, 0x0a0b_0c0d_0e0f_1011));
+    assert_eq!(
+        (bhs.u32(16), bhs.u64(20)),
+        (0x0607_0809, 0x0a0b_0c0d_0e0f_1011)
+    );
 }
 
 #[test]
@@ -441,5 +501,8 @@ fn data_is_padded_to_whole_words() {
 fn the_reserved_top_bit_of_the_opcode_byte_is_ignored() {
     let mut bhs = Bhs::new(Opcode::NopOut);
     bhs.set_u8(0, 0xc0);
-    assert_eq!((bhs.opcode(), bhs.immediate()), (Some(Opcode::NopOut), true));
+    assert_eq!(
+        (bhs.opcode(), bhs.immediate()),
+        (Some(Opcode::NopOut), true)
+    );
 }

@@ -128,12 +128,22 @@ impl Connection {
 
     /// Queues a PDU that consumes a StatSN.
     pub(super) fn queue_status(&mut self, bhs: Bhs, data: Vec<u8>) {
-        self.queue(PreparedPdu { bhs, data, is_status: true, then: None });
+        self.queue(PreparedPdu {
+            bhs,
+            data,
+            is_status: true,
+            then: None,
+        });
     }
 
     /// Queues a PDU that consumes no StatSN.
     pub(super) fn queue_without_status(&mut self, bhs: Bhs) {
-        self.queue(PreparedPdu { bhs, data: Vec::new(), is_status: false, then: None });
+        self.queue(PreparedPdu {
+            bhs,
+            data: Vec::new(),
+            is_status: false,
+            then: None,
+        });
     }
 
     pub(super) fn queue(&mut self, ready: PreparedPdu) {
@@ -255,7 +265,13 @@ impl TextExchange {
 /// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": LUN 0
 /// is always valid. Also, libiscsi before 2858cb5 answers with LUN 0 whatever the NOP-In contains.
 pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
-    NopIn { lun: Lun(0), itt: None, ttt, numbers: TargetNumbers::default(), data_segment_length: 0 }
+    NopIn {
+        lun: Lun(0),
+        itt: None,
+        ttt,
+        numbers: TargetNumbers::default(),
+        data_segment_length: 0,
+    }
 }
 
 /// Action when a data segment has been received.
@@ -269,10 +285,19 @@ pub(super) enum Incoming {
     /// It is immediate data.
     Immediate { key: Key, length: u32 },
     /// It belongs to a Data-Out.
-    DataOut { key: Key, offset: u32, length: u32, is_final: bool },
+    DataOut {
+        key: Key,
+        offset: u32,
+        length: u32,
+        is_final: bool,
+    },
     /// Drop it. It is immediate data that the negotiated parameters do not allow, or data of a Data-Out that
     /// is invalid or whose task accepts no more data.
-    Unwanted { key: Key, is_final: bool, is_solicited: bool },
+    Unwanted {
+        key: Key,
+        is_final: bool,
+        is_solicited: bool,
+    },
     /// It completes a request.
     Request(Box<Request>),
 }

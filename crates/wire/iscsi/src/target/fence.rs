@@ -89,7 +89,9 @@ impl Fences {
 
     /// Whether responses of a logical unit must wait.
     pub(super) fn holds(&self, lun: Lun) -> bool {
-        self.active.as_ref().is_some_and(|fence| fence.scope.covers(lun) || self.will_block(lun))
+        self.active
+            .as_ref()
+            .is_some_and(|fence| fence.scope.covers(lun) || self.will_block(lun))
     }
 
     fn will_block(&self, lun: Lun) -> bool {
@@ -101,7 +103,10 @@ impl Fences {
 
     /// Blocks a PDU until the end of the fence.
     pub(super) fn hold(&mut self, connection: ConnectionId, pdu: QueuedPdu) {
-        self.blocked.push_back(Blocked { connection, pdu: BlockedPdu::Plain(pdu) });
+        self.blocked.push_back(Blocked {
+            connection,
+            pdu: BlockedPdu::Plain(pdu),
+        });
     }
 
     /// Number of blocked PDUs.
@@ -110,16 +115,23 @@ impl Fences {
     }
 
     pub(super) fn deadline(&self, passed: Instant) -> Option<Instant> {
-        self.active.as_ref().map(|fence| fence.timeout.deadline(passed))
+        self.active
+            .as_ref()
+            .map(|fence| fence.timeout.deadline(passed))
     }
 
     /// If all connections were to be closed after a blocked response of this connection: the reason.
     pub(super) fn closing_blocked(&self, id: ConnectionId) -> Option<super::CloseReason> {
         let active = self.active.iter().filter(|fence| fence.requester == id);
         let answers = active.filter_map(|fence| fence.answer.as_deref());
-        let blocked = self.blocked.iter().filter(|blocked| blocked.connection == id);
+        let blocked = self
+            .blocked
+            .iter()
+            .filter(|blocked| blocked.connection == id);
         let waiting = blocked.filter_map(|blocked| match &blocked.pdu {
-            BlockedPdu::Plain(QueuedPdu::Prepared(ready)) | BlockedPdu::Fenced(_, ready) => Some(&**ready),
+            BlockedPdu::Plain(QueuedPdu::Prepared(ready)) | BlockedPdu::Fenced(_, ready) => {
+                Some(&**ready)
+            }
             BlockedPdu::Plain(_) => None,
         });
         answers.chain(waiting).find_map(PreparedPdu::closes_all)

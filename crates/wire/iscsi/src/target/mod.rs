@@ -239,7 +239,10 @@ pub enum Event {
     /// on another connection, or a timeout, caused it. Call [`Session::poll_transmit`].
     TransmitReady { connection: ConnectionId },
     /// Close the connection after sending what `poll_transmit` returned for it, then remove it.
-    Close { connection: ConnectionId, reason: CloseReason },
+    Close {
+        connection: ConnectionId,
+        reason: CloseReason,
+    },
 }
 
 /// A SCSI command.
@@ -370,7 +373,10 @@ impl Command {
 
 /// An error that cannot be reported to the initiator in a PDU. The connection must be closed, and at
 /// ErrorRecoveryLevel 0 its commands are lost.
-#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[expect(
+    missing_docs,
+    reason = "where a variant has no more to say than it displays"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Fatal {
     /// A header digest error: the start of the next PDU is unknown (section 7.8). The driver checks digests,

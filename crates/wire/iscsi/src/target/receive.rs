@@ -13,8 +13,8 @@ use super::{Command, ConnectionId, DataFault, Event, Fatal, TaskId};
 use crate::framing;
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    Ahs, Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, ScsiCommand, Sn,
-    TargetNumbers, TaskManagementRequest, TextRequest,
+    Ahs, Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, ScsiCommand,
+    Sn, TargetNumbers, TaskManagementRequest, TextRequest,
 };
 use crate::slab::Key;
 
@@ -54,8 +54,12 @@ impl Session {
         let is_receiving = !connection.logged_out;
         if !connection.receipts.is_empty() {
             let expected = exp_stat_sn(bhs);
-            let arrived = connection.receipts.extract_if(.., |(stat_sn, _)| stat_sn.next().le(expected));
-            let arrived: Vec<Event> = arrived.map(|(_, receipt)| Event::Acknowledged(receipt)).collect();
+            let arrived = connection
+                .receipts
+                .extract_if(.., |(stat_sn, _)| stat_sn.next().le(expected));
+            let arrived: Vec<Event> = arrived
+                .map(|(_, receipt)| Event::Acknowledged(receipt))
+                .collect();
             self.events.extend(arrived);
         }
         if self.fences.is_active() {
@@ -67,9 +71,15 @@ impl Session {
         match length {
             0 => {
                 self.handle_segment(now, id, true, &[])?;
-                Ok(Segment { length, destination: Destination::None })
+                Ok(Segment {
+                    length,
+                    destination: Destination::None,
+                })
             }
-            length => Ok(Segment { length, destination: self.destination(id) }),
+            length => Ok(Segment {
+                length,
+                destination: self.destination(id),
+            }),
         }
     }
 
@@ -86,7 +96,10 @@ impl Session {
         connection.keepalive.note_received(now);
         let incoming = std::mem::take(&mut connection.incoming);
         let reserved = std::mem::take(&mut connection.reserved_bytes);
-        debug_assert!(self.staged_bytes >= reserved, "reserved bytes are staged ones");
+        debug_assert!(
+            self.staged_bytes >= reserved,
+            "reserved bytes are staged ones"
+        );
         self.staged_bytes -= reserved;
         self.staging_limit = self.staging_limit.saturating_add(reserved);
         if !digest_ok {
@@ -96,10 +109,19 @@ impl Session {
         match incoming {
             Incoming::Nothing | Incoming::Dropped => {}
             Incoming::Immediate { key, length } => self.immediate_arrived(key, length, inline),
-            Incoming::DataOut { key, offset, length, is_final } => {
+            Incoming::DataOut {
+                key,
+                offset,
+                length,
+                is_final,
+            } => {
                 self.data_out_arrived(key, offset, length, is_final, inline);
             }
-            Incoming::Unwanted { key, is_final, is_solicited } => {
+            Incoming::Unwanted {
+                key,
+                is_final,
+                is_solicited,
+            } => {
                 self.unwanted_arrived(key, is_final, is_solicited);
             }
             Incoming::Request(mut request) => {
@@ -116,7 +138,9 @@ impl Session {
         let parsed = match bhs.opcode() {
             // "MUST reject any other" (section 4.3): a discovery session allows text, logout and, by
             // convention, NOP.
-            Some(Opcode::ScsiCommand | Opcode::DataOut | Opcode::TaskManagementRequest) if is_discovery => {
+            Some(Opcode::ScsiCommand | Opcode::DataOut | Opcode::TaskManagementRequest)
+                if is_discovery =>
+            {
                 self.reject(id, RejectReason::CommandNotSupported);
                 Ok(())
             }
@@ -125,14 +149,18 @@ impl Session {
                 Ok(pdu) => return self.take_data_out(id, &pdu),
                 Err(malformed) => Err(malformed),
             },
-            Some(Opcode::NopOut) => NopOut::parse(bhs)
-                .map(|pdu| self.await_segment(id, RequestKind::Nop(pdu), pdu.cmd_sn, pdu.immediate)),
-            Some(Opcode::TextRequest) => TextRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, RequestKind::Text(pdu), pdu.cmd_sn, pdu.immediate)),
-            Some(Opcode::TaskManagementRequest) => TaskManagementRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, RequestKind::Tmf(pdu), pdu.cmd_sn, pdu.immediate)),
-            Some(Opcode::LogoutRequest) => LogoutRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, RequestKind::Logout(pdu), pdu.cmd_sn, pdu.immediate)),
+            Some(Opcode::NopOut) => NopOut::parse(bhs).map(|pdu| {
+                self.await_segment(id, RequestKind::Nop(pdu), pdu.cmd_sn, pdu.immediate)
+            }),
+            Some(Opcode::TextRequest) => TextRequest::parse(bhs).map(|pdu| {
+                self.await_segment(id, RequestKind::Text(pdu), pdu.cmd_sn, pdu.immediate)
+            }),
+            Some(Opcode::TaskManagementRequest) => TaskManagementRequest::parse(bhs).map(|pdu| {
+                self.await_segment(id, RequestKind::Tmf(pdu), pdu.cmd_sn, pdu.immediate)
+            }),
+            Some(Opcode::LogoutRequest) => LogoutRequest::parse(bhs).map(|pdu| {
+                self.await_segment(id, RequestKind::Logout(pdu), pdu.cmd_sn, pdu.immediate)
+            }),
             // ErrorRecoveryLevel 0: no retransmission (section 11.16).
             Some(Opcode::SnackRequest) => {
                 self.reject(id, RejectReason::SnackReject);
@@ -163,14 +191,20 @@ impl Session {
     /// functions, and `unsent_max` PDUs of other requests. PDUs blocked by a fence count towards this limit.
     fn unsent_max(&self) -> usize {
         let tasks = self.config.window as usize + self.config.immediate_max as usize;
-        let owed = tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
-        owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.blocked())
+        let owed =
+            tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
+        owed.saturating_add(self.config.unsent_max)
+            .saturating_sub(self.fences.blocked())
     }
 
     /// Maximum size of the data of queued PDUs, in bytes. It is lower if there is no staging space.
     fn unsent_bytes_max(&self) -> usize {
         let most = self.config.unsent_bytes_max;
-        if self.staging_limit == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
+        if self.staging_limit == 0 {
+            most.min(UNSENT_BYTES_MIN)
+        } else {
+            most
+        }
     }
 
     // --- other requests
@@ -178,9 +212,19 @@ impl Session {
     /// Stores a request until its data segment has arrived.
     fn await_segment(&mut self, id: ConnectionId, kind: RequestKind, cmd_sn: Sn, immediate: bool) {
         if let Some(connection) = self.connection_mut(id) {
-            debug_assert!(matches!(connection.incoming, Incoming::Dropped), "another segment is awaited");
+            debug_assert!(
+                matches!(connection.incoming, Incoming::Dropped),
+                "another segment is awaited"
+            );
             let since = connection.header_at;
-            let request = Request { connection: id, since, kind, data: Vec::new(), cmd_sn, immediate };
+            let request = Request {
+                connection: id,
+                since,
+                kind,
+                data: Vec::new(),
+                cmd_sn,
+                immediate,
+            };
             connection.incoming = Incoming::Request(Box::new(request));
         }
     }
@@ -209,7 +253,12 @@ impl Session {
 
     /// Executes a request. If the request was held, its connection may no longer exist.
     pub(super) fn carry_out(&mut self, request: Request) {
-        let Request { connection, kind, data, .. } = request;
+        let Request {
+            connection,
+            kind,
+            data,
+            ..
+        } = request;
         if self.connection(connection).is_none() {
             return;
         }
@@ -226,7 +275,9 @@ impl Session {
     /// Rejects the PDU whose header arrived last. Its data segment is dropped.
     pub(super) fn reject(&mut self, id: ConnectionId, reason: RejectReason) {
         self.counters.rejects += 1;
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         let header = connection.header.0.to_vec();
         let pdu = Reject {
             reason,
@@ -248,11 +299,26 @@ impl Session {
 const UNSENT_BYTES_MIN: usize = 64 << 10;
 
 impl Session {
-    pub(super) fn take_command(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn take_command(
+        &mut self,
+        id: ConnectionId,
+        bhs: &Bhs,
+        ahs: &[u8],
+    ) -> Result<(), Malformed> {
         let pdu = ScsiCommand::parse(bhs)?;
-        let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
-        let order = if pdu.immediate { CmdSnOrder::Next } else { self.window.order(pdu.cmd_sn) };
-        self.observe("SCSI Command of its tag", |session| session.tags.find(pdu.itt));
+        let ahs = if ahs.is_empty() {
+            Ahs::default()
+        } else {
+            Ahs::parse(ahs)?
+        };
+        let order = if pdu.immediate {
+            CmdSnOrder::Next
+        } else {
+            self.window.order(pdu.cmd_sn)
+        };
+        self.observe("SCSI Command of its tag", |session| {
+            session.tags.find(pdu.itt)
+        });
         if order == CmdSnOrder::Ignored {
             self.counters.commands_ignored += 1;
         } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
@@ -281,7 +347,13 @@ impl Session {
         self.release();
     }
 
-    fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, order: CmdSnOrder) {
+    fn accept_command(
+        &mut self,
+        id: ConnectionId,
+        pdu: &ScsiCommand,
+        ahs: &Ahs<'_>,
+        order: CmdSnOrder,
+    ) {
         debug_assert_ne!(order, CmdSnOrder::Ignored, "CmdSN {}", pdu.cmd_sn);
         let inbound = Inbound::new(pdu, &self.config.parameters);
         let key = self.tasks.insert(Task {
@@ -299,11 +371,32 @@ impl Session {
         self.tags.insert(pdu.itt, key);
         self.immediate += u32::from(pdu.immediate);
         if pdu.data_segment_length > 0 {
-            let wanted = Incoming::Immediate { key, length: pdu.data_segment_length };
-            let unwanted = Incoming::Unwanted { key, is_final: false, is_solicited: false };
-            self.set_incoming(id, if inbound.fault().is_none() { wanted } else { unwanted });
+            let wanted = Incoming::Immediate {
+                key,
+                length: pdu.data_segment_length,
+            };
+            let unwanted = Incoming::Unwanted {
+                key,
+                is_final: false,
+                is_solicited: false,
+            };
+            self.set_incoming(
+                id,
+                if inbound.fault().is_none() {
+                    wanted
+                } else {
+                    unwanted
+                },
+            );
         }
-        let command = command(TaskId { key, connection: id }, pdu, ahs);
+        let command = command(
+            TaskId {
+                key,
+                connection: id,
+            },
+            pdu,
+            ahs,
+        );
         match order {
             CmdSnOrder::Ahead => self.hold_command(key, pdu.cmd_sn, command),
             CmdSnOrder::Next | CmdSnOrder::Ignored => {
@@ -318,14 +411,18 @@ impl Session {
 
     fn announce(&mut self, command: Command) {
         debug_assert!(
-            self.tasks.get(command.task.key).is_some_and(|task| !task.announced),
+            self.tasks
+                .get(command.task.key)
+                .is_some_and(|task| !task.announced),
             "announced twice"
         );
         let task = command.task;
         self.counters.commands += 1;
         self.active += u32::from(!command.immediate);
         self.events.push_back(Event::Command(command));
-        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        let Some(entry) = self.tasks.get_mut(task.key) else {
+            return;
+        };
         entry.announced = true;
         if let Some(fault) = entry.inbound.fault() {
             self.events.push_back(Event::DataFailed { task, fault });
@@ -333,10 +430,17 @@ impl Session {
     }
 
     fn hold_command(&mut self, key: Key, cmd_sn: Sn, command: Command) {
-        if let Some(since) = self.connection(command.task.connection).map(|connection| connection.header_at)
+        if let Some(since) = self
+            .connection(command.task.connection)
+            .map(|connection| connection.header_at)
             && let Some(task) = self.tasks.get_mut(key)
         {
-            task.waiting = Some(Box::new(HeldCommand { command, since, staged: Vec::new(), overrun: false }));
+            task.waiting = Some(Box::new(HeldCommand {
+                command,
+                since,
+                staged: Vec::new(),
+                overrun: false,
+            }));
         }
         self.window.hold(cmd_sn, Held::Command(key));
     }
@@ -358,20 +462,43 @@ impl Session {
     }
 
     fn release_command(&mut self, key: Key) {
-        let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
-        debug_assert!(!waiting.command.immediate, "an immediate command waits for no CmdSN");
-        let HeldCommand { command, staged, overrun, .. } = *waiting;
+        let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else {
+            return;
+        };
+        debug_assert!(
+            !waiting.command.immediate,
+            "an immediate command waits for no CmdSN"
+        );
+        let HeldCommand {
+            command,
+            staged,
+            overrun,
+            ..
+        } = *waiting;
         let task = command.task;
         if overrun {
             // There was no space for its data: TASK SET FULL, so that the initiator retries (SAM-5 5.3.1).
-            self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
+            self.staged_bytes -= staged
+                .iter()
+                .map(|staged| staged_cost(staged.bytes.len()))
+                .sum::<usize>();
             self.active += 1;
-            return self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
+            return self.respond(
+                task,
+                Response {
+                    status: TASK_SET_FULL,
+                    ..Response::default()
+                },
+            );
         }
         self.announce(command);
         for StagedData { offset, bytes } in staged {
             self.staged_bytes -= staged_cost(bytes.len());
-            self.events.push_back(Event::StagedData { task, offset, bytes });
+            self.events.push_back(Event::StagedData {
+                task,
+                offset,
+                bytes,
+            });
         }
     }
 }
@@ -385,10 +512,13 @@ fn command(task: TaskId, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Command {
         read: pdu.read,
         write: pdu.write,
         edtl: pdu.expected_data_transfer_length,
-        bidirectional_read_edtl: (pdu.read && pdu.write).then(|| ahs.expected_read_length.unwrap_or(0)),
+        bidirectional_read_edtl: (pdu.read && pdu.write)
+            .then(|| ahs.expected_read_length.unwrap_or(0)),
         immediate_data: pdu.data_segment_length,
         cdb: pdu.cdb,
-        long_cdb: ahs.extended_cdb.map(|rest| [&pdu.cdb, rest].concat().into_boxed_slice()),
+        long_cdb: ahs
+            .extended_cdb
+            .map(|rest| [&pdu.cdb, rest].concat().into_boxed_slice()),
     }
 }
 
@@ -399,7 +529,11 @@ fn lengths(pdu: &ScsiCommand, ahs: &Ahs<'_>) -> ExpectedLengths {
         (true, false) => edtl,
         (false, _) => 0,
     };
-    ExpectedLengths { write: if pdu.write { edtl } else { 0 }, read, bidirectional: pdu.read && pdu.write }
+    ExpectedLengths {
+        write: if pdu.write { edtl } else { 0 },
+        read,
+        bidirectional: pdu.read && pdu.write,
+    }
 }
 
 /// SAM-5 5.3.1.
@@ -408,12 +542,17 @@ const TASK_SET_FULL: u8 = 0x28;
 impl Session {
     /// Bytes of a command's data received so far, from its start.
     pub fn data_received(&self, task: TaskId) -> u32 {
-        self.tasks.get(task.key).map_or(0, |task| task.inbound.received())
+        self.tasks
+            .get(task.key)
+            .map_or(0, |task| task.inbound.received())
     }
 
     pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
         self.observe("Data-Out", |session| session.tags.find(pdu.itt));
-        let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
+        let Some((key, task)) = self
+            .tags
+            .find(pdu.itt)
+            .and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
             // After an abort or a reset, an initiator may or may not continue to answer R2Ts (FastAbort in
             // iscsid.conf), so late data is silently dropped.
@@ -425,19 +564,33 @@ impl Session {
         }
         task.inbound.begin_segment();
         let (is_final, is_solicited) = (pdu.is_final, pdu.ttt.is_some());
-        let unwanted = Incoming::Unwanted { key, is_final, is_solicited };
+        let unwanted = Incoming::Unwanted {
+            key,
+            is_final,
+            is_solicited,
+        };
         if task.refuses_data() {
             self.set_incoming(id, unwanted);
             return Ok(());
         }
         let checked = match is_solicited && pdu.lun != task.lun {
             true => Err(DataFault::Sequence),
-            false => task.inbound.check(pdu, key, &self.config.parameters, task.lengths.write),
+            false => task
+                .inbound
+                .check(pdu, key, &self.config.parameters, task.lengths.write),
         };
         match checked {
             Ok(offset) => {
                 let length = pdu.data_segment_length;
-                self.set_incoming(id, Incoming::DataOut { key, offset, length, is_final });
+                self.set_incoming(
+                    id,
+                    Incoming::DataOut {
+                        key,
+                        offset,
+                        length,
+                        is_final,
+                    },
+                );
             }
             Err(fault) => {
                 self.set_incoming(id, unwanted);
@@ -449,31 +602,54 @@ impl Session {
 
     /// The destination of the data segment being received.
     pub(super) fn destination(&mut self, id: ConnectionId) -> Destination {
-        let Some(connection) = self.connection(id) else { return Destination::Discard };
+        let Some(connection) = self.connection(id) else {
+            return Destination::Discard;
+        };
         let (key, offset, length) = match &connection.incoming {
-            Incoming::Nothing | Incoming::Dropped | Incoming::Unwanted { .. } => return Destination::Discard,
+            Incoming::Nothing | Incoming::Dropped | Incoming::Unwanted { .. } => {
+                return Destination::Discard;
+            }
             Incoming::Request(_) => return self.request_destination(id),
             Incoming::Immediate { key, length } => (*key, 0, *length),
-            Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
+            Incoming::DataOut {
+                key,
+                offset,
+                length,
+                ..
+            } => (*key, *offset, *length),
         };
         let has_room = self.has_staging_room(length as usize);
-        let Some(task) = self.tasks.get_mut(key) else { return Destination::Discard };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return Destination::Discard;
+        };
         let Some(waiting) = &mut task.waiting else {
             return match task.inbound.takes_from(offset) {
-                true => Destination::Task { task: TaskId { key, connection: id }, offset },
+                true => Destination::Task {
+                    task: TaskId {
+                        key,
+                        connection: id,
+                    },
+                    offset,
+                },
                 false => Destination::Discard,
             };
         };
         waiting.overrun |= !has_room;
-        if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
+        if waiting.overrun {
+            Destination::Discard
+        } else {
+            self.reserve(id, length as usize)
+        }
     }
 
     /// The destination of the data of a request. Up to [`UNCOUNTED_BYTES_MAX`] bytes are accepted even
     /// without staging space, so that short pings are always answered: a connection receives only one such
     /// segment at a time.
     fn request_destination(&mut self, id: ConnectionId) -> Destination {
-        let length =
-            self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
+        let length = self
+            .connection(id)
+            .map_or(0, |connection| connection.header.data_segment_length())
+            as usize;
         if length <= UNCOUNTED_BYTES_MAX {
             return Destination::Inline;
         }
@@ -489,7 +665,8 @@ impl Session {
     /// soon as the header has arrived, because the peer may take any time to send the data.
     fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
         debug_assert!(
-            self.connection(id).is_some_and(|connection| connection.reserved_bytes == 0),
+            self.connection(id)
+                .is_some_and(|connection| connection.reserved_bytes == 0),
             "two segments at once"
         );
         self.count_staged(length);
@@ -505,7 +682,10 @@ impl Session {
     }
 
     pub(super) fn count_staged(&mut self, length: usize) {
-        debug_assert!(self.has_staging_room(length), "{length} bytes beyond the staging room");
+        debug_assert!(
+            self.has_staging_room(length),
+            "{length} bytes beyond the staging room"
+        );
         self.staged_bytes += staged_cost(length);
         self.staging_limit = self.staging_limit.saturating_sub(staged_cost(length));
     }
@@ -538,19 +718,31 @@ impl Session {
             return;
         }
         let has_room = self.has_staging_room(inline.len());
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         let (task_id, connection) = (key, task.connection);
         let Some(waiting) = &mut task.waiting else {
             // The command was delivered after this header and before its data: the data now goes to the
             // driver.
             if !inline.is_empty() {
-                let task = TaskId { key: task_id, connection };
-                self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
+                let task = TaskId {
+                    key: task_id,
+                    connection,
+                };
+                self.events.push_back(Event::StagedData {
+                    task,
+                    offset,
+                    bytes: inline.to_vec(),
+                });
             }
             return;
         };
         if inline.len() == length as usize && has_room && !waiting.overrun {
-            waiting.staged.push(StagedData { offset, bytes: inline.to_vec() });
+            waiting.staged.push(StagedData {
+                offset,
+                bytes: inline.to_vec(),
+            });
             self.count_staged(inline.len());
         } else {
             waiting.overrun = true;
@@ -560,7 +752,9 @@ impl Session {
     /// Updates the state of a task's data with `step`. Then requests more data, reports that the data is
     /// complete, or queues the response that waited for the end of the data.
     pub(super) fn advance_data(&mut self, key: Key, step: impl FnOnce(&mut Inbound)) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         step(&mut task.inbound);
         if task.outbound.is_some() {
             return self.respond_if_drained(key);
@@ -569,11 +763,18 @@ impl Session {
         match task.inbound.next(&self.config.parameters) {
             NextStep::Wait => {}
             NextStep::Complete => {
-                self.events.push_back(Event::DataComplete { task: TaskId { key, connection: id } });
+                self.events.push_back(Event::DataComplete {
+                    task: TaskId {
+                        key,
+                        connection: id,
+                    },
+                });
             }
             NextStep::SendR2ts(count) => {
                 if let Some(connection) = self.connection_mut(id) {
-                    connection.urgent.extend((0..count).map(|_| QueuedPdu::R2t(key)));
+                    connection
+                        .urgent
+                        .extend((0..count).map(|_| QueuedPdu::R2t(key)));
                 }
             }
         }
@@ -581,10 +782,15 @@ impl Session {
 
     /// Records an error in a task's data.
     fn fail(&mut self, key: Key, fault: DataFault) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         task.inbound.fail(fault);
         if !task.is_held() && task.outbound.is_none() {
-            let task = TaskId { key, connection: task.connection };
+            let task = TaskId {
+                key,
+                connection: task.connection,
+            };
             self.events.push_back(Event::DataFailed { task, fault });
         }
     }
@@ -600,11 +806,20 @@ impl Session {
                 self.fail(*key, DataFault::Digest);
                 self.unwanted_arrived(*key, false, false);
             }
-            Incoming::DataOut { key, is_final, length, .. } => {
+            Incoming::DataOut {
+                key,
+                is_final,
+                length,
+                ..
+            } => {
                 self.fail(*key, DataFault::Digest);
                 self.advance_data(*key, |inbound| inbound.arrived(*length, *is_final));
             }
-            Incoming::Unwanted { key, is_final, is_solicited } => {
+            Incoming::Unwanted {
+                key,
+                is_final,
+                is_solicited,
+            } => {
                 self.unwanted_arrived(*key, *is_final, *is_solicited);
             }
             Incoming::Nothing | Incoming::Dropped | Incoming::Request(_) => {}

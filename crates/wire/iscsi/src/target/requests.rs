@@ -28,8 +28,8 @@ use crate::keepalive::Due;
 use crate::keys::{Key, answer};
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun, NopIn,
-    NopOut, RejectReason, TargetNumbers, TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun,
+    NopIn, NopOut, RejectReason, TargetNumbers, TextRequest, TextResponse,
 };
 use crate::text::{self, Pieces};
 
@@ -43,17 +43,24 @@ impl Session {
             let id = connection.id;
             if connection.logout_by.is_some_and(|by| now >= by) {
                 connection.logout_by = None;
-                self.events.push_back(Event::Close { connection: id, reason: CloseReason::LogoutOverdue });
+                self.events.push_back(Event::Close {
+                    connection: id,
+                    reason: CloseReason::LogoutOverdue,
+                });
             }
             match connection.keepalive.due(now, &policy) {
                 Due::Nothing => {}
                 Due::Ping => {
                     let ttt = connection.next_ping();
                     connection.queue_without_status(nop_in(ttt).emit());
-                    self.events.push_back(Event::TransmitReady { connection: id });
+                    self.events
+                        .push_back(Event::TransmitReady { connection: id });
                 }
                 Due::Close => {
-                    self.events.push_back(Event::Close { connection: id, reason: CloseReason::Silent });
+                    self.events.push_back(Event::Close {
+                        connection: id,
+                        reason: CloseReason::Silent,
+                    });
                 }
             }
         }
@@ -62,9 +69,17 @@ impl Session {
     /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter();
-        let passed = connections.clone().map(|connection| connection.keepalive.last_received()).max()?;
+        let passed = connections
+            .clone()
+            .map(|connection| connection.keepalive.last_received())
+            .max()?;
         connections
-            .flat_map(|connection| [connection.keepalive.deadline(&self.config.nop), connection.logout_by])
+            .flat_map(|connection| {
+                [
+                    connection.keepalive.deadline(&self.config.nop),
+                    connection.logout_by,
+                ]
+            })
             .chain([self.fences.deadline(passed), self.tmfs_deadline(passed)])
             .flatten()
             .min()
@@ -73,9 +88,15 @@ impl Session {
     /// Answers a ping with the ping's data. The response to our ping needs no action: its arrival has already
     /// restarted the keepalive.
     pub(super) fn handle_nop(&mut self, id: ConnectionId, pdu: &NopOut, mut data: Vec<u8>) {
-        let (Some(connection), Some(itt)) = (self.connection_mut(id), pdu.itt) else { return };
+        let (Some(connection), Some(itt)) = (self.connection_mut(id), pdu.itt) else {
+            return;
+        };
         data.truncate(connection.peer_segment_max as usize);
-        let answer = NopIn { itt: Some(itt), data_segment_length: data.len() as u32, ..nop_in(None) };
+        let answer = NopIn {
+            itt: Some(itt),
+            data_segment_length: data.len() as u32,
+            ..nop_in(None)
+        };
         connection.queue_status(answer.emit(), data);
     }
 }
@@ -85,7 +106,10 @@ const LOGOUTS_MAX: usize = 64;
 
 impl Session {
     pub(super) fn handle_logout(&mut self, id: ConnectionId, pdu: &LogoutRequest) {
-        let named = self.connections().find(|&(_, cid)| cid == pdu.cid).map(|(id, _)| id);
+        let named = self
+            .connections()
+            .find(|&(_, cid)| cid == pdu.cid)
+            .map(|(id, _)| id);
         match (pdu.reason, named) {
             (LogoutReason::CloseSession, _) => self.log_out_session(id, pdu.itt),
             (LogoutReason::CloseConnection, Some(closed)) if closed == id => {
@@ -93,10 +117,14 @@ impl Session {
                 let close = Some(CloseAfter::One(id, CloseReason::Logout));
                 self.answer_logout(id, pdu.itt, LogoutResult::Success, close);
             }
-            (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
+            (LogoutReason::CloseConnection, Some(closed)) => {
+                self.log_out_other(id, closed, pdu.itt)
+            }
             // The connection is gone, but its commands may still be executing. The response is sent only when
             // they have ended, because the initiator then retries them.
-            (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
+            (LogoutReason::CloseConnection, None) => {
+                self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound)
+            }
             // Only ErrorRecoveryLevel 2 allows tasks to be reassigned to another connection.
             (LogoutReason::RemoveForRecovery, _) => {
                 self.answer_logout(id, pdu.itt, LogoutResult::RecoveryNotSupported, None);
@@ -105,20 +133,31 @@ impl Session {
     }
 
     fn log_out_session(&mut self, id: ConnectionId, itt: Itt) {
-        let others: Vec<ConnectionId> =
-            self.connections().map(|(other, _)| other).filter(|&other| other != id).collect();
+        let others: Vec<ConnectionId> = self
+            .connections()
+            .map(|(other, _)| other)
+            .filter(|&other| other != id)
+            .collect();
         for other in others {
             self.stop_receiving(other);
             self.drop_connection_tasks(other);
         }
         self.end_own_tasks(id);
-        self.answer_logout(id, itt, LogoutResult::Success, Some(CloseAfter::All(CloseReason::Logout)));
+        self.answer_logout(
+            id,
+            itt,
+            LogoutResult::Success,
+            Some(CloseAfter::All(CloseReason::Logout)),
+        );
     }
 
     fn log_out_other(&mut self, id: ConnectionId, closed: ConnectionId, itt: Itt) {
         self.stop_receiving(closed);
         self.drop_connection_tasks(closed);
-        self.events.push_back(Event::Close { connection: closed, reason: CloseReason::Logout });
+        self.events.push_back(Event::Close {
+            connection: closed,
+            reason: CloseReason::Logout,
+        });
         self.hold_logout(id, itt, LogoutResult::Success);
     }
 
@@ -128,14 +167,19 @@ impl Session {
             return self.answer_logout(by, itt, LogoutResult::CleanupFailed, None);
         }
         let logout = LogoutId(self.logouts.insert(Logout { by, itt, result }));
-        debug_assert!(self.logouts.len() <= LOGOUTS_MAX, "too many logouts are pending");
+        debug_assert!(
+            self.logouts.len() <= LOGOUTS_MAX,
+            "too many logouts are pending"
+        );
         self.events.push_back(Event::LogoutPending { logout });
     }
 
     /// Answers a pending logout. The driver calls this when the commands of the logged-out connection can no
     /// longer reach the medium.
     pub fn logout_done(&mut self, logout: LogoutId) {
-        let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
+        let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else {
+            return;
+        };
         if self.connection(by).is_some() {
             self.answer_logout(by, itt, result, None);
         }
@@ -154,7 +198,13 @@ impl Session {
         }
     }
 
-    fn answer_logout(&mut self, id: ConnectionId, itt: Itt, result: LogoutResult, then: Option<CloseAfter>) {
+    fn answer_logout(
+        &mut self,
+        id: ConnectionId,
+        itt: Itt,
+        result: LogoutResult,
+        then: Option<CloseAfter>,
+    ) {
         let pdu = LogoutResponse {
             result,
             itt,
@@ -172,7 +222,9 @@ impl Session {
     /// name of the first target of the next part. It is not a position, because a configuration change can
     /// move targets.
     pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<String>) {
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         if let Some((request, mut said, which)) = connection.text.asked.take() {
             said.append(&mut text);
             connection.text.rest = next.map(|next| (which, next));
@@ -181,7 +233,9 @@ impl Session {
     }
 
     pub(super) fn handle_text(&mut self, id: ConnectionId, request: &TextRequest, data: &[u8]) {
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         let exchange = &mut connection.text;
         // "An initiator MUST have at most one outstanding Text Request on a connection" (section 11.10).
         if exchange.asked.is_some() {
@@ -203,7 +257,12 @@ impl Session {
             let from = Some(from);
             exchange.asked = Some((*request, Vec::new(), which.clone()));
             let segment_max = connection.peer_segment_max as usize;
-            return self.events.push_back(Event::SendTargets { connection: id, which, from, segment_max });
+            return self.events.push_back(Event::SendTargets {
+                connection: id,
+                which,
+                from,
+                segment_max,
+            });
         }
         match exchange.incoming.add(data, request.continues) {
             Ok(None) => connection.say_text(request, Vec::new(), false, false), // requests the rest
@@ -213,11 +272,15 @@ impl Session {
     }
 
     fn answer_text(&mut self, id: ConnectionId, request: &TextRequest, text: &[u8]) {
-        let Ok(pairs) = text::parse(text) else { return self.reject(id, RejectReason::InvalidPduField) };
+        let Ok(pairs) = text::parse(text) else {
+            return self.reject(id, RejectReason::InvalidPduField);
+        };
         let is_discovery = self.config.parameters.session_type == SessionType::Discovery;
         let mut query = None;
         let mut reply = Vec::new();
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         if connection.text.received_keys.take(&pairs).is_err() {
             // Section 6.4: a Reject PDU with a reason of "Protocol Error", and the negotiation is reset.
             connection.text.restart();
@@ -244,9 +307,15 @@ impl Session {
         }
         match query {
             Some(which) => {
-                let segment_max = (connection.peer_segment_max as usize).saturating_sub(reply.len());
+                let segment_max =
+                    (connection.peer_segment_max as usize).saturating_sub(reply.len());
                 connection.text.asked = Some((*request, reply, which.clone()));
-                self.events.push_back(Event::SendTargets { connection: id, which, from: None, segment_max });
+                self.events.push_back(Event::SendTargets {
+                    connection: id,
+                    which,
+                    from: None,
+                    segment_max,
+                });
             }
             None => connection.reply(request, reply),
         }
@@ -332,9 +401,14 @@ impl Session {
 
     /// Sends an asynchronous message on a connection.
     pub fn notify(&mut self, now: Instant, id: ConnectionId, notice: Notice<'_>) {
-        let times =
-            [self.config.parameters.default_time2wait_s, self.config.parameters.default_time2retain_s];
-        let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) else {
+        let times = [
+            self.config.parameters.default_time2wait_s,
+            self.config.parameters.default_time2retain_s,
+        ];
+        let Some(connection) = self
+            .connection_mut(id)
+            .filter(|connection| !connection.logged_out)
+        else {
             return;
         };
         if let Notice::LogoutRequested { within } = notice {
@@ -344,22 +418,36 @@ impl Session {
         let message = notice.message(connection.cid.0, times, data.len() as u32);
         let closes = matches!(notice, Notice::ConnectionDropped | Notice::SessionDropped);
         let then = closes.then_some(CloseAfter::One(id, CloseReason::Dropped));
-        connection.queue(PreparedPdu { bhs: message.emit(), data, is_status: true, then });
+        connection.queue(PreparedPdu {
+            bhs: message.emit(),
+            data,
+            is_status: true,
+            then,
+        });
     }
 }
 
 impl Notice<'_> {
-    fn message(&self, cid: u16, [wait, retain]: [u16; 2], data_segment_length: u32) -> AsyncMessage {
+    fn message(
+        &self,
+        cid: u16,
+        [wait, retain]: [u16; 2],
+        data_segment_length: u32,
+    ) -> AsyncMessage {
         let (event, lun, parameters) = match *self {
             Notice::Scsi { lun, .. } => (AsyncEvent::Scsi, lun, [0; 3]),
             Notice::LogoutRequested { within } => {
                 (AsyncEvent::LogoutRequested, Lun(0), [0, 0, seconds(within)])
             }
-            Notice::ConnectionDropped => (AsyncEvent::ConnectionDropped, Lun(0), [cid, wait, retain]),
-            Notice::SessionDropped => (AsyncEvent::SessionDropped, Lun(0), [0, wait, retain]),
-            Notice::NegotiationRequested { within } => {
-                (AsyncEvent::NegotiationRequested, Lun(0), [0, 0, seconds(within)])
+            Notice::ConnectionDropped => {
+                (AsyncEvent::ConnectionDropped, Lun(0), [cid, wait, retain])
             }
+            Notice::SessionDropped => (AsyncEvent::SessionDropped, Lun(0), [0, wait, retain]),
+            Notice::NegotiationRequested { within } => (
+                AsyncEvent::NegotiationRequested,
+                Lun(0),
+                [0, 0, seconds(within)],
+            ),
             Notice::TasksTerminated { lun } => (AsyncEvent::TasksTerminated, lun, [0; 3]),
         };
         AsyncMessage {
@@ -374,7 +462,9 @@ impl Notice<'_> {
 
     /// The sense data, preceded by its length in two bytes (section 11.9.4).
     fn sense_segment(&self) -> Vec<u8> {
-        let Notice::Scsi { sense, .. } = self else { return Vec::new() };
+        let Notice::Scsi { sense, .. } = self else {
+            return Vec::new();
+        };
         let length = u16::try_from(sense.len()).unwrap_or(u16::MAX - 2);
         [&length.to_be_bytes(), &sense[..usize::from(length)]].concat()
     }

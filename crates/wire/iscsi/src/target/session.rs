@@ -77,16 +77,26 @@ impl Session {
     }
 
     /// Adds a connection after its login.
-    pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
+    pub fn add_connection(
+        &mut self,
+        now: Instant,
+        cid: Cid,
+        start: ConnectionStart,
+    ) -> ConnectionId {
         let text_bytes_max = self.config.text_bytes_max;
-        self.connections.add(|id| Connection::new(id, cid, start, now, text_bytes_max))
+        self.connections
+            .add(|id| Connection::new(id, cid, start, now, text_bytes_max))
     }
 
     /// Removes a connection. Its tasks end (ErrorRecoveryLevel 0); [`Event::TaskGone`] names them. The
     /// session continues if it has other connections.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connection(id) else { return };
-        let unsaid = connection.closes_all().or_else(|| self.fences.closing_blocked(id));
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        let unsaid = connection
+            .closes_all()
+            .or_else(|| self.fences.closing_blocked(id));
         self.staged_bytes -= connection.reserved_bytes;
         self.connections.remove(id);
         self.drop_connection_tasks(id);
@@ -123,7 +133,10 @@ impl Session {
     /// Size of the data held by the state machine, in bytes: the data of held commands and requests, and of
     /// queued PDUs.
     pub fn staged_bytes(&self) -> usize {
-        let unsent = self.connections.iter().map(|connection| connection.urgent_bytes);
+        let unsent = self
+            .connections
+            .iter()
+            .map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
     }
 
@@ -135,12 +148,25 @@ impl Session {
     /// Arrival time and connection of the oldest data that is held because earlier CmdSNs, or the rest of its
     /// data segment, have not arrived.
     pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
-        let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
-        let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
-        let requests = self.window.held_requests().map(|request| (request.since, request.connection));
-        let coming = self.connections.iter().filter(|connection| connection.reserved_bytes > 0);
+        let commands = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.staged_bytes() > 0);
+        let commands =
+            commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
+        let requests = self
+            .window
+            .held_requests()
+            .map(|request| (request.since, request.connection));
+        let coming = self
+            .connections
+            .iter()
+            .filter(|connection| connection.reserved_bytes > 0);
         let coming = coming.map(|connection| (connection.header_at, connection.id));
-        commands.chain(requests).chain(coming).min_by_key(|(since, _)| *since)
+        commands
+            .chain(requests)
+            .chain(coming)
+            .min_by_key(|(since, _)| *since)
     }
 
     /// The counters.
@@ -166,17 +192,21 @@ impl Session {
 
     /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().map(|connection| (connection.id, connection.cid))
+        self.connections
+            .iter()
+            .map(|connection| (connection.id, connection.cid))
     }
 
     /// Reports an event of a task before it takes effect.
     pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        report("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
-            None => "not there",
-            Some(task) if task.outbound.is_some() => "answered",
-            Some(task) if task.is_held() => "waits for its turn",
-            Some(task) if task.inbound.is_wanted() => "takes data",
-            Some(_) => "with the driver",
+        report("target", event, || {
+            match which(self).and_then(|key| self.tasks.get(key)) {
+                None => "not there",
+                Some(task) if task.outbound.is_some() => "answered",
+                Some(task) if task.is_held() => "waits for its turn",
+                Some(task) if task.inbound.is_wanted() => "takes data",
+                Some(_) => "with the driver",
+            }
         });
     }
 
@@ -194,9 +224,10 @@ impl Session {
             Event::Command(Command { task, .. })
             | Event::StagedData { task, .. }
             | Event::DataComplete { task }
-            | Event::DataFailed { task, .. } => {
-                self.tasks.get(task.key).is_some_and(|task| task.outbound.is_none())
-            }
+            | Event::DataFailed { task, .. } => self
+                .tasks
+                .get(task.key)
+                .is_some_and(|task| task.outbound.is_none()),
             Event::TaskManagement(_)
             | Event::SendTargets { .. }
             | Event::TaskGone { .. }
@@ -210,7 +241,9 @@ impl Session {
     /// Removes a task, whatever its state, from all tables. Returns whether it existed. The task itself is
     /// not returned: it is large, and would be copied.
     pub(super) fn remove_task(&mut self, key: Key) -> bool {
-        let Some(task) = self.tasks.get(key) else { return false };
+        let Some(task) = self.tasks.get(key) else {
+            return false;
+        };
         self.tags.remove(task.itt);
         self.staged_bytes -= task.staged_bytes();
         if task.immediate {
@@ -234,21 +267,32 @@ impl Session {
 
     /// Drops all tasks that satisfy `is_doomed`: see [`Session::drop_task`].
     pub(super) fn drop_tasks(&mut self, is_doomed: impl Fn(&Task) -> bool) {
-        let doomed: Vec<Key> =
-            self.tasks.iter().filter(|(_, task)| is_doomed(task)).map(|(key, _)| key).collect();
+        let doomed: Vec<Key> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| is_doomed(task))
+            .map(|(key, _)| key)
+            .collect();
         doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
     /// Ends a task without a response, and reports this to the driver if the task was announced to it.
     pub(super) fn drop_task(&mut self, key: Key) {
         self.observe("its connection is lost", |_| Some(key));
-        let Some(task) = self.tasks.get(key) else { return };
+        let Some(task) = self.tasks.get(key) else {
+            return;
+        };
         if task.is_held() {
             self.window.mark_received(key);
         }
         // A command that was held without space for its data is answered without the driver.
         if task.announced {
-            self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
+            self.events.push_back(Event::TaskGone {
+                task: TaskId {
+                    key,
+                    connection: task.connection,
+                },
+            });
         }
         self.remove_task(key);
     }

@@ -57,8 +57,13 @@ pub(super) struct StagedData {
 }
 
 /// States of a task for [`crate::observed`].
-pub const TASK_STATES: [&str; 5] =
-    ["not there", "waits for its turn", "takes data", "with the driver", "answered"];
+pub const TASK_STATES: [&str; 5] = [
+    "not there",
+    "waits for its turn",
+    "takes data",
+    "with the driver",
+    "answered",
+];
 
 /// Events of a task.
 pub const TASK_EVENTS: [&str; 9] = [
@@ -144,8 +149,11 @@ impl Inbound {
     /// The initial state, with a fault if the command's header violates the rules for unsolicited data.
     pub(super) fn new(command: &ScsiCommand, rules: &Parameters) -> Inbound {
         let immediate = command.data_segment_length;
-        let most = rules.first_burst_length.min(command.expected_data_transfer_length);
-        let allowed = immediate == 0 || (command.write && rules.immediate_data && immediate <= most);
+        let most = rules
+            .first_burst_length
+            .min(command.expected_data_transfer_length);
+        let allowed =
+            immediate == 0 || (command.write && rules.immediate_data && immediate <= most);
         let fault = !allowed || (!command.is_final && rules.initial_r2t);
         Inbound {
             segment_pending: immediate > 0,
@@ -189,11 +197,15 @@ impl Inbound {
         edtl: u32,
     ) -> Result<u32, DataFault> {
         let (end, misplaced) = match pdu.ttt {
-            None if self.unsolicited_open => (rules.first_burst_length.min(edtl), DataFault::Unsolicited),
-            None => return Err(DataFault::Unsolicited),
-            Some(ttt) => {
-                (self.open_burst_end(ttt, key, rules).ok_or(DataFault::Sequence)?, DataFault::Sequence)
+            None if self.unsolicited_open => {
+                (rules.first_burst_length.min(edtl), DataFault::Unsolicited)
             }
+            None => return Err(DataFault::Unsolicited),
+            Some(ttt) => (
+                self.open_burst_end(ttt, key, rules)
+                    .ok_or(DataFault::Sequence)?,
+                DataFault::Sequence,
+            ),
         };
         if pdu.data_sn != self.data_sn || pdu.buffer_offset != self.received {
             return Err(DataFault::Sequence);
@@ -202,7 +214,9 @@ impl Inbound {
             Some(reached) if reached > end => Err(misplaced),
             // "The F bit … for the last PDU of a sequence": the initiator ended the sequence with less data
             // than the R2T requested.
-            Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => Err(DataFault::Sequence),
+            Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => {
+                Err(DataFault::Sequence)
+            }
             Some(_) => Ok(pdu.buffer_offset),
             None => Err(DataFault::Sequence),
         }
@@ -210,7 +224,10 @@ impl Inbound {
 
     /// Notes that the immediate data has arrived.
     pub(super) fn immediate_arrived(&mut self, length: u32) {
-        debug_assert!(self.segment_pending && self.received == 0, "immediate data comes first, and once");
+        debug_assert!(
+            self.segment_pending && self.received == 0,
+            "immediate data comes first, and once"
+        );
         self.segment_pending = false;
         self.received = length;
     }
@@ -257,13 +274,20 @@ impl Inbound {
             "R2Ts are asked for, sent and fulfilled in turn"
         );
         let has_ended = !self.unsolicited_open && self.fulfilled >= self.sent;
-        let breaks_rules = || matches!(self.fault, Some(DataFault::Unsolicited | DataFault::Sequence));
+        let breaks_rules = || {
+            matches!(
+                self.fault,
+                Some(DataFault::Unsolicited | DataFault::Sequence)
+            )
+        };
         !self.segment_pending && (has_ended || breaks_rules())
     }
 
     /// Determines the next step.
     pub(super) fn next(&mut self, rules: &Parameters) -> NextStep {
-        let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return NextStep::Wait };
+        let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else {
+            return NextStep::Wait;
+        };
         if self.complete || self.segment_pending || self.unsolicited_open {
             return NextStep::Wait;
         }
@@ -275,10 +299,16 @@ impl Inbound {
             self.burst_start = self.received;
         }
         let bursts = (wanted - self.burst_start).div_ceil(rules.max_burst_length.max(1));
-        let allowed = self.fulfilled.saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
+        let allowed = self
+            .fulfilled
+            .saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
         let more = bursts.min(allowed).saturating_sub(self.planned);
         self.planned += more;
-        if more == 0 { NextStep::Wait } else { NextStep::SendR2ts(more) }
+        if more == 0 {
+            NextStep::Wait
+        } else {
+            NextStep::SendR2ts(more)
+        }
     }
 
     /// The next R2T to send, if it is still needed.
@@ -301,18 +331,34 @@ impl Inbound {
     }
 
     fn burst(&self, number: u32, rules: &Parameters) -> Option<Burst> {
-        let offset = self.burst_start.checked_add(number.checked_mul(rules.max_burst_length)?)?;
-        let length = self.wanted?.checked_sub(offset)?.min(rules.max_burst_length);
-        Some(Burst { r2t_sn: number, offset, length })
+        let offset = self
+            .burst_start
+            .checked_add(number.checked_mul(rules.max_burst_length)?)?;
+        let length = self
+            .wanted?
+            .checked_sub(offset)?
+            .min(rules.max_burst_length);
+        Some(Burst {
+            r2t_sn: number,
+            offset,
+            length,
+        })
     }
 
     /// The end of the burst for which data with `ttt` is currently valid.
     fn open_burst_end(&self, ttt: Ttt, key: Key, rules: &Parameters) -> Option<u32> {
-        if self.fulfilled >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.fulfilled) {
+        if self.fulfilled >= self.sent
+            || self.unsolicited_open
+            || ttt != r2t_tag(key, self.fulfilled)
+        {
             return None;
         }
-        debug_assert!(self.burst_start <= self.received, "solicited data begin behind the unsolicited ones");
-        self.burst(self.fulfilled, rules).map(|burst| burst.offset + burst.length)
+        debug_assert!(
+            self.burst_start <= self.received,
+            "solicited data begin behind the unsolicited ones"
+        );
+        self.burst(self.fulfilled, rules)
+            .map(|burst| burst.offset + burst.length)
     }
 
     fn end_sequence(&mut self, solicited: bool) {
@@ -330,7 +376,8 @@ impl Inbound {
 pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
     let tag = order << 16 | (key.index & 0xffff);
-    Ttt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
+    Ttt::new(tag)
+        .unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }
 
 // The response to a command: Data-In PDUs, then the status, which is sent with the last Data-In where this is
@@ -404,7 +451,10 @@ impl Outbound {
             self.sent <= self.data_in && self.data_in <= lengths.read,
             "more Data-In than expected"
         );
-        debug_assert!(limits.segment > 0 && limits.burst > 0, "limits that let nothing pass");
+        debug_assert!(
+            limits.segment > 0 && limits.burst > 0,
+            "limits that let nothing pass"
+        );
         let left = self.data_in - self.sent;
         if left == 0 {
             return None;
@@ -438,7 +488,11 @@ impl Outbound {
 
     /// The residual of the written data if the command writes, otherwise of the read data.
     pub(super) fn residual(&self, lengths: ExpectedLengths) -> Residual {
-        let edtl = if lengths.bidirectional || lengths.read == 0 { lengths.write } else { lengths.read };
+        let edtl = if lengths.bidirectional || lengths.read == 0 {
+            lengths.write
+        } else {
+            lengths.read
+        };
         residual(self.expected, edtl)
     }
 
@@ -499,7 +553,9 @@ impl Hasher for TagHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte)));
+        bytes
+            .iter()
+            .for_each(|&byte| self.write_u32(u32::from(byte)));
     }
 
     fn write_u32(&mut self, tag: u32) {
@@ -516,14 +572,24 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 mod tests {
     use super::*;
 
-    const READ: ExpectedLengths = ExpectedLengths { write: 0, read: 10_000, bidirectional: false };
+    const READ: ExpectedLengths = ExpectedLengths {
+        write: 0,
+        read: 10_000,
+        bidirectional: false,
+    };
 
     #[test]
     fn data_is_cut_by_segments_and_bursts() {
         let mut answer = Outbound::new(0, &[], 10_000, 10_000, READ);
-        let limits = Limits { segment: 3000, burst: 4096 };
+        let limits = Limits {
+            segment: 3000,
+            burst: 4096,
+        };
         let chunks: Vec<_> = std::iter::from_fn(|| answer.next_chunk(limits, READ)).collect();
-        let shape: Vec<_> = chunks.iter().map(|c| (c.offset, c.length, c.is_final, c.with_status)).collect();
+        let shape: Vec<_> = chunks
+            .iter()
+            .map(|c| (c.offset, c.length, c.is_final, c.with_status))
+            .collect();
         assert_eq!(
             shape,
             [
@@ -540,15 +606,30 @@ mod tests {
     #[test]
     fn status_with_sense_does_not_ride_on_data() {
         let mut answer = Outbound::new(2, &[0x70], 512, 512, READ);
-        let chunk = answer.next_chunk(Limits { segment: 8192, burst: 8192 }, READ);
-        assert_eq!(chunk.map(|chunk| (chunk.is_final, chunk.with_status)), Some((true, false)));
+        let chunk = answer.next_chunk(
+            Limits {
+                segment: 8192,
+                burst: 8192,
+            },
+            READ,
+        );
+        assert_eq!(
+            chunk.map(|chunk| (chunk.is_final, chunk.with_status)),
+            Some((true, false))
+        );
     }
 
     #[test]
     fn more_data_than_expected_is_cut_and_told() {
         let mut answer = Outbound::new(0, &[], 12_000, 12_000, READ);
-        let limits = Limits { segment: 1 << 20, burst: 1 << 20 };
-        assert_eq!(answer.next_chunk(limits, READ).map(|chunk| chunk.length), Some(10_000));
+        let limits = Limits {
+            segment: 1 << 20,
+            burst: 1 << 20,
+        };
+        assert_eq!(
+            answer.next_chunk(limits, READ).map(|chunk| chunk.length),
+            Some(10_000)
+        );
         assert_eq!(answer.residual(READ), Residual::Overflow(2000));
     }
 

@@ -36,7 +36,10 @@ impl Session {
     /// failed.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
-            debug_assert!(tmf.waiting.is_none(), "the driver knows of no function that waits");
+            debug_assert!(
+                tmf.waiting.is_none(),
+                "the driver knows of no function that waits"
+            );
             *self.active_count(tmf.immediate) -= 1;
             match fence_of(&tmf) {
                 Some(scope) => self.respond_fenced(&tmf, scope, result),
@@ -48,11 +51,16 @@ impl Session {
     /// Queues the response to a function. No response of a task that the function ended may arrive after it,
     /// on any connection (sections 4.2.3.3 (f) and 4.2.2.3.4).
     fn respond_fenced(&mut self, tmf: &Tmf, scope: FenceScope, result: TaskManagementResult) {
-        let &Tmf { connection: id, itt, function, .. } = tmf;
+        let &Tmf {
+            connection: id,
+            itt,
+            function,
+            ..
+        } = tmf;
         // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The driver ends
         // the other sessions.
-        let ends_session =
-            function == Function::TargetColdReset && result == TaskManagementResult::FunctionComplete;
+        let ends_session = function == Function::TargetColdReset
+            && result == TaskManagementResult::FunctionComplete;
         let then = ends_session.then_some(CloseAfter::All(CloseReason::Reset));
         match self.connection(id) {
             Some(connection) if !connection.logged_out => {
@@ -80,8 +88,8 @@ impl Session {
     /// ordering". Commands can be missing only if the session has several connections.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
         let ends_many = scope_of(pdu.function, pdu.lun).is_some();
-        let is_ahead =
-            self.window.exp_cmd_sn().lt(pdu.cmd_sn) && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
+        let is_ahead = self.window.exp_cmd_sn().lt(pdu.cmd_sn)
+            && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
         pdu.immediate && ends_many && is_ahead && self.connections.iter().count() > 1
     }
 
@@ -89,7 +97,8 @@ impl Session {
     pub(super) fn release_tmfs(&mut self) {
         let exp_cmd_sn = self.window.exp_cmd_sn();
         if !self.early_aborts.is_empty() {
-            self.early_aborts.retain(|early_abort| exp_cmd_sn.lt(early_abort.before));
+            self.early_aborts
+                .retain(|early_abort| exp_cmd_sn.lt(early_abort.before));
         }
         if self.immediate > 0 {
             self.start_waiting(|waiting| waiting.pdu.cmd_sn.le(exp_cmd_sn));
@@ -99,8 +108,12 @@ impl Session {
     /// Handles the loss of a connection. Its commands may never arrive, so functions no longer wait for them.
     pub(super) fn tmfs_connection_lost(&mut self, id: ConnectionId) {
         let is_orphan = |tmf: &Tmf| tmf.connection == id && tmf.waiting.is_some();
-        let orphans: Vec<Key> =
-            self.tmfs.iter().filter(|(_, entry)| is_orphan(entry)).map(|(key, _)| key).collect();
+        let orphans: Vec<Key> = self
+            .tmfs
+            .iter()
+            .filter(|(_, entry)| is_orphan(entry))
+            .map(|(key, _)| key)
+            .collect();
         for key in orphans {
             self.tmfs.remove(key);
             self.immediate -= 1; // only immediate functions ever wait
@@ -121,18 +134,31 @@ impl Session {
         if self.immediate == 0 {
             return None; // only immediate functions ever wait
         }
-        let waiting = self.tmfs.iter().filter_map(|(_, entry)| entry.waiting.as_ref());
-        waiting.map(|waiting| waiting.timeout.deadline(passed)).min()
+        let waiting = self
+            .tmfs
+            .iter()
+            .filter_map(|(_, entry)| entry.waiting.as_ref());
+        waiting
+            .map(|waiting| waiting.timeout.deadline(passed))
+            .min()
     }
 
     fn start_waiting(&mut self, mut may_start: impl FnMut(&mut DelayedTmf) -> bool) {
         let ready: Vec<Key> = self
             .tmfs
             .iter_mut()
-            .filter_map(|(key, entry)| entry.waiting.as_mut().is_some_and(&mut may_start).then_some(key))
+            .filter_map(|(key, entry)| {
+                entry
+                    .waiting
+                    .as_mut()
+                    .is_some_and(&mut may_start)
+                    .then_some(key)
+            })
             .collect();
         for key in ready {
-            let Some(entry) = self.tmfs.get_mut(key) else { continue };
+            let Some(entry) = self.tmfs.get_mut(key) else {
+                continue;
+            };
             let (connection, waiting) = (entry.connection, entry.waiting.take());
             if let Some(DelayedTmf { pdu, .. }) = waiting {
                 self.abort_early(&pdu);
@@ -145,28 +171,39 @@ impl Session {
     /// these commands ended by the function's response, so they must not start later: held commands are
     /// dropped, and commands that arrive later are skipped.
     fn abort_early(&mut self, pdu: &TaskManagementRequest) {
-        let Some(scope) = scope_of(pdu.function, pdu.lun) else { return };
+        let Some(scope) = scope_of(pdu.function, pdu.lun) else {
+            return;
+        };
         if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
             return;
         }
         for key in self.window.held_before(pdu.cmd_sn) {
-            if self.tasks.get(key).is_some_and(|task| scope.covers(task.lun)) {
+            if self
+                .tasks
+                .get(key)
+                .is_some_and(|task| scope.covers(task.lun))
+            {
                 self.drop_task(key);
             }
         }
-        self.early_aborts.retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
+        self.early_aborts
+            .retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
         // Limits the memory to as many entries as functions may be outstanding. Dropping the oldest entry
         // affects only commands of the same initiator.
         if self.early_aborts.len() >= self.config.immediate_max as usize {
             self.early_aborts.remove(0);
         }
-        self.early_aborts.push(EarlyAbort { before: pdu.cmd_sn, scope });
+        self.early_aborts.push(EarlyAbort {
+            before: pdu.cmd_sn,
+            scope,
+        });
     }
 
     /// Whether a function aborted a command before it arrived.
     pub(super) fn is_aborted_early(&self, cmd_sn: Sn, lun: Lun) -> bool {
         let mut early_aborts = self.early_aborts.iter();
-        early_aborts.any(|early_abort| cmd_sn.lt(early_abort.before) && early_abort.scope.covers(lun))
+        early_aborts
+            .any(|early_abort| cmd_sn.lt(early_abort.before) && early_abort.scope.covers(lun))
     }
 
     fn start(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
@@ -214,7 +251,10 @@ impl Session {
                 TaskManagementResult::FunctionComplete
             }
             Some((key, task)) => {
-                let task = TaskId { key, connection: task.connection };
+                let task = TaskId {
+                    key,
+                    connection: task.connection,
+                };
                 return self.ask_driver(id, pdu, Some(task));
             }
             None => self.abort_absent(pdu),
@@ -248,14 +288,22 @@ impl Session {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
         let is_there = |task: &Task| task.lun == pdu.lun && task.outbound.is_none();
-        let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
+        let result = match found
+            .and_then(|key| self.tasks.get(key))
+            .is_some_and(is_there)
+        {
             true => TaskManagementResult::FunctionSucceeded,
             false => TaskManagementResult::FunctionComplete,
         };
         self.respond_to_tmf(id, pdu.itt, result);
     }
 
-    fn ask_driver(&mut self, id: ConnectionId, pdu: &TaskManagementRequest, referenced: Option<TaskId>) {
+    fn ask_driver(
+        &mut self,
+        id: ConnectionId,
+        pdu: &TaskManagementRequest,
+        referenced: Option<TaskId>,
+    ) {
         let key = self.open_tmf(id, pdu, None);
         self.hand_over(id, pdu, key, referenced);
     }
@@ -267,17 +315,37 @@ impl Session {
         waiting: Option<TaskManagementRequest>,
     ) -> Key {
         *self.active_count(pdu.immediate) += 1;
-        let &TaskManagementRequest { itt, immediate, function, lun, .. } = pdu;
-        debug_assert!(waiting.is_none() || immediate, "only immediate functions wait");
+        let &TaskManagementRequest {
+            itt,
+            immediate,
+            function,
+            lun,
+            ..
+        } = pdu;
+        debug_assert!(
+            waiting.is_none() || immediate,
+            "only immediate functions wait"
+        );
         let timeout = Timeout::new(ARRIVE_WITHIN);
         let waiting = waiting.map(|pdu| DelayedTmf { pdu, timeout });
-        self.tmfs.insert(Tmf { connection, itt, function, lun, immediate, waiting })
+        self.tmfs.insert(Tmf {
+            connection,
+            itt,
+            function,
+            lun,
+            immediate,
+            waiting,
+        })
     }
 
     /// The counter to which an outstanding function belongs. Non-immediate functions take a slot of the
     /// command window.
     fn active_count(&mut self, immediate: bool) -> &mut u32 {
-        if immediate { &mut self.immediate } else { &mut self.active }
+        if immediate {
+            &mut self.immediate
+        } else {
+            &mut self.active
+        }
     }
 
     fn hand_over(
@@ -290,7 +358,9 @@ impl Session {
         if let Some(scope) = scope_of(pdu.function, pdu.lun) {
             // The responses of these tasks wait for the rest of their data, which the initiator will no
             // longer send.
-            self.drop_tasks(|task| task.outbound.is_some() && !task.queued && scope.covers(task.lun));
+            self.drop_tasks(|task| {
+                task.outbound.is_some() && !task.queued && scope.covers(task.lun)
+            });
         }
         self.events.push_back(Event::TaskManagement(TmfRequest {
             tmf: TmfId(key),
@@ -305,14 +375,22 @@ impl Session {
     /// referenced task.
     fn respond_to_tmf(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
         // A logout response is the last PDU on its connection.
-        if self.connection(id).is_some_and(|connection| !connection.logged_out) {
+        if self
+            .connection(id)
+            .is_some_and(|connection| !connection.logged_out)
+        {
             self.queue_after_responses(id, response(itt, result), None);
         }
     }
 }
 
 fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
-    TaskManagementResponse { result, itt, numbers: TargetNumbers::default() }.emit()
+    TaskManagementResponse {
+        result,
+        itt,
+        numbers: TargetNumbers::default(),
+    }
+    .emit()
 }
 
 /// The tasks that a function ends, if it can end more than one.
@@ -349,8 +427,18 @@ const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Session {
     /// Queues a PDU after all responses so far, including blocked ones.
-    pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
-        let pdu = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
+    pub(super) fn queue_after_responses(
+        &mut self,
+        id: ConnectionId,
+        bhs: Bhs,
+        then: Option<CloseAfter>,
+    ) {
+        let pdu = QueuedPdu::Prepared(Box::new(PreparedPdu {
+            bhs,
+            data: Vec::new(),
+            is_status: true,
+            then,
+        }));
         if self.fences.is_active() {
             self.fences.hold(id, pdu);
         } else if let Some(connection) = self.connection_mut(id) {
@@ -366,9 +454,17 @@ impl Session {
         scope: FenceScope,
         then: Option<CloseAfter>,
     ) {
-        let ready = Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then });
+        let ready = Box::new(PreparedPdu {
+            bhs,
+            data: Vec::new(),
+            is_status: true,
+            then,
+        });
         if self.fences.is_active() {
-            self.fences.blocked.push_back(Blocked { connection: id, pdu: BlockedPdu::Fenced(scope, ready) });
+            self.fences.blocked.push_back(Blocked {
+                connection: id,
+                pdu: BlockedPdu::Fenced(scope, ready),
+            });
         } else {
             self.begin_fence(id, scope, ready);
             self.advance_fence();
@@ -378,50 +474,92 @@ impl Session {
     /// Starts a fence. Section 4.2.2.3.3: the target "takes note of last-sent and unacknowledged StatSN on
     /// each of the connections". To obtain the acknowledgements, a ping is queued after everything already
     /// queued on each other connection.
-    fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
+    fn begin_fence(
+        &mut self,
+        requester: ConnectionId,
+        scope: FenceScope,
+        answer: Box<PreparedPdu>,
+    ) {
         debug_assert!(!self.fences.is_active(), "one fence at a time");
         let number = self.fences.begun.wrapping_add(1);
         self.fences.begun = number;
-        let others: Vec<ConnectionId> =
-            self.connections().map(|(id, _)| id).filter(|&other| other != requester).collect();
-        let unacknowledged = others.into_iter().map(|other| self.ask(number, other)).collect();
+        let others: Vec<ConnectionId> = self
+            .connections()
+            .map(|(id, _)| id)
+            .filter(|&other| other != requester)
+            .collect();
+        let unacknowledged = others
+            .into_iter()
+            .map(|other| self.ask(number, other))
+            .collect();
         let answer = Some(answer);
         let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
-        self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
+        self.fences.active = Some(Fence {
+            number,
+            scope,
+            requester,
+            answer,
+            unacknowledged,
+            timeout,
+        });
     }
 
     /// Queues a ping on a connection. If the connection is logging out, no PDU may follow the logout
     /// response, so the fence only waits for the connection to end.
     fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
-        if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
+        if let Some(connection) = self
+            .connection_mut(id)
+            .filter(|connection| !connection.logged_out)
+        {
             connection.responses.push_back(QueuedPdu::FencePing(number));
-            self.events.push_back(Event::TransmitReady { connection: id });
+            self.events
+                .push_back(Event::TransmitReady { connection: id });
         }
-        Unacknowledged { connection: id, ping: None }
+        Unacknowledged {
+            connection: id,
+            ping: None,
+        }
     }
 
     /// Emits the ping of a fence. Everything queued before it has been sent.
     pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
-        let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
-        let unacknowledged =
-            active.unacknowledged.iter_mut().find(|unacknowledged| unacknowledged.connection == id)?;
+        let active = self
+            .fences
+            .active
+            .as_mut()
+            .filter(|fence| fence.number == number)?;
+        let unacknowledged = active
+            .unacknowledged
+            .iter_mut()
+            .find(|unacknowledged| unacknowledged.connection == id)?;
         let connection = self.connections.get_mut(id)?;
         let ttt = connection.next_ping();
-        unacknowledged.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
-        let ready = PreparedPdu { bhs: nop_in(ttt).emit(), data: Vec::new(), is_status: false, then: None };
+        unacknowledged.ping = Some(Ping {
+            stat_sn: connection.stat_sn,
+            ttt,
+        });
+        let ready = PreparedPdu {
+            bhs: nop_in(ttt).emit(),
+            data: Vec::new(),
+            is_status: false,
+            then: None,
+        };
         Some(self.emit_prepared(id, ready))
     }
 
     /// Processes the ExpStatSN of a received PDU while a fence is active.
     pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
-        let Some(fence) = &mut self.fences.active else { return };
+        let Some(fence) = &mut self.fences.active else {
+            return;
+        };
         let exp_stat_sn = exp_stat_sn(bhs);
         let answered = match bhs.opcode() {
             Some(Opcode::NopOut) => Ttt::new(bhs.u32(TTT)),
             _ => None,
         };
-        let arrived =
-            |ping: Ping| ping.stat_sn.le(exp_stat_sn) || (answered.is_some() && answered == ping.ttt);
+        let arrived = |ping: Ping| {
+            ping.stat_sn.le(exp_stat_sn) || (answered.is_some() && answered == ping.ttt)
+        };
         fence.unacknowledged.retain(|unacknowledged| {
             unacknowledged.connection != id || !unacknowledged.ping.is_some_and(arrived)
         });
@@ -431,7 +569,9 @@ impl Session {
     /// Handles the loss of a connection: the fence no longer waits for its acknowledgements.
     pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
         if let Some(fence) = &mut self.fences.active {
-            fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
+            fence
+                .unacknowledged
+                .retain(|unacknowledged| unacknowledged.connection != id);
             self.advance_fence();
         }
     }
@@ -448,7 +588,11 @@ impl Session {
 
     /// Advances the fence if no acknowledgement is missing: sends the fenced response, or ends the fence.
     fn advance_fence(&mut self) {
-        while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
+        while let Some(mut fence) = self
+            .fences
+            .active
+            .take_if(|fence| fence.unacknowledged.is_empty())
+        {
             match fence.answer.take() {
                 Some(answer) => self.fences.active = Some(self.send_fenced(fence, answer)),
                 None => self.release_blocked(),
@@ -459,31 +603,49 @@ impl Session {
     /// Queues the fenced response after all earlier responses have been acknowledged. "The fence … MUST NOT
     /// be considered cleared" before this response has also been acknowledged.
     fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
-        debug_assert!(fence.unacknowledged.is_empty(), "an older response may still be passed");
+        debug_assert!(
+            fence.unacknowledged.is_empty(),
+            "an older response may still be passed"
+        );
         let is_last = answer.then.is_some();
         if let Some(connection) = self.connection_mut(fence.requester) {
             connection.responses.push_back(QueuedPdu::Prepared(answer));
-            self.events.push_back(Event::TransmitReady { connection: fence.requester });
+            self.events.push_back(Event::TransmitReady {
+                connection: fence.requester,
+            });
         }
         // A response after which the connections are closed is never acknowledged.
-        let is_heard =
-            !is_last && self.connections().count() > 1 && self.connection(fence.requester).is_some();
-        let unacknowledged =
-            if is_heard { vec![self.ask(fence.number, fence.requester)] } else { Vec::new() };
+        let is_heard = !is_last
+            && self.connections().count() > 1
+            && self.connection(fence.requester).is_some();
+        let unacknowledged = if is_heard {
+            vec![self.ask(fence.number, fence.requester)]
+        } else {
+            Vec::new()
+        };
         let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
-        Fence { unacknowledged, timeout, ..fence }
+        Fence {
+            unacknowledged,
+            timeout,
+            ..fence
+        }
     }
 
     /// Queues the blocked PDUs, up to the next fenced response.
     fn release_blocked(&mut self) {
         debug_assert!(!self.fences.is_active(), "the fence still blocks them");
-        while let Some(Blocked { connection: id, pdu }) = self.fences.blocked.pop_front() {
+        while let Some(Blocked {
+            connection: id,
+            pdu,
+        }) = self.fences.blocked.pop_front()
+        {
             match pdu {
                 BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),
                 BlockedPdu::Plain(pdu) => {
                     if let Some(connection) = self.connection_mut(id) {
                         connection.responses.push_back(pdu);
-                        self.events.push_back(Event::TransmitReady { connection: id });
+                        self.events
+                            .push_back(Event::TransmitReady { connection: id });
                     }
                 }
             }

@@ -8,7 +8,9 @@ use super::session::Session;
 use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
 use super::{CloseReason, ConnectionId, Event, Receipt, TaskId};
 use crate::framing;
-use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, Sn, TargetNumbers};
+use crate::pdu::{
+    Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, Sn, TargetNumbers,
+};
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
@@ -63,7 +65,12 @@ impl Session {
     }
 
     pub(super) fn emit_prepared(&mut self, id: ConnectionId, ready: PreparedPdu) -> Transmit {
-        let PreparedPdu { mut bhs, data, is_status, then } = ready;
+        let PreparedPdu {
+            mut bhs,
+            data,
+            is_status,
+            then,
+        } = ready;
         self.stamp_stat_sn(id, &mut bhs, is_status);
         self.stamp_window(&mut bhs);
         match then {
@@ -73,7 +80,11 @@ impl Session {
             Some(CloseAfter::All(reason)) => self.close_all(reason),
             None => {}
         }
-        Transmit { header: bhs, payload: Payload::inline(data), last_of: None }
+        Transmit {
+            header: bhs,
+            payload: Payload::inline(data),
+            last_of: None,
+        }
     }
 
     pub(super) fn close_all(&mut self, reason: CloseReason) {
@@ -83,7 +94,10 @@ impl Session {
     }
 
     fn emit_r2t(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
-        let task = self.tasks.get_mut(key).filter(|task| task.outbound.is_none())?;
+        let task = self
+            .tasks
+            .get_mut(key)
+            .filter(|task| task.outbound.is_none())?;
         let burst = task.inbound.send_r2t(&self.config.parameters)?;
         let pdu = R2t {
             lun: task.lun,
@@ -97,7 +111,11 @@ impl Session {
         let mut header = pdu.emit();
         self.stamp_stat_sn(id, &mut header, false);
         self.stamp_window(&mut header);
-        Some(Transmit { header, payload: Payload::None, last_of: None })
+        Some(Transmit {
+            header,
+            payload: Payload::None,
+            last_of: None,
+        })
     }
 
     /// Emits the next PDU of the response at the front of the queue. Dequeues the response with its last PDU.
@@ -115,7 +133,10 @@ impl Session {
     }
 
     fn emit_data_in(&mut self, id: ConnectionId, key: Key, itt: Itt, chunk: Chunk) -> Transmit {
-        let task = TaskId { key, connection: id };
+        let task = TaskId {
+            key,
+            connection: id,
+        };
         let status = chunk.with_status.then(|| self.take_status(id, key));
         debug_assert!(
             chunk.length > 0 && (chunk.is_final || status.is_none()),
@@ -138,27 +159,41 @@ impl Session {
         self.stamp_window(&mut header);
         Transmit {
             header,
-            payload: Payload::Task { task, offset: chunk.offset, length: chunk.length },
+            payload: Payload::Task {
+                task,
+                offset: chunk.offset,
+                length: chunk.length,
+            },
             last_of: chunk.with_status.then_some(task),
         }
     }
 
     /// Returns the status for a task's last Data-In, and ends the task.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
-        let stat_sn = self.connection_mut(id).map_or(Sn(0), Connection::end_response);
+        let stat_sn = self
+            .connection_mut(id)
+            .map_or(Sn(0), Connection::end_response);
         let answer = self.tasks.get(key).and_then(|task| {
             let answer = task.outbound.as_ref()?;
             Some((answer.status, answer.residual(task.lengths)))
         });
         let (status, residual) = answer.unwrap_or((0, Residual::None));
         self.remove_task(key);
-        DataInStatus { status, stat_sn, residual }
+        DataInStatus {
+            status,
+            stat_sn,
+            residual,
+        }
     }
 
     fn emit_scsi_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         let task = self.tasks.get_mut(key)?;
         let (answer, itt, lengths) = (task.outbound.take()?, task.itt, task.lengths);
-        let r2ts = if lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
+        let r2ts = if lengths.bidirectional {
+            task.inbound.r2ts_sent()
+        } else {
+            0
+        };
         self.remove_task(key);
         let data = sense_segment(&answer.sense);
         let connection = self.connection_mut(id)?;
@@ -171,7 +206,11 @@ impl Session {
             status: answer.status,
             itt,
             snack_tag: 0,
-            numbers: TargetNumbers { stat_sn, exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
+            numbers: TargetNumbers {
+                stat_sn,
+                exp_cmd_sn: Sn(0),
+                max_cmd_sn: Sn(0),
+            },
             exp_data_sn: Sn(answer.data_sn().wrapping_add(r2ts)),
             residual: answer.residual(lengths),
             read_residual: answer.read_residual(lengths),
@@ -179,13 +218,22 @@ impl Session {
         }
         .emit();
         self.stamp_window(&mut header);
-        let last_of = Some(TaskId { key, connection: id });
-        Some(Transmit { header, payload: Payload::inline(data), last_of })
+        let last_of = Some(TaskId {
+            key,
+            connection: id,
+        });
+        Some(Transmit {
+            header,
+            payload: Payload::inline(data),
+            last_of,
+        })
     }
 
     fn limits(&self, id: ConnectionId) -> Limits {
         Limits {
-            segment: self.connection(id).map_or(1, |connection| connection.peer_segment_max.max(1)),
+            segment: self
+                .connection(id)
+                .map_or(1, |connection| connection.peer_segment_max.max(1)),
             burst: self.config.parameters.max_burst_length.max(1),
         }
     }
@@ -195,8 +243,12 @@ impl Session {
     /// All PDUs except Data-In without status carry the next StatSN; statuses consume it.
     fn stamp_stat_sn(&mut self, id: ConnectionId, header: &mut Bhs, is_status: bool) {
         let stat_sn = match is_status {
-            true => self.connection_mut(id).map_or(Sn(0), Connection::take_stat_sn),
-            false => self.connection(id).map_or(Sn(0), |connection| connection.stat_sn),
+            true => self
+                .connection_mut(id)
+                .map_or(Sn(0), Connection::take_stat_sn),
+            false => self
+                .connection(id)
+                .map_or(Sn(0), |connection| connection.stat_sn),
         };
         header.set_u32(STAT_SN, stat_sn.0);
     }
@@ -204,7 +256,10 @@ impl Session {
     /// Every PDU of a target carries the current command window.
     fn stamp_window(&mut self, header: &mut Bhs) {
         let max_cmd_sn = self.window.open(self.active);
-        debug_assert!(self.window.exp_cmd_sn().le(max_cmd_sn.next()), "MaxCmdSN below ExpCmdSN - 1");
+        debug_assert!(
+            self.window.exp_cmd_sn().le(max_cmd_sn.next()),
+            "MaxCmdSN below ExpCmdSN - 1"
+        );
         header.set_u32(EXP_CMD_SN, self.window.exp_cmd_sn().0);
         header.set_u32(MAX_CMD_SN, max_cmd_sn.0);
     }
@@ -250,7 +305,13 @@ impl Session {
     /// [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
         self.observe("the driver takes data", |_| Some(task.key));
-        let Some(entry) = self.tasks.get(task.key).filter(|entry| entry.outbound.is_none()) else { return };
+        let Some(entry) = self
+            .tasks
+            .get(task.key)
+            .filter(|entry| entry.outbound.is_none())
+        else {
+            return;
+        };
         let wanted = wanted.min(entry.lengths.write);
         self.advance_data(task.key, |inbound| inbound.expect(wanted));
     }
@@ -260,9 +321,17 @@ impl Session {
     /// The driver keeps the data to send until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
         self.observe("the driver answers", |_| Some(task.key));
-        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        let Some(entry) = self.tasks.get_mut(task.key) else {
+            return;
+        };
         if entry.outbound.is_none() {
-            let Response { status, sense, data_in, expected, receipt } = response;
+            let Response {
+                status,
+                sense,
+                data_in,
+                expected,
+                receipt,
+            } = response;
             let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
             answer.receipt = receipt.map(Box::new);
             entry.outbound = Some(answer);
@@ -284,7 +353,8 @@ impl Session {
     /// data: libiscsi frees a command when its status arrives, and then sends other bytes as the rest of its
     /// data.
     pub(super) fn respond_if_drained(&mut self, key: Key) {
-        let waits = |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
+        let waits =
+            |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
         if self.tasks.get(key).as_ref().is_some_and(waits) {
             self.queue_response(key);
         }
@@ -292,9 +362,17 @@ impl Session {
 
     #[inline]
     fn queue_response(&mut self, key: Key) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
-        debug_assert!(task.outbound.is_some() && !task.queued, "no response, or one that is queued");
-        debug_assert!(task.inbound.is_drained(), "a response overtakes its command's data");
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
+        debug_assert!(
+            task.outbound.is_some() && !task.queued,
+            "no response, or one that is queued"
+        );
+        debug_assert!(
+            task.inbound.is_drained(),
+            "a response overtakes its command's data"
+        );
         task.queued = true;
         let (id, lun) = (task.connection, task.lun);
         if self.fences.holds(lun) {
@@ -309,7 +387,9 @@ impl Session {
         if !self.window.is_closed() {
             return;
         }
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         if connection.urgent.is_empty() && connection.responses.is_empty() {
             connection.queue_without_status(nop_in(None).emit());
         }

@@ -53,7 +53,13 @@ impl Window {
         // initiator needs a window of a million.
         let depth = depth.clamp(1, 1 << 20);
         let max_cmd_sn = exp_cmd_sn.plus(depth).minus(1);
-        Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new(), closings: 0 }
+        Window {
+            exp_cmd_sn,
+            max_cmd_sn,
+            depth,
+            held: VecDeque::new(),
+            closings: 0,
+        }
     }
 
     pub(super) fn exp_cmd_sn(&self) -> Sn {
@@ -79,7 +85,10 @@ impl Window {
     /// decreases: "a MaxCmdSN value less than the local one is ignored", so an initiator would continue to
     /// use the larger value.
     pub(super) fn open(&mut self, active: u32) -> Sn {
-        let scope = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
+        let scope = self
+            .exp_cmd_sn
+            .plus(self.depth.saturating_sub(active))
+            .minus(1);
         if self.max_cmd_sn.lt(scope) {
             self.max_cmd_sn = scope;
         }
@@ -105,8 +114,14 @@ impl Window {
 
     /// Notes that the next CmdSN has arrived.
     pub(super) fn advance(&mut self) {
-        debug_assert!(self.exp_cmd_sn.le(self.max_cmd_sn), "a CmdSN beyond the window");
-        debug_assert!(!matches!(self.held.front(), Some(Some(_))), "what is held for this CmdSN is skipped");
+        debug_assert!(
+            self.exp_cmd_sn.le(self.max_cmd_sn),
+            "a CmdSN beyond the window"
+        );
+        debug_assert!(
+            !matches!(self.held.front(), Some(Some(_))),
+            "what is held for this CmdSN is skipped"
+        );
         self.held.pop_front();
         self.exp_cmd_sn = self.exp_cmd_sn.next();
         self.closings += u64::from(self.is_closed());
@@ -150,7 +165,8 @@ impl Window {
 
     /// Notes that a held command was removed; its CmdSN still counts as received.
     pub(super) fn mark_received(&mut self, key: Key) {
-        let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
+        let is_it =
+            |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
         if let Some(held) = self.held.iter_mut().find(is_it) {
             *held = Some(Held::Received);
         }
@@ -178,7 +194,10 @@ mod tests {
         window.hold(Sn(13), Held::Received);
         assert_eq!(window.order(Sn(13)), CmdSnOrder::Ignored);
         window.advance();
-        assert_eq!((window.order(Sn(11)), window.order(Sn(12))), (CmdSnOrder::Next, CmdSnOrder::Ahead));
+        assert_eq!(
+            (window.order(Sn(11)), window.order(Sn(12))),
+            (CmdSnOrder::Next, CmdSnOrder::Ahead)
+        );
     }
 
     #[test]

@@ -26,7 +26,11 @@ fn a_write_is_asked_for_as_agreed() {
             100_000,
             &[(20_000, 32_768), (52_768, 32_768), (85_536, 14_464)],
         ),
-        (|agreed| (agreed.initial_r2t, agreed.immediate_data) = (true, false), 10_000, &[(0, 10_000)]),
+        (
+            |agreed| (agreed.initial_r2t, agreed.immediate_data) = (true, false),
+            10_000,
+            &[(0, 10_000)],
+        ),
     ];
     for (change, length, asked) in rows {
         let mut setup = Setup::new();
@@ -76,17 +80,23 @@ fn every_answer_tells_the_window_as_it_is_and_statuses_count() {
     let mut pair = Pair::new();
     let tasks: Vec<_> = (0..4).map(|_| pair.hang(0, Lun(0))).collect();
     pair.deliver();
-    pair.under_way().into_iter().for_each(|task| pair.finish(task));
+    pair.under_way()
+        .into_iter()
+        .for_each(|task| pair.finish(task));
     pair.deliver();
     assert!(tasks.iter().all(|&task| pair.status(task) == Some(0)));
     let numbers = pair.said(|pdu| match pdu {
-        Pdu::ScsiResponse(pdu) => {
-            Some((pdu.numbers.stat_sn.0, pdu.numbers.exp_cmd_sn.distance(pdu.numbers.max_cmd_sn)))
-        }
+        Pdu::ScsiResponse(pdu) => Some((
+            pdu.numbers.stat_sn.0,
+            pdu.numbers.exp_cmd_sn.distance(pdu.numbers.max_cmd_sn),
+        )),
         _ => None,
     });
     // Each response frees the slot of its command: MaxCmdSN leaves 32 slots minus the unanswered commands.
-    assert_eq!(numbers, [(0xffff_fffe, 28), (0xffff_ffff, 29), (0, 30), (1, 31)]);
+    assert_eq!(
+        numbers,
+        [(0xffff_fffe, 28), (0xffff_ffff, 29), (0, 30), (1, 31)]
+    );
 }
 
 #[test]
@@ -94,7 +104,12 @@ fn check_condition_brings_its_sense_data() {
     let mut pair = Pair::new();
     let task = pair.submit(0, &disk::cdb(disk::FAIL, 0, 0), 0, &[]);
     pair.deliver();
-    let Ended::Done { status: 2, sense, .. } = &pair.ended[&task] else { panic!("{:?}", pair.ended) };
+    let Ended::Done {
+        status: 2, sense, ..
+    } = &pair.ended[&task]
+    else {
+        panic!("{:?}", pair.ended)
+    };
     assert_eq!(sense, disk::SENSE);
 }
 
@@ -116,12 +131,25 @@ fn a_bidirectional_command_tells_both_lengths_and_both_residuals() {
     pair.deliver();
     let at_target = pair.under_way()[0];
     let command = &pair.commands[&at_target].command;
-    assert_eq!((command.data_out_bytes(), command.data_in_bytes()), (1000, 600));
-    pair.commands.get_mut(&at_target).expect("it is under way").outgoing = pattern(7, 500);
-    let response = iscsi::target::Response { data_in: 500, expected: 1000, ..Default::default() };
+    assert_eq!(
+        (command.data_out_bytes(), command.data_in_bytes()),
+        (1000, 600)
+    );
+    pair.commands
+        .get_mut(&at_target)
+        .expect("it is under way")
+        .outgoing = pattern(7, 500);
+    let response = iscsi::target::Response {
+        data_in: 500,
+        expected: 1000,
+        ..Default::default()
+    };
     pair.target.respond(at_target, response);
     pair.deliver();
-    assert_eq!((pair.status(task), pair.data(task)), (Some(0), &pattern(7, 500)[..]));
+    assert_eq!(
+        (pair.status(task), pair.data(task)),
+        (Some(0), &pattern(7, 500)[..])
+    );
     let residuals = pair.said(|pdu| match pdu {
         Pdu::ScsiResponse(pdu) => Some((pdu.residual, pdu.read_residual)),
         _ => None,
@@ -147,7 +175,11 @@ fn a_stream_cut_at_every_byte_changes_nothing() {
         let read = pair.read(0, 5, 3001);
         pair.cut = first;
         pair.deliver();
-        assert_eq!((pair.status(write), pair.data(read)), (Some(0), &data[..]), "cut at {first}");
+        assert_eq!(
+            (pair.status(write), pair.data(read)),
+            (Some(0), &data[..]),
+            "cut at {first}"
+        );
         pair.said.iter().map(|(_, pdu)| *pdu).collect::<Vec<_>>()
     };
     let whole = run(usize::MAX);
@@ -163,7 +195,9 @@ fn every_combination_of_bursts_and_r2ts_moves_the_same_bytes() {
     let yes_or_no = [false, true];
     for (initial_r2t, immediate_data) in yes_or_no.map(|a| yes_or_no.map(|b| (a, b))).concat() {
         for (first_burst, max_burst) in [(512, 512), (512, 4096), (3000, 4096), (4096, 4096)] {
-            for (segment, max_outstanding_r2t) in [(512, 1), (512, 4), (700, 2), (8192, 1), (8192, 16)] {
+            for (segment, max_outstanding_r2t) in
+                [(512, 1), (512, 4), (700, 2), (8192, 1), (8192, 16)]
+            {
                 let mut setup = Setup::new();
                 setup.parameters.initial_r2t = initial_r2t;
                 setup.parameters.immediate_data = immediate_data;
@@ -173,15 +207,30 @@ fn every_combination_of_bursts_and_r2ts_moves_the_same_bytes() {
                 setup.parameters.local_max_recv_data_segment_length = segment;
                 setup.initiator_segment_max = segment;
                 let mut pair = setup.build();
-                let edges = [1, segment, first_burst, first_burst + max_burst, 5 * max_burst];
-                for length in edges.into_iter().flat_map(|edge| [edge.max(2) - 1, edge, edge + 1]) {
+                let edges = [
+                    1,
+                    segment,
+                    first_burst,
+                    first_burst + max_burst,
+                    5 * max_burst,
+                ];
+                for length in edges
+                    .into_iter()
+                    .flat_map(|edge| [edge.max(2) - 1, edge, edge + 1])
+                {
                     let data = pattern(length, length as usize);
                     let write = pair.write(0, 3, &data);
                     pair.deliver();
                     let read = pair.read(0, 3, length);
                     pair.deliver();
-                    let keys =
-                        (initial_r2t, immediate_data, first_burst, max_burst, segment, max_outstanding_r2t);
+                    let keys = (
+                        initial_r2t,
+                        immediate_data,
+                        first_burst,
+                        max_burst,
+                        segment,
+                        max_outstanding_r2t,
+                    );
                     assert_eq!(pair.status(write), Some(0), "{length} bytes with {keys:?}");
                     assert!(pair.data(read) == data, "{length} bytes with {keys:?}");
                 }

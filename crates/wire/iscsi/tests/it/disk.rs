@@ -32,7 +32,11 @@ pub(crate) struct Cdb {
 
 pub(crate) fn parse(cdb: &[u8]) -> Cdb {
     let number = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
-    Cdb { op: cdb[0], offset: number(2) as usize, length: number(6) }
+    Cdb {
+        op: cdb[0],
+        offset: number(2) as usize,
+        length: number(6),
+    }
 }
 
 pub(crate) struct Disk(pub(crate) Vec<u8>);

@@ -2,8 +2,8 @@
 
 use iscsi::initiator::Fatal;
 use iscsi::pdu::{
-    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse, Sn,
-    TargetNumbers, Ttt,
+    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse,
+    Sn, TargetNumbers, Ttt,
 };
 use iscsi::{initiator, target};
 use proptest::prelude::*;
@@ -17,7 +17,9 @@ use crate::raw;
 fn sent_tag(pair: &mut Pair) -> Itt {
     pair.wires[0].held = true;
     pair.initiator_speaks(0);
-    let header = Bhs(*pair.wires[0].to_target.pdus[0].first_chunk::<BHS_BYTES>().expect("a header"));
+    let header = Bhs(*pair.wires[0].to_target.pdus[0]
+        .first_chunk::<BHS_BYTES>()
+        .expect("a header"));
     Itt::new(header.itt_raw()).expect("a tag")
 }
 
@@ -83,10 +85,16 @@ fn writing(r2ts: &[(u32, u32, u32)]) -> Option<Fatal> {
 fn data_in_stay_within_the_buffer_and_in_order() {
     assert_eq!(reading(&[(0, 0, 400), (1, 400, 600)]), None);
     assert_eq!(reading(&[(0, 0, 1001)]), Some(Fatal::DataInBeyondEnd));
-    assert_eq!(reading(&[(0, 0, 600), (1, 600, 401)]), Some(Fatal::DataInBeyondEnd));
+    assert_eq!(
+        reading(&[(0, 0, 600), (1, 600, 401)]),
+        Some(Fatal::DataInBeyondEnd)
+    );
     assert_eq!(reading(&[(0, 4, 4)]), Some(Fatal::DataInOutOfOrder));
     assert_eq!(reading(&[(1, 0, 4)]), Some(Fatal::DataInOutOfOrder));
-    assert_eq!(reading(&[(0, 0, 4), (1, 0, 4)]), Some(Fatal::DataInOutOfOrder));
+    assert_eq!(
+        reading(&[(0, 0, 4), (1, 0, 4)]),
+        Some(Fatal::DataInOutOfOrder)
+    );
     assert_eq!(reading(&[(0, u32::MAX, 4)]), Some(Fatal::DataInOutOfOrder));
 }
 
@@ -105,8 +113,12 @@ fn r2ts_at_a_time_are_limited() {
     pair.write(0, 0, &pattern(1, 100_000));
     let itt = sent_tag(&mut pair);
     let id = pair.wires[0].initiator;
-    let first = pair.initiator.handle_header(pair.now, id, &r2t(itt, 0, 65_536, 100), &[]);
-    let second = pair.initiator.handle_header(pair.now, id, &r2t(itt, 1, 65_636, 100), &[]);
+    let first = pair
+        .initiator
+        .handle_header(pair.now, id, &r2t(itt, 0, 65_536, 100), &[]);
+    let second = pair
+        .initiator
+        .handle_header(pair.now, id, &r2t(itt, 1, 65_636, 100), &[]);
     assert!(first.is_ok());
     assert_eq!(second, Err(Fatal::TooManyR2ts));
 }
@@ -130,7 +142,11 @@ fn a_ping_that_answers_a_command_does_not_end_it() {
         lun: Lun(0),
         itt: Some(itt),
         ttt: None,
-        numbers: TargetNumbers { stat_sn: Sn(0xffff_fffe), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
+        numbers: TargetNumbers {
+            stat_sn: Sn(0xffff_fffe),
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+        },
         data_segment_length: 0,
     };
     pair.inject_answer(0, &pong.emit(), &[]);
@@ -144,8 +160,17 @@ fn a_status_that_comes_twice_ends_the_connection_and_no_other_command() {
     let mut pair = Pair::new();
     let first = pair.hang(0, Lun(0));
     let itt = sent_tag(&mut pair);
-    let status = DataInStatus { status: 0, stat_sn: Sn(0xffff_fffe), residual: Residual::None };
-    let answer = DataIn { is_final: true, status: Some(status), ..data_in(itt, 0, 0, 0) }.emit();
+    let status = DataInStatus {
+        status: 0,
+        stat_sn: Sn(0xffff_fffe),
+        residual: Residual::None,
+    };
+    let answer = DataIn {
+        is_final: true,
+        status: Some(status),
+        ..data_in(itt, 0, 0, 0)
+    }
+    .emit();
     pair.inject_answer(0, &answer, &[]);
     pair.deliver();
     let second = pair.hang(0, Lun(0));
@@ -153,7 +178,10 @@ fn a_status_that_comes_twice_ends_the_connection_and_no_other_command() {
     pair.deliver();
     assert_eq!(pair.status(first), Some(0));
     assert_eq!(pair.wires[0].initiator_fatal, Some(Fatal::UnknownTag));
-    assert_eq!(pair.failure(second), Some(initiator::Failure::ConnectionLost));
+    assert_eq!(
+        pair.failure(second),
+        Some(initiator::Failure::ConnectionLost)
+    );
 }
 
 #[test]
@@ -167,7 +195,11 @@ fn sense_data_cut_short_end_the_connection() {
             status: 2,
             itt,
             snack_tag: 0,
-            numbers: TargetNumbers { stat_sn: Sn(0xffff_fffe), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
+            numbers: TargetNumbers {
+                stat_sn: Sn(0xffff_fffe),
+                exp_cmd_sn: Sn(0),
+                max_cmd_sn: Sn(0),
+            },
             exp_data_sn: Sn(0),
             residual: Residual::None,
             read_residual: Residual::None,
@@ -185,7 +217,11 @@ fn a_target_that_refuses_a_command_ends_only_that() {
     pair.wires[0].held = true;
     let refused = pair.hang(0, Lun(0));
     pair.initiator_speaks(0);
-    let command = pair.wires[0].to_target.pdus.pop_front().expect("the command");
+    let command = pair.wires[0]
+        .to_target
+        .pdus
+        .pop_front()
+        .expect("the command");
     let reject = raw::reject(iscsi::pdu::RejectReason::InvalidPduField);
     pair.inject_answer(0, &reject, &command);
     pair.wires[0].held = false;
@@ -202,27 +238,53 @@ fn a_target_that_refuses_a_command_ends_only_that() {
 fn header(opcodes: Vec<Opcode>) -> impl Strategy<Value = (Bhs, Vec<u8>)> {
     let word = prop_oneof![4 => 0u32..6, 1 => 0xffff_ffeeu32..=0xffff_ffff, 1 => any::<u32>()];
     let words = prop::collection::vec(word, 8);
-    (prop::sample::select(opcodes), any::<bool>(), any::<u8>(), words, 0usize..600).prop_map(
-        |(opcode, immediate, flags, words, length)| {
+    (
+        prop::sample::select(opcodes),
+        any::<bool>(),
+        any::<u8>(),
+        words,
+        0usize..600,
+    )
+        .prop_map(|(opcode, immediate, flags, words, length)| {
             let mut bhs = Bhs([0; BHS_BYTES]);
             bhs.set_u8(0, opcode as u8 | if immediate { 0x40 } else { 0 });
             bhs.set_u8(1, flags);
-            words.iter().enumerate().for_each(|(i, &word)| bhs.set_u32(16 + 4 * i, word));
+            words
+                .iter()
+                .enumerate()
+                .for_each(|(i, &word)| bhs.set_u32(16 + 4 * i, word));
             let length = if length > 300 { 0 } else { length };
             bhs.set_u24(5, length as u32);
             (bhs, pattern(flags.into(), length))
-        },
-    )
+        })
 }
 
 fn to_target() -> Vec<Opcode> {
     use Opcode::*;
-    vec![ScsiCommand, ScsiCommand, DataOut, DataOut, NopOut, TaskManagementRequest, TextRequest, SnackRequest]
+    vec![
+        ScsiCommand,
+        ScsiCommand,
+        DataOut,
+        DataOut,
+        NopOut,
+        TaskManagementRequest,
+        TextRequest,
+        SnackRequest,
+    ]
 }
 
 fn to_initiator() -> Vec<Opcode> {
     use Opcode::*;
-    vec![DataIn, ScsiResponse, R2t, NopIn, TaskManagementResponse, TextResponse, AsyncMessage, Reject]
+    vec![
+        DataIn,
+        ScsiResponse,
+        R2t,
+        NopIn,
+        TaskManagementResponse,
+        TextResponse,
+        AsyncMessage,
+        Reject,
+    ]
 }
 
 proptest! {

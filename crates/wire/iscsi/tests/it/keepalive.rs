@@ -20,16 +20,23 @@ fn closed(pair: &Pair) -> Vec<CloseReason> {
 }
 
 fn pings(pair: &Pair) -> usize {
-    pair.said(|pdu| matches!(pdu, Pdu::NopIn(nop) if nop.ttt.is_some()).then_some(())).len()
+    pair.said(|pdu| matches!(pdu, Pdu::NopIn(nop) if nop.ttt.is_some()).then_some(()))
+        .len()
 }
 
 #[test]
 fn a_ping_is_answered_with_its_data() {
     let mut pair = Pair::new();
     let id = pair.wires[0].initiator;
-    let ping = pair.initiator.ping(id, b"are you there?").expect("a connection that is open");
+    let ping = pair
+        .initiator
+        .ping(id, b"are you there?")
+        .expect("a connection that is open");
     pair.deliver();
-    let pong = initiator::Event::Pong { ping, data: Some(b"are you there?".to_vec()) };
+    let pong = initiator::Event::Pong {
+        ping,
+        data: Some(b"are you there?".to_vec()),
+    };
     assert_eq!(pair.initiator_events, [pong]);
 }
 
@@ -37,15 +44,25 @@ fn a_ping_is_answered_with_its_data() {
 fn who_waits_for_a_ping_is_told_that_there_will_be_no_answer() {
     let mut pair = Pair::new();
     let id = pair.wires[0].initiator;
-    let ping = pair.initiator.ping(id, &[]).expect("a connection that is open");
+    let ping = pair
+        .initiator
+        .ping(id, &[])
+        .expect("a connection that is open");
     pair.initiator.remove_connection(pair.now, id);
-    assert_eq!(pair.initiator.poll_event(), Some(initiator::Event::Pong { ping, data: None }));
+    assert_eq!(
+        pair.initiator.poll_event(),
+        Some(initiator::Event::Pong { ping, data: None })
+    );
     assert_eq!(pair.initiator.ping(id, &[]), None);
 }
 
 #[test]
 fn a_pings_data_are_cut_to_what_the_initiator_takes() {
-    let mut pair = Setup { initiator_segment_max: 512, ..Setup::new() }.build();
+    let mut pair = Setup {
+        initiator_segment_max: 512,
+        ..Setup::new()
+    }
+    .build();
     pair.wires[0].intercepted = true;
     pair.inject(0, &raw::ping(Some(1), None, 4000).emit(), &[7; 4000]);
     pair.deliver();
@@ -95,7 +112,11 @@ fn a_silent_initiator_is_asked_and_then_given_up() {
         pair.target.handle_timeout(pair.now);
         pair.target_speaks(0);
     }
-    assert_eq!((pings(&pair), closed(&pair).len()), (1, 0), "grace for boot firmware");
+    assert_eq!(
+        (pings(&pair), closed(&pair).len()),
+        (1, 0),
+        "grace for boot firmware"
+    );
     assert_eq!(pair.target.poll_timeout(), Some(pair.now + SECOND));
     pair.now += SECOND;
     pair.target.handle_timeout(pair.now);
@@ -128,28 +149,43 @@ fn a_silent_target_is_given_up() {
     pair.pass(5 * SECOND);
     let connection = pair.wires[0].initiator;
     let reason = initiator::CloseReason::Silent;
-    assert_eq!(pair.initiator_events, [initiator::Event::Close { connection, reason }]);
+    assert_eq!(
+        pair.initiator_events,
+        [initiator::Event::Close { connection, reason }]
+    );
 }
 
 /// A silent connection is pinged after five seconds and closed after five more. So a network that delays data
 /// by a few seconds closes no connection, and a network that loses data closes only the affected connection.
 #[test]
 fn one_connection_of_four_may_be_late_for_as_long_as_it_is_asked_and_waited_for() {
-    let mut pair = Setup { connections: 4, ..Setup::new() }.build();
-    let pass = |pair: &mut Pair, seconds: u32| (0..10 * seconds).for_each(|_| pair.pass(SECOND / 10));
+    let mut pair = Setup {
+        connections: 4,
+        ..Setup::new()
+    }
+    .build();
+    let pass =
+        |pair: &mut Pair, seconds: u32| (0..10 * seconds).for_each(|_| pair.pass(SECOND / 10));
     for late in [2, 8] {
         pair.wires[1].held = true;
         pair.read(1, 0, 4096);
         pass(&mut pair, late);
         pair.wires[1].held = false;
         pass(&mut pair, 1);
-        assert!(pair.initiator_events.is_empty(), "{late} s: {:?}", pair.initiator_events);
+        assert!(
+            pair.initiator_events.is_empty(),
+            "{late} s: {:?}",
+            pair.initiator_events
+        );
         assert!(closed(&pair).is_empty(), "{late} s");
     }
     pair.wires[1].held = true;
     pass(&mut pair, 11);
     let (connection, reason) = (pair.wires[1].initiator, initiator::CloseReason::Silent);
-    assert_eq!(pair.initiator_events, [initiator::Event::Close { connection, reason }]);
+    assert_eq!(
+        pair.initiator_events,
+        [initiator::Event::Close { connection, reason }]
+    );
 }
 
 #[test]
@@ -168,5 +204,8 @@ fn an_initiators_answer_repeats_the_targets_tag() {
     let bytes = &pair.wires[0].to_target.pdus[0];
     let header = iscsi::pdu::Bhs(*bytes.first_chunk().expect("a header"));
     let answer = iscsi::pdu::NopOut::parse(&header).expect("a NOP-Out");
-    assert_eq!((answer.ttt, answer.itt, answer.lun, answer.immediate), (ping.ttt, None, ping.lun, true));
+    assert_eq!(
+        (answer.ttt, answer.itt, answer.lun, answer.immediate),
+        (ping.ttt, None, ping.lun, true)
+    );
 }

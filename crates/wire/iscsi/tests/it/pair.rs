@@ -77,7 +77,12 @@ pub(crate) struct AtTarget {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    Done { status: u8, sense: Vec<u8>, residual: Residual, data_in: Vec<u8> },
+    Done {
+        status: u8,
+        sense: Vec<u8>,
+        residual: Residual,
+        data_in: Vec<u8>,
+    },
     Failed(initiator::Failure),
 }
 
@@ -170,8 +175,11 @@ impl Pair {
 
     pub(crate) fn connect(&mut self, cid: u16, at_target: &Parameters) {
         let stat_sn = Sn(0xffff_fffe);
-        let target =
-            self.target.add_connection(self.now, Cid(cid), target::ConnectionStart::new(stat_sn, at_target));
+        let target = self.target.add_connection(
+            self.now,
+            Cid(cid),
+            target::ConnectionStart::new(stat_sn, at_target),
+        );
         let start = initiator::ConnectionStart {
             exp_stat_sn: stat_sn,
             local_max_recv_data_segment_length: at_target.peer_max_recv_data_segment_length,
@@ -221,15 +229,26 @@ impl Pair {
             read_bytes,
             write_bytes: data.len() as u32,
         };
-        let task =
-            self.initiator.submit(self.now, self.wires[wire].initiator, &command).expect("there is room");
-        let buffer = if data.is_empty() { vec![0xee; read_bytes as usize] } else { data.to_vec() };
+        let task = self
+            .initiator
+            .submit(self.now, self.wires[wire].initiator, &command)
+            .expect("there is room");
+        let buffer = if data.is_empty() {
+            vec![0xee; read_bytes as usize]
+        } else {
+            data.to_vec()
+        };
         self.buffers.insert(task, buffer);
         task
     }
 
     pub(crate) fn write(&mut self, wire: usize, offset: u32, data: &[u8]) -> initiator::TaskId {
-        self.submit(wire, &disk::cdb(disk::WRITE, offset, data.len() as u32), 0, data)
+        self.submit(
+            wire,
+            &disk::cdb(disk::WRITE, offset, data.len() as u32),
+            0,
+            data,
+        )
     }
 
     pub(crate) fn read(&mut self, wire: usize, offset: u32, length: u32) -> initiator::TaskId {
@@ -305,7 +324,9 @@ impl Pair {
 
     /// Advances time until the target no longer waits for missing PDUs.
     pub(crate) fn outwait(&mut self) {
-        [0, 2, 0, 1, 0, 1].into_iter().for_each(|seconds| self.pass(Duration::from_secs(seconds)));
+        [0, 2, 0, 1, 0, 1]
+            .into_iter()
+            .for_each(|seconds| self.pass(Duration::from_secs(seconds)));
     }
 
     /// Breaks the TCP connection for both sides at the same time.
@@ -359,15 +380,25 @@ impl Pair {
     }
 
     pub(crate) fn initiator_speaks(&mut self, wire: usize) -> bool {
-        let Wire { initiator, framing, is_up: true, .. } = self.wires[wire] else { return false };
+        let Wire {
+            initiator,
+            framing,
+            is_up: true,
+            ..
+        } = self.wires[wire]
+        else {
+            return false;
+        };
         let mut moved = false;
         while let Some(transmit) = self.initiator.poll_transmit(self.now, initiator) {
             let data = match transmit.payload {
                 initiator::Payload::None => Vec::new(),
                 initiator::Payload::Inline(data) => data,
-                initiator::Payload::Task { task, offset, length } => {
-                    self.buffers[&task][offset as usize..(offset + length) as usize].to_vec()
-                }
+                initiator::Payload::Task {
+                    task,
+                    offset,
+                    length,
+                } => self.buffers[&task][offset as usize..(offset + length) as usize].to_vec(),
             };
             let bytes = encode(framing, &transmit.header, &transmit.ahs, &data);
             self.wires[wire].to_target.pdus.push_back(bytes);
@@ -377,20 +408,34 @@ impl Pair {
     }
 
     pub(crate) fn target_speaks(&mut self, wire: usize) -> bool {
-        let Wire { target, framing, is_up: true, .. } = self.wires[wire] else { return false };
+        let Wire {
+            target,
+            framing,
+            is_up: true,
+            ..
+        } = self.wires[wire]
+        else {
+            return false;
+        };
         let mut moved = false;
         while let Some(transmit) = self.target.poll_transmit(target) {
             let data = match transmit.payload {
                 target::Payload::None => Vec::new(),
                 target::Payload::Inline(data) => data,
-                target::Payload::Task { task, offset, length } => {
-                    self.commands[&task].outgoing[offset as usize..(offset + length) as usize].to_vec()
-                }
+                target::Payload::Task {
+                    task,
+                    offset,
+                    length,
+                } => self.commands[&task].outgoing[offset as usize..(offset + length) as usize]
+                    .to_vec(),
             };
             if let Some(task) = transmit.last_of {
                 self.commands.remove(&task);
             }
-            self.said.push((wire, Pdu::parse(&transmit.header).expect("what a target says is well-formed")));
+            self.said.push((
+                wire,
+                Pdu::parse(&transmit.header).expect("what a target says is well-formed"),
+            ));
             let bytes = encode(framing, &transmit.header, &[], &data);
             if !self.wires[wire].intercepted {
                 self.wires[wire].to_initiator.pdus.push_back(bytes);
@@ -406,24 +451,37 @@ impl Pair {
         }
         let moved = self.wires[wire].to_target.carry(self.cut);
         loop {
-            let Wire { target, framing, .. } = self.wires[wire];
-            let Some(arrival) = self.wires[wire].to_target.next(framing) else { return moved };
+            let Wire {
+                target, framing, ..
+            } = self.wires[wire];
+            let Some(arrival) = self.wires[wire].to_target.next(framing) else {
+                return moved;
+            };
             let outcome = match arrival {
                 Arrival::Header { intact: false, .. } => Err(target::Fatal::HeaderDigest),
-                Arrival::Header { bhs, ahs, .. } => {
-                    self.target.handle_header(self.now, target, &bhs, &ahs).map(|segment| {
+                Arrival::Header { bhs, ahs, .. } => self
+                    .target
+                    .handle_header(self.now, target, &bhs, &ahs)
+                    .map(|segment| {
                         if segment.length > 0 {
-                            self.wires[wire].target_destinations.push_back(segment.destination);
+                            self.wires[wire]
+                                .target_destinations
+                                .push_back(segment.destination);
                         }
-                    })
-                }
+                    }),
                 Arrival::Segment { data, intact } => {
-                    let place =
-                        self.wires[wire].target_destinations.pop_front().expect("a header came first");
+                    let place = self.wires[wire]
+                        .target_destinations
+                        .pop_front()
+                        .expect("a header came first");
                     if let target::Destination::Task { task, offset } = place {
                         self.land(task, offset, &data);
                     }
-                    let inline = if place == target::Destination::Inline { &data[..] } else { &[] };
+                    let inline = if place == target::Destination::Inline {
+                        &data[..]
+                    } else {
+                        &[]
+                    };
                     self.target.handle_segment(self.now, target, intact, inline)
                 }
             };
@@ -442,20 +500,29 @@ impl Pair {
         }
         let moved = self.wires[wire].to_initiator.carry(self.cut);
         loop {
-            let Wire { initiator, framing, .. } = self.wires[wire];
-            let Some(arrival) = self.wires[wire].to_initiator.next(framing) else { return moved };
+            let Wire {
+                initiator, framing, ..
+            } = self.wires[wire];
+            let Some(arrival) = self.wires[wire].to_initiator.next(framing) else {
+                return moved;
+            };
             let outcome = match arrival {
                 Arrival::Header { intact: false, .. } => Err(initiator::Fatal::HeaderDigest),
-                Arrival::Header { bhs, ahs, .. } => {
-                    self.initiator.handle_header(self.now, initiator, &bhs, &ahs).map(|segment| {
+                Arrival::Header { bhs, ahs, .. } => self
+                    .initiator
+                    .handle_header(self.now, initiator, &bhs, &ahs)
+                    .map(|segment| {
                         if segment.length > 0 {
-                            self.wires[wire].initiator_destinations.push_back(segment.destination);
+                            self.wires[wire]
+                                .initiator_destinations
+                                .push_back(segment.destination);
                         }
-                    })
-                }
+                    }),
                 Arrival::Segment { data, intact } => {
-                    let place =
-                        self.wires[wire].initiator_destinations.pop_front().expect("a header came first");
+                    let place = self.wires[wire]
+                        .initiator_destinations
+                        .pop_front()
+                        .expect("a header came first");
                     if let initiator::Destination::Task { task, offset } = place {
                         let offset = offset as usize;
                         // The command may have been aborted since the header. An offset outside the buffer
@@ -464,8 +531,13 @@ impl Pair {
                             buffer[offset..offset + data.len()].copy_from_slice(&data);
                         }
                     }
-                    let inline = if place == initiator::Destination::Inline { &data[..] } else { &[] };
-                    self.initiator.handle_segment(self.now, initiator, intact, inline)
+                    let inline = if place == initiator::Destination::Inline {
+                        &data[..]
+                    } else {
+                        &[]
+                    };
+                    self.initiator
+                        .handle_segment(self.now, initiator, intact, inline)
                 }
             };
             self.initiator_is_told();
@@ -480,11 +552,24 @@ impl Pair {
     fn initiator_is_told(&mut self) {
         while let Some(event) = self.initiator.poll_event() {
             match event {
-                initiator::Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
+                initiator::Event::Done {
+                    task,
+                    status,
+                    sense,
+                    residual,
+                    data_in_bytes,
+                    times,
+                    ..
+                } => {
                     let mut data_in = self.buffers.remove(&task).expect("it ends once");
                     data_in.truncate(data_in_bytes as usize);
                     self.times.insert(task, times);
-                    let ended = Ended::Done { status, sense: sense.into_vec(), residual, data_in };
+                    let ended = Ended::Done {
+                        status,
+                        sense: sense.into_vec(),
+                        residual,
+                        data_in,
+                    };
                     assert_eq!(self.ended.insert(task, ended), None);
                 }
                 initiator::Event::Failed { task, why } => {
@@ -502,10 +587,18 @@ impl Pair {
         while let Some(event) = self.target.poll_event() {
             match event {
                 target::Event::Command(command) => self.begin(command),
-                target::Event::StagedData { task, offset, ref bytes } => self.land(task, offset, bytes),
+                target::Event::StagedData {
+                    task,
+                    offset,
+                    ref bytes,
+                } => self.land(task, offset, bytes),
                 target::Event::DataComplete { task } => self.store(task),
                 target::Event::DataFailed { task, .. } => {
-                    let response = target::Response { status: 2, sense: disk::SENSE, ..Default::default() };
+                    let response = target::Response {
+                        status: 2,
+                        sense: disk::SENSE,
+                        ..Default::default()
+                    };
                     self.target.respond(task, response);
                     self.target_events.push(event);
                 }
@@ -513,18 +606,25 @@ impl Pair {
                     self.manage(&request);
                     self.target_events.push(event);
                 }
-                target::Event::SendTargets { connection, ref from, .. } => {
+                target::Event::SendTargets {
+                    connection,
+                    ref from,
+                    ..
+                } => {
                     let from = from.as_deref().map_or(0, place);
                     let end = self.targets.len().min(from + PART_BYTES);
                     let next = (end < self.targets.len()).then(|| end.to_string());
-                    self.target.text_reply(connection, self.targets[from..end].to_vec(), next);
+                    self.target
+                        .text_reply(connection, self.targets[from..end].to_vec(), next);
                     self.target_events.push(event);
                 }
                 target::Event::TaskGone { task } => {
                     self.commands.remove(&task).expect("the driver knows it");
                     self.target_events.push(event);
                 }
-                target::Event::LogoutPending { logout } if !self.is_slow => self.target.logout_done(logout),
+                target::Event::LogoutPending { logout } if !self.is_slow => {
+                    self.target.logout_done(logout)
+                }
                 target::Event::LogoutPending { .. } => self.target_events.push(event),
                 target::Event::Acknowledged(_) | target::Event::Close { .. } => {
                     self.target_events.push(event)
@@ -537,14 +637,22 @@ impl Pair {
     fn begin(&mut self, command: target::Command) {
         let task = command.task;
         let disk::Cdb { op, offset, length } = disk::parse(command.cdb());
-        let mut at_target = AtTarget { command, landing: Vec::new(), outgoing: Vec::new() };
+        let mut at_target = AtTarget {
+            command,
+            landing: Vec::new(),
+            outgoing: Vec::new(),
+        };
         let mut response = None;
         match op {
             disk::READ => {
                 at_target.outgoing = self.disk.read(offset, length as usize);
                 self.order.push(offset);
                 let expected = u64::from(length);
-                response = Some(target::Response { data_in: length, expected, ..Default::default() });
+                response = Some(target::Response {
+                    data_in: length,
+                    expected,
+                    ..Default::default()
+                });
             }
             disk::WRITE => {
                 let wanted = length.min(at_target.command.data_out_bytes());
@@ -552,7 +660,11 @@ impl Pair {
                 self.target.expect_data(task, wanted);
             }
             disk::FAIL => {
-                response = Some(target::Response { status: 2, sense: disk::SENSE, ..Default::default() });
+                response = Some(target::Response {
+                    status: 2,
+                    sense: disk::SENSE,
+                    ..Default::default()
+                });
             }
             disk::HANG => {}
             _ => response = Some(target::Response::default()),
@@ -566,8 +678,12 @@ impl Pair {
 
     fn land(&mut self, task: target::TaskId, offset: u32, data: &[u8]) {
         // Data beyond the accepted range is dropped, as documented for `Destination::Task`.
-        let Some(at_target) = self.commands.get_mut(&task) else { return };
-        let Some(place) = at_target.landing.get_mut(offset as usize..) else { return };
+        let Some(at_target) = self.commands.get_mut(&task) else {
+            return;
+        };
+        let Some(place) = at_target.landing.get_mut(offset as usize..) else {
+            return;
+        };
         let count = place.len().min(data.len());
         place[..count].copy_from_slice(&data[..count]);
     }
@@ -577,7 +693,10 @@ impl Pair {
         let disk::Cdb { offset, length, .. } = disk::parse(at_target.command.cdb());
         self.disk.write(offset, &at_target.landing);
         self.order.push(offset);
-        let response = target::Response { expected: u64::from(length), ..Default::default() };
+        let response = target::Response {
+            expected: u64::from(length),
+            ..Default::default()
+        };
         self.target.respond(task, response);
     }
 
@@ -586,7 +705,11 @@ impl Pair {
             TaskManagementFunction::AbortTask => request.referenced.into_iter().collect(),
             TaskManagementFunction::LogicalUnitReset | TaskManagementFunction::AbortTaskSet => {
                 let of_lun = |(_, at): &(&target::TaskId, &AtTarget)| at.command.lun == request.lun;
-                self.commands.iter().filter(of_lun).map(|(task, _)| *task).collect()
+                self.commands
+                    .iter()
+                    .filter(of_lun)
+                    .map(|(task, _)| *task)
+                    .collect()
             }
             _ => self.commands.keys().copied().collect(),
         };
@@ -594,11 +717,14 @@ impl Pair {
             self.commands.remove(&task);
             self.target.abort(task);
         }
-        self.target.tmf_done(request.tmf, TaskManagementResult::FunctionComplete);
+        self.target
+            .tmf_done(request.tmf, TaskManagementResult::FunctionComplete);
     }
 }
 
 /// Seeded bytes that all differ from their neighbours.
 pub(crate) fn pattern(seed: u32, length: usize) -> Vec<u8> {
-    (0..length as u32).map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8).collect()
+    (0..length as u32)
+        .map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8)
+        .collect()
 }

@@ -21,21 +21,29 @@ fn parameters() -> impl Strategy<Value = (Parameters, u32)> {
     let bursts = (512u32..40_000, 512u32..60_000);
     let segments = (512u32..10_000, 512u32..10_000);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (bursts, segments, flags, 1u16..5).prop_map(|((first, max), (local, peer), flags, outstanding)| {
-        let digest = |on| if on { DigestKind::Crc32c } else { DigestKind::None };
-        let parameters = Parameters {
-            initial_r2t: flags.0,
-            immediate_data: flags.1,
-            header_digest: digest(flags.2),
-            data_digest: digest(flags.3),
-            first_burst_length: first.min(max),
-            max_burst_length: max,
-            local_max_recv_data_segment_length: local,
-            max_outstanding_r2t: outstanding,
-            ..Parameters::defaults(SessionType::Normal)
-        };
-        (parameters, peer)
-    })
+    (bursts, segments, flags, 1u16..5).prop_map(
+        |((first, max), (local, peer), flags, outstanding)| {
+            let digest = |on| {
+                if on {
+                    DigestKind::Crc32c
+                } else {
+                    DigestKind::None
+                }
+            };
+            let parameters = Parameters {
+                initial_r2t: flags.0,
+                immediate_data: flags.1,
+                header_digest: digest(flags.2),
+                data_digest: digest(flags.3),
+                first_burst_length: first.min(max),
+                max_burst_length: max,
+                local_max_recv_data_segment_length: local,
+                max_outstanding_r2t: outstanding,
+                ..Parameters::defaults(SessionType::Normal)
+            };
+            (parameters, peer)
+        },
+    )
 }
 
 fn scene() -> impl Strategy<Value = Scene> {

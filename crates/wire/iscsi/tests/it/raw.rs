@@ -1,9 +1,9 @@
 //! Single PDUs.
 
 use iscsi::pdu::{
-    Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
-    Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers, TaskManagementFunction,
-    TaskManagementRequest, TextRequest, Ttt,
+    Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject,
+    RejectReason, Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers,
+    TaskManagementFunction, TaskManagementRequest, TextRequest, Ttt,
 };
 
 use crate::disk;
@@ -34,7 +34,10 @@ pub(crate) fn read(tag: u32, cmd_sn: Sn, edtl: u32) -> ScsiCommand {
 }
 
 pub(crate) fn hang(tag: u32, cmd_sn: Sn) -> ScsiCommand {
-    ScsiCommand { cdb: long(&disk::cdb(disk::HANG, 0, 0)), ..nothing(tag, cmd_sn) }
+    ScsiCommand {
+        cdb: long(&disk::cdb(disk::HANG, 0, 0)),
+        ..nothing(tag, cmd_sn)
+    }
 }
 
 pub(crate) fn nothing(tag: u32, cmd_sn: Sn) -> ScsiCommand {
@@ -73,7 +76,12 @@ pub(crate) fn ping(tag: Option<u32>, ttt: Option<Ttt>, length: u32) -> NopOut {
     }
 }
 
-pub(crate) fn abort(tag: u32, cmd_sn: Sn, referenced: u32, ref_cmd_sn: Sn) -> TaskManagementRequest {
+pub(crate) fn abort(
+    tag: u32,
+    cmd_sn: Sn,
+    referenced: u32,
+    ref_cmd_sn: Sn,
+) -> TaskManagementRequest {
     TaskManagementRequest {
         referenced_task: Itt::new(referenced),
         ref_cmd_sn,
@@ -81,7 +89,11 @@ pub(crate) fn abort(tag: u32, cmd_sn: Sn, referenced: u32, ref_cmd_sn: Sn) -> Ta
     }
 }
 
-pub(crate) fn manage(tag: u32, cmd_sn: Sn, function: TaskManagementFunction) -> TaskManagementRequest {
+pub(crate) fn manage(
+    tag: u32,
+    cmd_sn: Sn,
+    function: TaskManagementFunction,
+) -> TaskManagementRequest {
     TaskManagementRequest {
         immediate: true,
         function,
@@ -110,7 +122,9 @@ pub(crate) fn logout(tag: u32, reason: LogoutReason, cid: u16) -> LogoutRequest 
 
 /// The first PDU in transit to the target.
 pub(crate) fn sent(pair: &Pair, wire: usize) -> Bhs {
-    Bhs(*pair.wires[wire].to_target.pdus[0].first_chunk().expect("a header"))
+    Bhs(*pair.wires[wire].to_target.pdus[0]
+        .first_chunk()
+        .expect("a header"))
 }
 
 /// All data of a command, without a status.
@@ -138,7 +152,11 @@ pub(crate) fn good(command: &Bhs) -> Bhs {
         status: 0,
         itt: itt(command.itt_raw()),
         snack_tag: 0,
-        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
+        numbers: TargetNumbers {
+            stat_sn: STAT_SN,
+            exp_cmd_sn: EXP_CMD_SN,
+            max_cmd_sn: MAX_CMD_SN,
+        },
         exp_data_sn: Sn(0),
         residual: Residual::None,
         read_residual: Residual::None,
@@ -153,7 +171,11 @@ pub(crate) fn nop_in() -> Bhs {
         lun: Lun(0),
         itt: None,
         ttt: None,
-        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
+        numbers: TargetNumbers {
+            stat_sn: STAT_SN,
+            exp_cmd_sn: EXP_CMD_SN,
+            max_cmd_sn: MAX_CMD_SN,
+        },
         data_segment_length: 0,
     };
     pdu.emit()
@@ -163,7 +185,11 @@ pub(crate) fn nop_in() -> Bhs {
 pub(crate) fn reject(reason: RejectReason) -> Bhs {
     let pdu = Reject {
         reason,
-        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
+        numbers: TargetNumbers {
+            stat_sn: STAT_SN,
+            exp_cmd_sn: EXP_CMD_SN,
+            max_cmd_sn: MAX_CMD_SN,
+        },
         data_sn: Sn(0),
         data_segment_length: 48,
     };
@@ -176,7 +202,13 @@ const MAX_CMD_SN: Sn = Sn(0xffff_fff8);
 
 // --- an initiator's again
 
-pub(crate) fn text(tag: u32, ttt: Option<Ttt>, length: u32, is_final: bool, continues: bool) -> Bhs {
+pub(crate) fn text(
+    tag: u32,
+    ttt: Option<Ttt>,
+    length: u32,
+    is_final: bool,
+    continues: bool,
+) -> Bhs {
     let pdu = TextRequest {
         immediate: true,
         is_final,

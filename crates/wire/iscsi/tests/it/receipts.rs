@@ -1,7 +1,9 @@
 //! Responses whose receipt the target requests.
 
 use iscsi::initiator;
-use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers};
+use iscsi::pdu::{
+    Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers,
+};
 use iscsi::target::{self, Receipt, TaskId};
 
 use crate::pair::{Pair, Setup};
@@ -13,15 +15,25 @@ const FIRST_STAT_SN: Sn = Sn(0xffff_fffe);
 
 /// A target to which the scene sends PDUs directly.
 fn connections(count: u16) -> Pair {
-    let mut pair = Setup { connections: count, ..Setup::new() }.build();
-    pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
+    let mut pair = Setup {
+        connections: count,
+        ..Setup::new()
+    }
+    .build();
+    pair.wires
+        .iter_mut()
+        .for_each(|wire| wire.intercepted = true);
     pair
 }
 
 /// This many hanging commands.
 fn commands(pair: &mut Pair, count: u32) -> Vec<TaskId> {
     for number in 0..count {
-        pair.inject(0, &raw::hang(number + 1, Sn(CMD_SN.0.wrapping_add(number))).emit(), &[]);
+        pair.inject(
+            0,
+            &raw::hang(number + 1, Sn(CMD_SN.0.wrapping_add(number))).emit(),
+            &[],
+        );
     }
     pair.deliver();
     let tasks = pair.under_way();
@@ -31,12 +43,27 @@ fn commands(pair: &mut Pair, count: u32) -> Vec<TaskId> {
 
 fn answer(pair: &mut Pair, task: TaskId, value: u64) {
     let receipt = Some(Receipt { subject: 7, value });
-    pair.target.respond(task, target::Response { status: 2, receipt, ..Default::default() });
+    pair.target.respond(
+        task,
+        target::Response {
+            status: 2,
+            receipt,
+            ..Default::default()
+        },
+    );
     pair.deliver();
 }
 
 fn acknowledge(pair: &mut Pair, wire: usize, exp_stat_sn: Sn) {
-    pair.inject(wire, &NopOut { exp_stat_sn, ..raw::ping(None, None, 0) }.emit(), &[]);
+    pair.inject(
+        wire,
+        &NopOut {
+            exp_stat_sn,
+            ..raw::ping(None, None, 0)
+        }
+        .emit(),
+        &[],
+    );
     pair.deliver();
 }
 
@@ -56,7 +83,10 @@ fn a_receipt_comes_when_the_status_is_acknowledged() {
     answer(&mut pair, tasks[0], 1);
     acknowledge(&mut pair, 0, FIRST_STAT_SN);
     assert_eq!(acknowledged(&pair), [], "it has only been sent");
-    let next = ScsiCommand { exp_stat_sn: FIRST_STAT_SN.next(), ..raw::hang(9, CMD_SN.next()) };
+    let next = ScsiCommand {
+        exp_stat_sn: FIRST_STAT_SN.next(),
+        ..raw::hang(9, CMD_SN.next())
+    };
     pair.inject(0, &next.emit(), &[]);
     pair.deliver();
     assert_eq!(acknowledged(&pair), [1]);
@@ -112,8 +142,18 @@ fn another_connection_acknowledges_nothing() {
 fn an_answer_that_is_given_up_before_it_is_sent_has_no_receipt() {
     let mut pair = connections(1);
     let tasks = commands(&mut pair, 1);
-    let receipt = Some(Receipt { subject: 7, value: 1 });
-    pair.target.respond(tasks[0], target::Response { status: 2, receipt, ..Default::default() });
+    let receipt = Some(Receipt {
+        subject: 7,
+        value: 1,
+    });
+    pair.target.respond(
+        tasks[0],
+        target::Response {
+            status: 2,
+            receipt,
+            ..Default::default()
+        },
+    );
     pair.target.abort(tasks[0]);
     pair.deliver();
     acknowledge(&mut pair, 0, FIRST_STAT_SN.next());
@@ -123,7 +163,10 @@ fn an_answer_that_is_given_up_before_it_is_sent_has_no_receipt() {
 /// The header of the initiator's next PDU.
 fn next_header(pair: &mut Pair) -> Bhs {
     let id = pair.wires[0].initiator;
-    let transmit: initiator::Transmit = pair.initiator.poll_transmit(pair.now, id).expect("something to say");
+    let transmit: initiator::Transmit = pair
+        .initiator
+        .poll_transmit(pair.now, id)
+        .expect("something to say");
     transmit.header
 }
 
@@ -153,11 +196,18 @@ fn a_status_is_acknowledged_once_its_sense_data_are_there() {
         read_residual: Residual::None,
         data_segment_length: sense.len() as u32,
     };
-    pair.initiator.handle_header(pair.now, id, &status.emit(), &[]).expect("a status");
+    pair.initiator
+        .handle_header(pair.now, id, &status.emit(), &[])
+        .expect("a status");
     pair.hang(0, Lun(0));
     let between = ScsiCommand::parse(&next_header(&mut pair)).expect("a command");
-    assert_eq!(between.exp_stat_sn, FIRST_STAT_SN, "its sense data are not there");
-    pair.initiator.handle_segment(pair.now, id, true, &sense).expect("sense data");
+    assert_eq!(
+        between.exp_stat_sn, FIRST_STAT_SN,
+        "its sense data are not there"
+    );
+    pair.initiator
+        .handle_segment(pair.now, id, true, &sense)
+        .expect("sense data");
     pair.hang(0, Lun(0));
     let behind = ScsiCommand::parse(&next_header(&mut pair)).expect("a command");
     assert_eq!(behind.exp_stat_sn, FIRST_STAT_SN.next());

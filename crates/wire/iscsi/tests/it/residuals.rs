@@ -16,9 +16,10 @@ fn residual(pair: &Pair, task: iscsi::initiator::TaskId) -> Residual {
 
 #[test]
 fn a_read_of_less_or_more_than_expected_says_so_and_brings_what_fits() {
-    for (moved, expected, said) in
-        [(512, 2048, Residual::Underflow(1536)), (2048, 512, Residual::Overflow(1536))]
-    {
+    for (moved, expected, said) in [
+        (512, 2048, Residual::Underflow(1536)),
+        (2048, 512, Residual::Overflow(1536)),
+    ] {
         let mut pair = Pair::new();
         let task = pair.submit(0, &disk::cdb(disk::READ, 0, moved), expected, &[]);
         pair.deliver();
@@ -41,13 +42,26 @@ fn a_write_of_less_than_sent_underflows_and_drops_the_rest() {
 fn data_that_begin_beyond_what_the_command_takes_have_no_place() {
     let mut pair = Pair::new();
     let (now, id) = (pair.now, pair.wires[0].target);
-    let command = ScsiCommand { is_final: false, ..raw::write(7, pair.target.exp_cmd_sn(), 20_000, 8192) };
-    let segment = pair.target.handle_header(now, id, &command.emit(), &[]).expect("a good command");
-    let Destination::Task { task, offset: 0 } = segment.destination else { panic!("{segment:?}") };
+    let command = ScsiCommand {
+        is_final: false,
+        ..raw::write(7, pair.target.exp_cmd_sn(), 20_000, 8192)
+    };
+    let segment = pair
+        .target
+        .handle_header(now, id, &command.emit(), &[])
+        .expect("a good command");
+    let Destination::Task { task, offset: 0 } = segment.destination else {
+        panic!("{segment:?}")
+    };
     pair.target.expect_data(task, 512);
-    pair.target.handle_segment(now, id, true, &[]).expect("good data");
+    pair.target
+        .handle_segment(now, id, true, &[])
+        .expect("good data");
     let rest = raw::data_out(7, None, 0, 8192, 8192, false);
-    let segment = pair.target.handle_header(now, id, &rest.emit(), &[]).expect("good data");
+    let segment = pair
+        .target
+        .handle_header(now, id, &rest.emit(), &[])
+        .expect("good data");
     assert_eq!(segment.destination, Destination::Discard);
 }
 

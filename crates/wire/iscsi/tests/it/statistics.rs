@@ -16,14 +16,28 @@ fn ms(milliseconds: u64) -> Duration {
 /// Times of a command in milliseconds: queued, sending, waiting for R2Ts, for a response, for data, for the status.
 fn spent(pair: &Pair, task: TaskId) -> [u128; 6] {
     let times = &pair.times[&task];
-    assert_eq!(times.spent_ns().iter().sum::<u64>(), times.total_ns(), "the parts make the whole");
-    times.spent_ns().map(|ns| Duration::from_nanos(ns).as_millis())
+    assert_eq!(
+        times.spent_ns().iter().sum::<u64>(),
+        times.total_ns(),
+        "the parts make the whole"
+    );
+    times
+        .spent_ns()
+        .map(|ns| Duration::from_nanos(ns).as_millis())
 }
 
 /// 8 KiB are immediate data, and the rest is requested 16 KiB at a time.
 fn asking_target() -> Pair {
-    let parameters = Parameters { initial_r2t: true, max_burst_length: 16_384, ..Setup::new().parameters };
-    Setup { parameters, ..Setup::new() }.build()
+    let parameters = Parameters {
+        initial_r2t: true,
+        max_burst_length: 16_384,
+        ..Setup::new().parameters
+    };
+    Setup {
+        parameters,
+        ..Setup::new()
+    }
+    .build()
 }
 
 fn target_turns(pair: &mut Pair) {
@@ -101,20 +115,46 @@ fn a_bidirectional_commands_parts_make_the_whole() {
         pair.now += ms(1);
         pair.step();
     }
-    assert_eq!(spent(&pair, both)[Phase::R2t as usize], 1, "the target never asks for what it does not need");
+    assert_eq!(
+        spent(&pair, both)[Phase::R2t as usize],
+        1,
+        "the target never asks for what it does not need"
+    );
 }
 
 #[test]
 fn bytes_are_counted_by_how_they_were_allowed() {
-    let parameters =
-        Parameters { first_burst_length: 20_000, max_burst_length: 16_384, ..Setup::new().parameters };
-    let mut pair = Setup { parameters, ..Setup::new() }.build();
+    let parameters = Parameters {
+        first_burst_length: 20_000,
+        max_burst_length: 16_384,
+        ..Setup::new().parameters
+    };
+    let mut pair = Setup {
+        parameters,
+        ..Setup::new()
+    }
+    .build();
     pair.write(0, 0, &pattern(1, 50_000));
     pair.read(0, 0, 1000);
     pair.deliver();
-    let Counters { immediate_bytes, unsolicited_bytes, solicited_bytes, .. } = *pair.initiator.counters();
-    assert_eq!((immediate_bytes, unsolicited_bytes, solicited_bytes), (8192, 20_000 - 8192, 30_000));
-    let Counters { commands, r2ts, data_in_bytes, pdus_in, pdus_out, .. } = *pair.initiator.counters();
+    let Counters {
+        immediate_bytes,
+        unsolicited_bytes,
+        solicited_bytes,
+        ..
+    } = *pair.initiator.counters();
+    assert_eq!(
+        (immediate_bytes, unsolicited_bytes, solicited_bytes),
+        (8192, 20_000 - 8192, 30_000)
+    );
+    let Counters {
+        commands,
+        r2ts,
+        data_in_bytes,
+        pdus_in,
+        pdus_out,
+        ..
+    } = *pair.initiator.counters();
     assert_eq!((commands, r2ts, data_in_bytes), (2, 2, 1000));
     // In: two R2Ts, a response, and a Data-In with its status. Out: two commands, and three times two
     // Data-Out PDUs of up to 8 KiB.
@@ -123,7 +163,11 @@ fn bytes_are_counted_by_how_they_were_allowed() {
 
 #[test]
 fn a_window_of_one_shows_how_often_and_how_long_it_held_us_up() {
-    let mut pair = Setup { window: 1, ..Setup::new() }.build();
+    let mut pair = Setup {
+        window: 1,
+        ..Setup::new()
+    }
+    .build();
     let wanted = Command {
         lun: Lun(0),
         cdb: &[0; 6],
@@ -134,13 +178,23 @@ fn a_window_of_one_shows_how_often_and_how_long_it_held_us_up() {
     let id = pair.wires[0].initiator;
     for round in 1..=3 {
         pair.read(0, 0, 512);
-        assert_eq!(pair.initiator.submit(pair.now, id, &wanted), Err(SubmitError::NoRoom));
+        assert_eq!(
+            pair.initiator.submit(pair.now, id, &wanted),
+            Err(SubmitError::NoRoom)
+        );
         pair.now += ms(10);
         // A repeated attempt belongs to the same stall.
-        assert_eq!(pair.initiator.submit(pair.now, id, &wanted), Err(SubmitError::NoRoom));
+        assert_eq!(
+            pair.initiator.submit(pair.now, id, &wanted),
+            Err(SubmitError::NoRoom)
+        );
         pair.now += ms(5);
         pair.deliver();
-        let Counters { window_stalls, window_stalled, .. } = *pair.initiator.counters();
+        let Counters {
+            window_stalls,
+            window_stalled,
+            ..
+        } = *pair.initiator.counters();
         assert_eq!((window_stalls, window_stalled), (round, 15 * ms(round)));
         pair.now += ms(100);
     }
@@ -158,7 +212,15 @@ fn nops_are_timed_from_when_they_are_sent() {
         pair.deliver();
     }
     let nops = pair.initiator.counters().nops;
-    assert_eq!(nops, RoundTrips { count: 2, sum: ms(12), min: Some(ms(3)), max: Some(ms(9)) });
+    assert_eq!(
+        nops,
+        RoundTrips {
+            count: 2,
+            sum: ms(12),
+            min: Some(ms(3)),
+            max: Some(ms(9))
+        }
+    );
     assert_eq!(nops.mean(), Some(ms(6)));
 }
 
@@ -174,7 +236,11 @@ fn a_busy_connection_is_pinged_too_and_never_ended_for_it() {
         pair.initiator_hears(0);
     }
     assert_eq!(pair.initiator_events, []);
-    assert_eq!(pair.initiator.counters().pdus_out, 1, "the first has no answer yet");
+    assert_eq!(
+        pair.initiator.counters().pdus_out,
+        1,
+        "the first has no answer yet"
+    );
 }
 
 #[test]
@@ -195,7 +261,11 @@ fn what_the_target_refuses_is_counted() {
     pair.wires[0].held = true;
     pair.initiator_speaks(0);
     let header = raw::sent(&pair, 0);
-    pair.inject_answer(0, &raw::reject(RejectReason::CommandNotSupported), &header.0);
+    pair.inject_answer(
+        0,
+        &raw::reject(RejectReason::CommandNotSupported),
+        &header.0,
+    );
     pair.deliver();
     assert_eq!(pair.initiator.counters().rejects, 1);
 }
@@ -209,7 +279,10 @@ fn counters_tell_what_came_since() {
     pair.write(0, 0, &[1; 300]);
     pair.deliver();
     let since = pair.initiator.counters().since(&earlier);
-    assert_eq!((since.commands, since.data_in_bytes, since.immediate_bytes), (1, 0, 300));
+    assert_eq!(
+        (since.commands, since.data_in_bytes, since.immediate_bytes),
+        (1, 0, 300)
+    );
     let mut both = earlier;
     both += since;
     assert_eq!(both, *pair.initiator.counters());

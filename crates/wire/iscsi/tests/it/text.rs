@@ -24,7 +24,13 @@ fn queries(pair: &Pair) -> Vec<TextQuery> {
 }
 
 fn responses(pair: &Pair) -> Vec<TextResponse> {
-    pair.said(|pdu| if let Pdu::TextResponse(response) = pdu { Some(*response) } else { None })
+    pair.said(|pdu| {
+        if let Pdu::TextResponse(response) = pdu {
+            Some(*response)
+        } else {
+            None
+        }
+    })
 }
 
 fn answer(pair: &Pair) -> &[u8] {
@@ -37,14 +43,20 @@ fn answer(pair: &Pair) -> &[u8] {
 /// Sends a text to the target, and delivers its response.
 fn say(pair: &mut Pair, tag: u32, ttt: Option<Ttt>, text: &[u8], is_final: bool, continues: bool) {
     pair.wires[0].intercepted = true;
-    pair.inject(0, &raw::text(tag, ttt, text.len() as u32, is_final, continues), text);
+    pair.inject(
+        0,
+        &raw::text(tag, ttt, text.len() as u32, is_final, continues),
+        text,
+    );
     pair.deliver();
 }
 
 #[test]
 fn all_targets_are_told_in_discovery_however_many_there_are() {
     let mut pair = discovery();
-    let name = |i: u32| format!("TargetName=iqn.2026-11.test:disk{i}\0TargetAddress=[2001:db8::1]:3260,1\0");
+    let name = |i: u32| {
+        format!("TargetName=iqn.2026-11.test:disk{i}\0TargetAddress=[2001:db8::1]:3260,1\0")
+    };
     pair.targets = (0..200).map(name).collect::<String>().into_bytes();
     let id = pair.wires[0].initiator;
     assert!(pair.initiator.send_targets(id, "All"));
@@ -55,12 +67,22 @@ fn all_targets_are_told_in_discovery_however_many_there_are() {
         _ => None,
     };
     let parts: Vec<usize> = pair.target_events.iter().filter_map(begins).collect();
-    assert!(parts.len() > 3 && parts.iter().copied().eq((0..pair.targets.len()).step_by(PART_BYTES)));
+    assert!(
+        parts.len() > 3
+            && parts
+                .iter()
+                .copied()
+                .eq((0..pair.targets.len()).step_by(PART_BYTES))
+    );
     assert!(queries(&pair).iter().all(|query| *query == TextQuery::All));
     let all = responses(&pair);
     let (last, others) = all.split_last().expect("there are many");
     assert!(last.is_final && last.ttt.is_none() && others.len() > 20);
-    assert!(others.iter().all(|pdu| pdu.continues && !pdu.is_final && pdu.ttt.is_some()));
+    assert!(
+        others
+            .iter()
+            .all(|pdu| pdu.continues && !pdu.is_final && pdu.ttt.is_some())
+    );
 }
 
 #[test]
@@ -83,7 +105,10 @@ fn one_target_may_be_asked_for_by_name() {
     let id = pair.wires[0].initiator;
     pair.initiator.send_targets(id, "iqn.2026-11.test:one");
     pair.deliver();
-    assert_eq!(queries(&pair), [TextQuery::One("iqn.2026-11.test:one".to_owned())]);
+    assert_eq!(
+        queries(&pair),
+        [TextQuery::One("iqn.2026-11.test:one".to_owned())]
+    );
 }
 
 #[test]
@@ -124,7 +149,14 @@ fn too_long_a_text_is_rejected() {
 #[test]
 fn a_wrong_tag_is_rejected() {
     let mut pair = discovery();
-    say(&mut pair, 1, Ttt::new(99), b"SendTargets=All\0", true, false);
+    say(
+        &mut pair,
+        1,
+        Ttt::new(99),
+        b"SendTargets=All\0",
+        true,
+        false,
+    );
     assert_eq!(pair.rejects(), [RejectReason::InvalidPduField]);
 }
 
@@ -154,13 +186,29 @@ fn a_text_that_is_not_final_leaves_the_exchange_open() {
 #[test]
 fn max_recv_data_segment_length_may_change_and_holds_at_once() {
     let mut pair = Pair::new();
-    say(&mut pair, 1, None, b"MaxRecvDataSegmentLength=512\0", true, false);
-    assert_eq!(responses(&pair)[0].data_segment_length, 0, "a declaration wants no answer");
+    say(
+        &mut pair,
+        1,
+        None,
+        b"MaxRecvDataSegmentLength=512\0",
+        true,
+        false,
+    );
+    assert_eq!(
+        responses(&pair)[0].data_segment_length,
+        0,
+        "a declaration wants no answer"
+    );
     let cmd_sn = pair.target.exp_cmd_sn();
     pair.inject(0, &raw::read(2, cmd_sn, 2048).emit(), &[]);
     pair.deliver();
-    let lengths =
-        pair.said(|pdu| if let Pdu::DataIn(pdu) = pdu { Some(pdu.data_segment_length) } else { None });
+    let lengths = pair.said(|pdu| {
+        if let Pdu::DataIn(pdu) = pdu {
+            Some(pdu.data_segment_length)
+        } else {
+            None
+        }
+    });
     assert_eq!(lengths, [512; 4]);
 }
 
@@ -168,24 +216,57 @@ fn max_recv_data_segment_length_may_change_and_holds_at_once() {
 fn unknown_keys_are_not_understood_and_settled_ones_rejected() {
     let mut pair = Pair::new();
     pair.targets.clear();
-    let expected = b"X-org.example=NotUnderstood\0MaxBurstLength=Reject\0MaxRecvDataSegmentLength=Reject\0";
-    let text = b"X-org.example=1\0MaxBurstLength=512\0MaxRecvDataSegmentLength=1\0InitiatorAlias=a\0";
+    let expected =
+        b"X-org.example=NotUnderstood\0MaxBurstLength=Reject\0MaxRecvDataSegmentLength=Reject\0";
+    let text =
+        b"X-org.example=1\0MaxBurstLength=512\0MaxRecvDataSegmentLength=1\0InitiatorAlias=a\0";
     say(&mut pair, 1, None, text, true, false);
-    assert_eq!(responses(&pair)[0].data_segment_length as usize, expected.len());
+    assert_eq!(
+        responses(&pair)[0].data_segment_length as usize,
+        expected.len()
+    );
 }
 
 /// Section 6.4: the target "MUST respond with a Reject PDU with a reason of "Protocol Error""; the exchange is over.
 #[test]
 fn a_key_said_twice_in_an_exchange_is_rejected() {
     let mut pair = Pair::new();
-    say(&mut pair, 1, None, b"MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=1024\0", true, false);
+    say(
+        &mut pair,
+        1,
+        None,
+        b"MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=1024\0",
+        true,
+        false,
+    );
     assert_eq!(pair.rejects(), [RejectReason::ProtocolError]);
-    say(&mut pair, 1, None, b"MaxRecvDataSegmentLength=512\0", false, false);
+    say(
+        &mut pair,
+        1,
+        None,
+        b"MaxRecvDataSegmentLength=512\0",
+        false,
+        false,
+    );
     let ttt = responses(&pair)[0].ttt;
-    say(&mut pair, 1, ttt, b"MaxRecvDataSegmentLength=1024\0", true, false);
+    say(
+        &mut pair,
+        1,
+        ttt,
+        b"MaxRecvDataSegmentLength=1024\0",
+        true,
+        false,
+    );
     assert_eq!(pair.rejects(), [RejectReason::ProtocolError; 2]);
     // The same key in the next exchange is another declaration.
-    say(&mut pair, 2, None, b"MaxRecvDataSegmentLength=1024\0", true, false);
+    say(
+        &mut pair,
+        2,
+        None,
+        b"MaxRecvDataSegmentLength=1024\0",
+        true,
+        false,
+    );
     assert_eq!((responses(&pair).len(), pair.rejects().len()), (2, 2));
 }
 
@@ -198,9 +279,20 @@ fn keys_of_the_login_are_rejected() {
         say(&mut pair, 1, None, text, true, false);
         responses(&pair)[0].data_segment_length as usize
     };
-    for key in ["InitiatorName", "TargetName", "SessionType", "AuthMethod", "CHAP_A", "HeaderDigest"] {
+    for key in [
+        "InitiatorName",
+        "TargetName",
+        "SessionType",
+        "AuthMethod",
+        "CHAP_A",
+        "HeaderDigest",
+    ] {
         let expected = format!("{key}=Reject\0").len();
-        assert_eq!(rejected(format!("{key}=iqn.2026-11.org.example:eve\0").as_bytes()), expected, "{key}");
+        assert_eq!(
+            rejected(format!("{key}=iqn.2026-11.org.example:eve\0").as_bytes()),
+            expected,
+            "{key}"
+        );
     }
 }
 

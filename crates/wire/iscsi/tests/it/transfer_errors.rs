@@ -11,7 +11,9 @@ const CMD_SN: Sn = Sn(0xffff_fff0);
 /// A target to which the scene sends PDUs directly; the initiator receives nothing.
 fn alone(setup: Setup) -> Pair {
     let mut pair = setup.build();
-    pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
+    pair.wires
+        .iter_mut()
+        .for_each(|wire| wire.intercepted = true);
     pair
 }
 
@@ -39,7 +41,14 @@ fn statuses(pair: &Pair) -> Vec<u8> {
 }
 
 fn last_ttt(pair: &Pair) -> Option<Ttt> {
-    pair.said(|pdu| if let Pdu::R2t(r2t) = pdu { Some(r2t.ttt) } else { None }).pop()
+    pair.said(|pdu| {
+        if let Pdu::R2t(r2t) = pdu {
+            Some(r2t.ttt)
+        } else {
+            None
+        }
+    })
+    .pop()
 }
 
 /// A write of 8 KiB whose first R2T for 4 KiB was sent, followed by this Data-Out.
@@ -48,7 +57,11 @@ fn answered_by(pdu: impl Fn(Ttt) -> iscsi::pdu::DataOut) -> Pair {
     pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
     pair.deliver();
     let pdu = pdu(last_ttt(&pair).expect("an R2T was sent"));
-    pair.inject(0, &pdu.emit(), &pattern(1, pdu.data_segment_length as usize));
+    pair.inject(
+        0,
+        &pdu.emit(),
+        &pattern(1, pdu.data_segment_length as usize),
+    );
     pair.deliver();
     pair
 }
@@ -62,7 +75,11 @@ fn a_data_out_with_a_bad_digest_is_rejected_and_fails_its_command() {
     let write = pair.write(0, 0, &[0xa5; 4000]);
     pair.step(); // the target answers with an R2T
     pair.initiator_speaks(0);
-    let data_out = pair.wires[0].to_target.pdus.back_mut().expect("the answer to the R2T");
+    let data_out = pair.wires[0]
+        .to_target
+        .pdus
+        .back_mut()
+        .expect("the answer to the R2T");
     data_out[100] ^= 1;
     pair.deliver();
     assert_eq!(pair.rejects(), [RejectReason::DataDigestError]);
@@ -80,11 +97,19 @@ fn after_a_bad_digest_the_status_waits_for_the_rest_of_the_data() {
     pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
     pair.deliver();
     let ttt = last_ttt(&pair);
-    pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, false).emit(), &[1; 4096]);
+    pair.inject(
+        0,
+        &raw::data_out(7, ttt, 0, 0, 4096, false).emit(),
+        &[1; 4096],
+    );
     pair.wires[0].to_target.pdus[0][60] ^= 1;
     pair.deliver();
     assert_eq!(statuses(&pair), [], "the F bit has not come");
-    pair.inject(0, &raw::data_out(7, ttt, 1, 4096, 4096, true).emit(), &[1; 4096]);
+    pair.inject(
+        0,
+        &raw::data_out(7, ttt, 1, 4096, 4096, true).emit(),
+        &[1; 4096],
+    );
     pair.deliver();
     assert_eq!(statuses(&pair), [2]);
 }
@@ -97,7 +122,12 @@ fn immediate_data_with_a_bad_digest_fails_its_command() {
     pair.wires[0].to_target.pdus[0][80] ^= 1;
     pair.deliver();
     // The Reject arrives first and determines the result; the status that follows is still recognised.
-    assert_eq!(pair.failure(write), Some(iscsi::initiator::Failure::Rejected(RejectReason::DataDigestError)));
+    assert_eq!(
+        pair.failure(write),
+        Some(iscsi::initiator::Failure::Rejected(
+            RejectReason::DataDigestError
+        ))
+    );
     assert_eq!(statuses(&pair), [2]);
     assert!(pair.wires[0].is_up);
 }
@@ -121,19 +151,35 @@ fn data_in_with_a_bad_digest_ends_the_connection() {
     pair.target_speaks(0);
     pair.wires[0].to_initiator.pdus[0][60] ^= 1;
     pair.deliver();
-    assert_eq!(pair.wires[0].initiator_fatal, Some(iscsi::initiator::Fatal::DataDigest));
-    assert_eq!(pair.failure(read), Some(iscsi::initiator::Failure::ConnectionLost));
+    assert_eq!(
+        pair.wires[0].initiator_fatal,
+        Some(iscsi::initiator::Fatal::DataDigest)
+    );
+    assert_eq!(
+        pair.failure(read),
+        Some(iscsi::initiator::Failure::ConnectionLost)
+    );
 }
 
 #[test]
 fn a_data_out_that_is_not_what_the_r2t_asked_for_fails_the_command() {
     type Answer = fn(Ttt) -> iscsi::pdu::DataOut;
     let sequence: [(&str, Answer); 6] = [
-        ("the wrong DataSN", |ttt| raw::data_out(7, Some(ttt), 1, 0, 4096, true)),
-        ("the wrong offset", |ttt| raw::data_out(7, Some(ttt), 0, 512, 512, false)),
-        ("more than was asked for", |ttt| raw::data_out(7, Some(ttt), 0, 0, 4097, true)),
-        ("less than was asked for", |ttt| raw::data_out(7, Some(ttt), 0, 0, 512, true)),
-        ("an unknown tag", |ttt| raw::data_out(7, Ttt::new(ttt.get() ^ 1 << 16), 0, 0, 4096, true)),
+        ("the wrong DataSN", |ttt| {
+            raw::data_out(7, Some(ttt), 1, 0, 4096, true)
+        }),
+        ("the wrong offset", |ttt| {
+            raw::data_out(7, Some(ttt), 0, 512, 512, false)
+        }),
+        ("more than was asked for", |ttt| {
+            raw::data_out(7, Some(ttt), 0, 0, 4097, true)
+        }),
+        ("less than was asked for", |ttt| {
+            raw::data_out(7, Some(ttt), 0, 0, 512, true)
+        }),
+        ("an unknown tag", |ttt| {
+            raw::data_out(7, Ttt::new(ttt.get() ^ 1 << 16), 0, 0, 4096, true)
+        }),
         ("another LUN", |ttt| iscsi::pdu::DataOut {
             lun: iscsi::pdu::Lun(1 << 48),
             ..raw::data_out(7, Some(ttt), 0, 0, 4096, true)
@@ -141,10 +187,18 @@ fn a_data_out_that_is_not_what_the_r2t_asked_for_fails_the_command() {
     ];
     for (what, answer) in sequence {
         let pair = answered_by(answer);
-        assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]), "{what}");
+        assert_eq!(
+            (faults(&pair), statuses(&pair)),
+            (vec![DataFault::Sequence], vec![2]),
+            "{what}"
+        );
     }
     let pair = answered_by(|_| raw::data_out(7, None, 0, 0, 512, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]), "not announced");
+    assert_eq!(
+        (faults(&pair), statuses(&pair)),
+        (vec![DataFault::Unsolicited], vec![2]),
+        "not announced"
+    );
 }
 
 #[test]
@@ -153,8 +207,15 @@ fn immediate_data_that_were_not_agreed_on_or_are_too_many_fail_the_command() {
         let mut pair = alone(setup);
         pair.inject(0, &raw::write(7, CMD_SN, edtl, 512).emit(), &[1; 512]);
         pair.deliver();
-        assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
-        assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "an answer, not a Reject");
+        assert_eq!(
+            (faults(&pair), statuses(&pair)),
+            (vec![DataFault::Unsolicited], vec![2])
+        );
+        assert_eq!(
+            pair.target.exp_cmd_sn(),
+            CMD_SN.next(),
+            "an answer, not a Reject"
+        );
     }
 }
 
@@ -163,17 +224,31 @@ fn unsolicited_data_beyond_first_burst_length_fail_the_command() {
     let mut setup = Setup::new();
     setup.parameters.first_burst_length = 1024;
     let mut pair = alone(setup);
-    let command = iscsi::pdu::ScsiCommand { is_final: false, ..raw::write(7, CMD_SN, 8192, 512) };
+    let command = iscsi::pdu::ScsiCommand {
+        is_final: false,
+        ..raw::write(7, CMD_SN, 8192, 512)
+    };
     pair.inject(0, &command.emit(), &[1; 512]);
-    pair.inject(0, &raw::data_out(7, None, 0, 512, 513, true).emit(), &[1; 513]);
+    pair.inject(
+        0,
+        &raw::data_out(7, None, 0, 512, 513, true).emit(),
+        &[1; 513],
+    );
     pair.deliver();
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+    assert_eq!(
+        (faults(&pair), statuses(&pair)),
+        (vec![DataFault::Unsolicited], vec![2])
+    );
 }
 
 #[test]
 fn late_data_for_a_task_that_is_gone_are_dropped_without_a_word() {
     let mut pair = alone(Setup::new());
-    pair.inject(0, &raw::data_out(9, Ttt::new(5), 0, 0, 512, true).emit(), &[1; 512]);
+    pair.inject(
+        0,
+        &raw::data_out(9, Ttt::new(5), 0, 0, 512, true).emit(),
+        &[1; 512],
+    );
     pair.deliver();
     assert!(pair.said.is_empty() && pair.wires[0].is_up);
     assert_eq!(pair.target.counters().data_out_late, 1);
@@ -189,7 +264,11 @@ fn data_sent_for_a_task_do_not_reach_its_successor_of_the_same_tag() {
     pair.inject(0, &raw::write(7, CMD_SN.next(), 4096, 0).emit(), &[]);
     pair.deliver();
     assert_ne!(old, last_ttt(&pair));
-    pair.inject(0, &raw::data_out(7, old, 0, 0, 4096, true).emit(), &[1; 4096]);
+    pair.inject(
+        0,
+        &raw::data_out(7, old, 0, 0, 4096, true).emit(),
+        &[1; 4096],
+    );
     pair.deliver();
     assert_eq!(pair.disk.read(0, 4096), [0; 4096]);
 }
@@ -201,7 +280,11 @@ fn data_for_another_connections_task_end_the_connection() {
     let mut pair = alone(setup);
     pair.inject(0, &raw::write(7, CMD_SN, 4096, 0).emit(), &[]);
     pair.deliver();
-    pair.inject(1, &raw::data_out(7, last_ttt(&pair), 0, 0, 4096, true).emit(), &[1; 4096]);
+    pair.inject(
+        1,
+        &raw::data_out(7, last_ttt(&pair), 0, 0, 4096, true).emit(),
+        &[1; 4096],
+    );
     pair.deliver();
     assert_eq!(pair.wires[1].target_fatal, Some(Fatal::ForeignTask));
     assert_eq!(pair.under_way().len(), 1);
@@ -210,8 +293,16 @@ fn data_for_another_connections_task_end_the_connection() {
 #[test]
 fn a_segment_that_is_too_long_and_a_login_end_the_connection() {
     for (header, data, fatal) in [
-        (raw::ping(Some(1), None, 8193).emit(), vec![0; 8193], Fatal::SegmentTooLong { length: 8193 }),
-        (iscsi::pdu::Bhs::new(iscsi::pdu::Opcode::LoginRequest), vec![], Fatal::LoginInFullFeaturePhase),
+        (
+            raw::ping(Some(1), None, 8193).emit(),
+            vec![0; 8193],
+            Fatal::SegmentTooLong { length: 8193 },
+        ),
+        (
+            iscsi::pdu::Bhs::new(iscsi::pdu::Opcode::LoginRequest),
+            vec![],
+            Fatal::LoginInFullFeaturePhase,
+        ),
     ] {
         let mut pair = alone(Setup::new());
         pair.inject(0, &header, &data);
@@ -256,7 +347,11 @@ fn a_tag_in_use_is_rejected_and_its_command_does_not_count() {
     pair.inject(0, &raw::hang(7, CMD_SN.next()).emit(), &[]);
     pair.deliver();
     assert_eq!(pair.rejects(), [RejectReason::TaskInProgress]);
-    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "section 7.3: a gap must be assumed");
+    assert_eq!(
+        pair.target.exp_cmd_sn(),
+        CMD_SN.next(),
+        "section 7.3: a gap must be assumed"
+    );
     assert_eq!(pair.under_way().len(), 1);
 }
 
@@ -264,13 +359,20 @@ fn a_tag_in_use_is_rejected_and_its_command_does_not_count() {
 fn too_many_immediate_commands_are_rejected() {
     let mut pair = alone(Setup::new());
     for tag in 0..80 {
-        let command = iscsi::pdu::ScsiCommand { immediate: true, ..raw::hang(tag, CMD_SN) };
+        let command = iscsi::pdu::ScsiCommand {
+            immediate: true,
+            ..raw::hang(tag, CMD_SN)
+        };
         pair.inject(0, &command.emit(), &[]);
     }
     pair.deliver();
     assert_eq!(pair.under_way().len(), 64);
     assert_eq!(pair.rejects(), [RejectReason::ImmediateCommandReject; 16]);
-    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN, "immediate commands use no number up");
+    assert_eq!(
+        pair.target.exp_cmd_sn(),
+        CMD_SN,
+        "immediate commands use no number up"
+    );
 }
 
 /// Regression: libiscsi frees a command when its status arrives, and sent other bytes as the rest of its data.
@@ -278,7 +380,11 @@ fn too_many_immediate_commands_are_rejected() {
 fn a_status_waits_for_the_data_that_the_initiator_is_sending() {
     let refuse = |pair: &mut Pair| {
         let task = pair.under_way()[0];
-        let refusal = iscsi::target::Response { status: 2, sense: disk::SENSE, ..Default::default() };
+        let refusal = iscsi::target::Response {
+            status: 2,
+            sense: disk::SENSE,
+            ..Default::default()
+        };
         pair.target.respond(task, refusal);
         pair.target_speaks(0);
         assert_eq!(statuses(pair), []);
@@ -293,15 +399,26 @@ fn a_status_waits_for_the_data_that_the_initiator_is_sending() {
     assert_eq!((statuses(&pair), faults(&pair)), (vec![2], vec![]));
     // Unsolicited and solicited data.
     for ttt_is_known in [false, true] {
-        let mut pair = alone(if ttt_is_known { asks_first() } else { Setup::new() });
-        let command = iscsi::pdu::ScsiCommand { is_final: ttt_is_known, ..raw::write(7, CMD_SN, 4096, 0) };
+        let mut pair = alone(if ttt_is_known {
+            asks_first()
+        } else {
+            Setup::new()
+        });
+        let command = iscsi::pdu::ScsiCommand {
+            is_final: ttt_is_known,
+            ..raw::write(7, CMD_SN, 4096, 0)
+        };
         pair.inject(0, &command.emit(), &[]);
         pair.deliver();
         let ttt = last_ttt(&pair);
         assert_eq!(ttt.is_some(), ttt_is_known);
         refuse(&mut pair);
         pair.cut = 100;
-        pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, true).emit(), &[1; 4096]);
+        pair.inject(
+            0,
+            &raw::data_out(7, ttt, 0, 0, 4096, true).emit(),
+            &[1; 4096],
+        );
         pair.step();
         assert_eq!(statuses(&pair), [], "the Data-Out has begun");
         pair.deliver();
@@ -313,20 +430,41 @@ fn a_status_waits_for_the_data_that_the_initiator_is_sending() {
 /// An initiator sends no more data for a command that it aborts, and may use its tag again.
 #[test]
 fn a_status_that_waits_for_data_does_not_outlive_an_abort() {
-    for function in [Function::AbortTask, Function::AbortTaskSet, Function::LogicalUnitReset] {
+    for function in [
+        Function::AbortTask,
+        Function::AbortTaskSet,
+        Function::LogicalUnitReset,
+    ] {
         let mut pair = alone(Setup::new());
-        let mut refused = iscsi::pdu::ScsiCommand { is_final: false, ..raw::write(7, CMD_SN, 8192, 0) };
+        let mut refused = iscsi::pdu::ScsiCommand {
+            is_final: false,
+            ..raw::write(7, CMD_SN, 8192, 0)
+        };
         refused.cdb[0] = disk::FAIL;
         pair.inject(0, &refused.emit(), &[]);
         pair.deliver();
         assert_eq!(statuses(&pair), [], "it waits for the unsolicited data");
-        let abort = iscsi::pdu::TaskManagementRequest { function, ..raw::abort(8, CMD_SN.next(), 7, CMD_SN) };
+        let abort = iscsi::pdu::TaskManagementRequest {
+            function,
+            ..raw::abort(8, CMD_SN.next(), 7, CMD_SN)
+        };
         pair.inject(0, &abort.emit(), &[]);
         pair.inject(0, &raw::write(7, CMD_SN.next(), 512, 512).emit(), &[1; 512]);
         pair.deliver();
         // Drivers abort only commands that they have not answered.
         let is_gone = |event: &Event| matches!(event, Event::TaskGone { .. });
-        assert_eq!(pair.target_events.iter().filter(|event| is_gone(event)).count(), 1, "{function:?}");
-        assert_eq!((statuses(&pair), pair.rejects().len()), (vec![0], 0), "{function:?}");
+        assert_eq!(
+            pair.target_events
+                .iter()
+                .filter(|event| is_gone(event))
+                .count(),
+            1,
+            "{function:?}"
+        );
+        assert_eq!(
+            (statuses(&pair), pair.rejects().len()),
+            (vec![0], 0),
+            "{function:?}"
+        );
     }
 }

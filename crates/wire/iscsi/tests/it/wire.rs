@@ -16,13 +16,28 @@ pub(crate) struct Pipe {
 
 /// A complete arrival.
 pub(crate) enum Arrival {
-    Header { bhs: Bhs, ahs: Vec<u8>, intact: bool },
-    Segment { data: Vec<u8>, intact: bool },
+    Header {
+        bhs: Bhs,
+        ahs: Vec<u8>,
+        intact: bool,
+    },
+    Segment {
+        data: Vec<u8>,
+        intact: bool,
+    },
 }
 
 pub(crate) fn encode(framing: Framing, header: &Bhs, ahs: &[u8], data: &[u8]) -> Vec<u8> {
-    assert_eq!(header.data_segment_length() as usize, data.len(), "header and data agree");
-    assert_eq!(header.total_ahs_length(), ahs.len(), "header and additional headers agree");
+    assert_eq!(
+        header.data_segment_length() as usize,
+        data.len(),
+        "header and data agree"
+    );
+    assert_eq!(
+        header.total_ahs_length(),
+        ahs.len(),
+        "header and additional headers agree"
+    );
     let mut bytes = header.0.to_vec();
     bytes.extend_from_slice(ahs);
     framing.end_header(&mut bytes, 0);
@@ -34,7 +49,9 @@ pub(crate) fn encode(framing: Framing, header: &Bhs, ahs: &[u8], data: &[u8]) ->
 impl Pipe {
     /// Delivers up to `most` bytes; returns whether there were any.
     pub(crate) fn carry(&mut self, most: usize) -> bool {
-        let Some(front) = self.pdus.front_mut() else { return false };
+        let Some(front) = self.pdus.front_mut() else {
+            return false;
+        };
         let count = front.len().min(most);
         self.arrived.extend(front.drain(..count));
         if front.is_empty() {
@@ -62,7 +79,11 @@ impl Pipe {
         if bhs.data_segment_length() > 0 {
             self.header = Some(bhs);
         }
-        Some(Arrival::Header { bhs, ahs, intact: framing.header_intact(&whole) })
+        Some(Arrival::Header {
+            bhs,
+            ahs,
+            intact: framing.header_intact(&whole),
+        })
     }
 
     fn next_segment(&mut self, framing: Framing, bhs: &Bhs) -> Option<Arrival> {
@@ -73,6 +94,9 @@ impl Pipe {
         let whole: Vec<u8> = self.arrived.drain(..length).collect();
         let (data, trailer) = whole.split_at(bhs.data_segment_length() as usize);
         self.header = None;
-        Some(Arrival::Segment { data: data.to_vec(), intact: framing.data_intact(data, trailer) })
+        Some(Arrival::Segment {
+            data: data.to_vec(),
+            intact: framing.data_intact(data, trailer),
+        })
     }
 }

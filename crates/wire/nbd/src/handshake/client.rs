@@ -15,8 +15,8 @@ use derive_more::Display;
 use foreign::Text;
 
 use super::{
-    ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC, OptionCode, REPLY_MAGIC, ReplyCode,
-    STRING_BYTES_MAX,
+    ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC, OptionCode, REPLY_MAGIC,
+    ReplyCode, STRING_BYTES_MAX,
 };
 use crate::export::{BlockSizes, ChannelName, Export, PAYLOAD_BYTES_MAX, VOLUME};
 use crate::flags::{client, handshake, transmission};
@@ -153,17 +153,26 @@ impl ClientHandshake {
 
     /// Sends the connection's name to the server, and the connections that must end before this one starts.
     pub fn named(self, channel: ChannelName) -> ClientHandshake {
-        ClientHandshake { channel: Some(channel), ..self }
+        ClientHandshake {
+            channel: Some(channel),
+            ..self
+        }
     }
 
     /// A handshake that only lists all exports.
     pub fn lister() -> ClientHandshake {
-        ClientHandshake { list: Some(Vec::new()), ..ClientHandshake::new("") }
+        ClientHandshake {
+            list: Some(Vec::new()),
+            ..ClientHandshake::new("")
+        }
     }
 
     /// Requires TLS: the client requests nothing from the server before TLS has started.
     pub fn over_tls(self) -> ClientHandshake {
-        ClientHandshake { wants_tls: true, ..self }
+        ClientHandshake {
+            wants_tls: true,
+            ..self
+        }
     }
 
     /// Appends the first bytes to send once TLS has started.
@@ -174,7 +183,11 @@ impl ClientHandshake {
 
     /// The first option after STARTTLS.
     fn first(&self) -> OptionCode {
-        if self.list.is_some() { OptionCode::List } else { OptionCode::ExtendedHeaders }
+        if self.list.is_some() {
+            OptionCode::List
+        } else {
+            OptionCode::ExtendedHeaders
+        }
     }
 
     /// Number of bytes that [`ClientHandshake::take`] needs: at least one. Do not read beyond them.
@@ -205,7 +218,11 @@ impl ClientHandshake {
                 match fields.four().unwrap_or_default() as usize {
                     0 => self.reply(option, code, &[], out),
                     bytes if bytes <= REPLY_BYTES_MAX => {
-                        self.awaits = Awaits::Data { option, code, bytes };
+                        self.awaits = Awaits::Data {
+                            option,
+                            code,
+                            bytes,
+                        };
                         Ok(ClientStep::Continue)
                     }
                     _ => Err(Refused::Violation("a reply is too long")),
@@ -222,7 +239,10 @@ impl ClientHandshake {
 
     fn greeting(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<ClientStep, Refused> {
         let mut fields = Fields(bytes);
-        let (magic, style) = (fields.eight().unwrap_or_default(), fields.eight().unwrap_or_default());
+        let (magic, style) = (
+            fields.eight().unwrap_or_default(),
+            fields.eight().unwrap_or_default(),
+        );
         let flags = fields.two().unwrap_or_default();
         if magic != INIT_MAGIC {
             return Err(Refused::NotNbd(magic));
@@ -239,7 +259,9 @@ impl ClientHandshake {
         let first = match (is_fixed, self.wants_tls) {
             (true, true) => OptionCode::StartTls,
             (true, false) => self.first(),
-            (false, true) => return Err(Refused::NoTls("it does not support fixed newstyle".into())),
+            (false, true) => {
+                return Err(Refused::NoTls("it does not support fixed newstyle".into()));
+            }
             (false, false) if self.list.is_some() => return Err(Refused::OldStyle),
             (false, false) => OptionCode::ExportName,
         };
@@ -300,9 +322,13 @@ impl ClientHandshake {
             (_, ReplyCode::ErrTlsReqd) => return Err(Refused::TlsRequired),
             (OptionCode::ExtendedHeaders, _) => OptionCode::StructuredReply,
             (OptionCode::StructuredReply | OptionCode::SetMetaContext, _) => OptionCode::Go,
-            (OptionCode::Go, ReplyCode::Ack) => return self.session().map(ClientStep::Transmission),
+            (OptionCode::Go, ReplyCode::Ack) => {
+                return self.session().map(ClientStep::Transmission);
+            }
             (OptionCode::Go, ReplyCode::ErrUnsup) => OptionCode::ExportName,
-            (OptionCode::Go, ReplyCode::ErrUnknown) => return Err(Refused::NoExport(self.name.clone())),
+            (OptionCode::Go, ReplyCode::ErrUnknown) => {
+                return Err(Refused::NoExport(self.name.clone()));
+            }
             (_, code) => return Err(Refused::Server(reason(code, data))),
         };
         self.ask(next, out);
@@ -315,18 +341,25 @@ impl ClientHandshake {
         let (replies, all_bytes) = (self.replies.0 + 1, self.replies.1 + bytes);
         self.replies = (replies, all_bytes);
         match option {
-            OptionCode::List if all_bytes > LIST_BYTES_MAX || replies > EXPORTS_MAX + REPLIES_MAX => {
+            OptionCode::List
+                if all_bytes > LIST_BYTES_MAX || replies > EXPORTS_MAX + REPLIES_MAX =>
+            {
                 Err(Refused::Violation("the export list is too long"))
             }
             OptionCode::List => Ok(()),
-            _ if replies > REPLIES_MAX => Err(Refused::Violation("it sends too many replies to an option")),
+            _ if replies > REPLIES_MAX => {
+                Err(Refused::Violation("it sends too many replies to an option"))
+            }
             _ => Ok(()),
         }
     }
 
     /// Appends an option.
     fn ask(&mut self, option: OptionCode, out: &mut Vec<u8>) {
-        debug_assert!(self.name.len() <= STRING_BYTES_MAX, "an export name is too long");
+        debug_assert!(
+            self.name.len() <= STRING_BYTES_MAX,
+            "an export name is too long"
+        );
         out.extend(OPTION_MAGIC.to_be_bytes());
         out.extend((option as u32).to_be_bytes());
         let length_at = out.len();
@@ -342,7 +375,9 @@ impl ClientHandshake {
                 named(out, name);
                 let infos = [Info::Name, Info::Description, Info::BlockSize];
                 out.extend((infos.len() as u16).to_be_bytes());
-                infos.iter().for_each(|info| out.extend((*info as u16).to_be_bytes()));
+                infos
+                    .iter()
+                    .for_each(|info| out.extend((*info as u16).to_be_bytes()));
             }
             OptionCode::SetMetaContext => {
                 named(out, name);
@@ -358,14 +393,19 @@ impl ClientHandshake {
         self.replies = (0, 0);
         let length = (out.len() - length_at - 4) as u32;
         out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
-        self.awaits = if option == OptionCode::ExportName { Awaits::Export } else { Awaits::Reply(option) };
+        self.awaits = if option == OptionCode::ExportName {
+            Awaits::Export
+        } else {
+            Awaits::Reply(option)
+        };
     }
 
     /// Adds an export to the list. The data is the length of its name, its name, and its description.
     fn listed(&mut self, data: &[u8]) -> Result<(), Refused> {
         let mut fields = Fields(data);
-        let name =
-            fields.string().ok_or(Refused::Violation("an export name is truncated or not valid UTF-8"))?;
+        let name = fields.string().ok_or(Refused::Violation(
+            "an export name is truncated or not valid UTF-8",
+        ))?;
         let description = String::from_utf8_lossy(fields.0).into_owned();
         match &mut self.list {
             Some(list) if list.len() < EXPORTS_MAX => list.push((name.to_owned(), description)),
@@ -376,7 +416,9 @@ impl ClientHandshake {
 
     fn info(&mut self, data: &[u8]) -> Result<(), Refused> {
         let mut fields = Fields(data);
-        let kind = fields.two().ok_or(Refused::Violation("an information reply has no type"))?;
+        let kind = fields
+            .two()
+            .ok_or(Refused::Violation("an information reply has no type"))?;
         let text = |fields: Fields<'_>| String::from_utf8_lossy(fields.0).into_owned();
         match Info::try_from(kind) {
             Ok(Info::Export) => self.told.export = fields.eight().zip(fields.two()),
@@ -390,7 +432,11 @@ impl ClientHandshake {
                 if !minimum.is_power_of_two() || minimum > 65_536 || maximum < minimum {
                     return Err(Refused::Violation("the block sizes are inconsistent"));
                 }
-                self.told.sizes = Some(BlockSizes { minimum, preferred, maximum });
+                self.told.sizes = Some(BlockSizes {
+                    minimum,
+                    preferred,
+                    maximum,
+                });
             }
             Err(_) => {}
         }
@@ -399,12 +445,18 @@ impl ClientHandshake {
 
     fn session(&mut self) -> Result<Session, Refused> {
         let told = std::mem::take(&mut self.told);
-        let (bytes, flags) = told.export.ok_or(Refused::Violation("an export has no size"))?;
+        let (bytes, flags) = told
+            .export
+            .ok_or(Refused::Violation("an export has no size"))?;
         if flags & transmission::HAS_FLAGS == 0 {
             return Err(Refused::Violation("an export has no flags"));
         }
         // Defaults, if the server does not report block sizes (section "Block size constraints").
-        let usual = BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_BYTES_MAX };
+        let usual = BlockSizes {
+            minimum: 512,
+            preferred: 4096,
+            maximum: PAYLOAD_BYTES_MAX,
+        };
         let export = Export {
             name: told.name.unwrap_or_else(|| self.name.clone()),
             description: told.description,
@@ -414,7 +466,16 @@ impl ClientHandshake {
         };
         let accepted = self.start.take().zip(self.channel.take());
         let volume = self.volume.take();
-        let channel = accepted.map(|(start, channel)| ChannelName { start, volume, ..channel });
-        Ok(Session { export, form: self.form, allocation: self.allocation, channel })
+        let channel = accepted.map(|(start, channel)| ChannelName {
+            start,
+            volume,
+            ..channel
+        });
+        Ok(Session {
+            export,
+            form: self.form,
+            allocation: self.allocation,
+            channel,
+        })
     }
 }

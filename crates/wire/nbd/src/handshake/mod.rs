@@ -45,7 +45,10 @@ impl<'a> Fields<'a> {
     /// A string that is preceded by its 32-bit length.
     pub(super) fn string(&mut self) -> Option<&'a str> {
         let length = self.four()? as usize;
-        let (string, rest) = self.0.split_at_checked(length).filter(|_| length <= STRING_BYTES_MAX)?;
+        let (string, rest) = self
+            .0
+            .split_at_checked(length)
+            .filter(|_| length <= STRING_BYTES_MAX)?;
         self.0 = rest;
         std::str::from_utf8(string).ok()
     }

@@ -12,8 +12,8 @@ use derive_more::Display;
 use foreign::Text;
 
 use super::{
-    ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC, OptionCode,
-    REPLY_MAGIC, ReplyCode, VOLUME_CONTEXT,
+    ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC,
+    OptionCode, REPLY_MAGIC, ReplyCode, VOLUME_CONTEXT,
 };
 use crate::export::{ChannelName, Export, Exports, VOLUME};
 use crate::flags::{client, handshake, transmission};
@@ -143,7 +143,8 @@ impl Handshake {
         let mut greeting = [0; GREETING_BYTES];
         greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
         greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
-        greeting[16..].copy_from_slice(&(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
+        greeting[16..]
+            .copy_from_slice(&(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
         greeting
     }
 
@@ -187,13 +188,19 @@ impl Handshake {
                 self.awaits = match bytes {
                     0 => return self.option(option, &[], exports, out),
                     1..=OPTION_BYTES_MAX => Awaits::Data { option, bytes },
-                    _ => Awaits::TooMuch { option, left: bytes },
+                    _ => Awaits::TooMuch {
+                        option,
+                        left: bytes,
+                    },
                 };
                 Ok(Step::Continue)
             }
             Awaits::Data { option, .. } => self.option(option, bytes, exports, out),
             Awaits::TooMuch { option, left } if left > bytes.len() => {
-                self.awaits = Awaits::TooMuch { option, left: left - bytes.len() };
+                self.awaits = Awaits::TooMuch {
+                    option,
+                    left: left - bytes.len(),
+                };
                 Ok(Step::Continue)
             }
             Awaits::TooMuch { option, .. } => self.too_much(option, exports, out),
@@ -269,13 +276,17 @@ impl Handshake {
                 Err(refusal) => Err(refusal),
             },
             OptionCode::StructuredReply => without_data(data).and_then(|()| match self.form {
-                ReplyForm::Extended => Err((ReplyCode::ErrExtHeaderReqd, "extended headers are in use")),
+                ReplyForm::Extended => {
+                    Err((ReplyCode::ErrExtHeaderReqd, "extended headers are in use"))
+                }
                 ReplyForm::Simple | ReplyForm::Structured => {
                     self.form = ReplyForm::Structured;
                     Ok(())
                 }
             }),
-            OptionCode::ExtendedHeaders => without_data(data).map(|()| self.form = ReplyForm::Extended),
+            OptionCode::ExtendedHeaders => {
+                without_data(data).map(|()| self.form = ReplyForm::Extended)
+            }
             OptionCode::ListMetaContext => list_contexts(data, exports, out),
             OptionCode::SetMetaContext => self.set_contexts(data, exports, out),
         };
@@ -326,7 +337,12 @@ impl Handshake {
     }
 
     /// Answers an option whose data was too long and has been discarded.
-    fn too_much(&mut self, option: u32, exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
+    fn too_much(
+        &mut self,
+        option: u32,
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Violation> {
         self.awaits = Awaits::Option;
         match OptionCode::try_from(option) {
             Ok(OptionCode::ExportName) if self.lacks_tls() => return Err(Violation::WithoutTls),
@@ -341,15 +357,23 @@ impl Handshake {
             }
             _ => {}
         }
-        let refusal =
-            if self.lacks_tls() { TLS_REQUIRED } else { (ReplyCode::ErrTooBig, "more than 64 KiB") };
+        let refusal = if self.lacks_tls() {
+            TLS_REQUIRED
+        } else {
+            (ReplyCode::ErrTooBig, "more than 64 KiB")
+        };
         refuse(option, refusal, out);
         Ok(Step::Continue)
     }
 
     /// Answers EXPORT_NAME, the only option without a reply header: appends the size and the flags of the
     /// export and, unless the client omits them, 124 meaningless bytes.
-    fn export_name(&self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
+    fn export_name(
+        &self,
+        data: &[u8],
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Violation> {
         let name = std::str::from_utf8(data).ok();
         if name.is_some_and(|name| exports.needs_tls(name)) {
             return Err(Violation::WithoutTls);
@@ -399,7 +423,9 @@ impl Handshake {
             info(Info::Name, &|out| out.extend(export.name.as_bytes()));
         }
         if wanted.contains(&(Info::Description as u16)) && !export.description.is_empty() {
-            info(Info::Description, &|out| out.extend(export.description.as_bytes()));
+            info(Info::Description, &|out| {
+                out.extend(export.description.as_bytes())
+            });
         }
         // Also sent to clients that did not request it, which does no harm.
         let sizes = export.block_sizes;
@@ -411,23 +437,48 @@ impl Handshake {
         Ok(export)
     }
 
-    fn set_contexts(&mut self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn set_contexts(
+        &mut self,
+        data: &[u8],
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
         self.allocation_of = None; // even if this option fails
         self.channel_of = None;
         if self.form == ReplyForm::Simple {
-            return Err((ReplyCode::ErrInvalid, "structured replies must be negotiated first"));
+            return Err((
+                ReplyCode::ErrInvalid,
+                "structured replies must be negotiated first",
+            ));
         }
         let (export, queries) = queries(data, exports)?;
         if queries.contains(&ALLOCATION) {
             self.allocation_of = Some(export.name.clone());
-            context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, ALLOCATION, out);
+            context(
+                OptionCode::SetMetaContext,
+                ALLOCATION_CONTEXT,
+                ALLOCATION,
+                out,
+            );
         }
         if let Some(mut name) = queries.iter().find_map(|query| ChannelName::parse(query)) {
             name.start = exports.start(&export.name);
-            name.volume = exports.volume(&export.name).filter(|_| queries.contains(&VOLUME));
-            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, &ChannelName::accepted(name.start), out);
+            name.volume = exports
+                .volume(&export.name)
+                .filter(|_| queries.contains(&VOLUME));
+            context(
+                OptionCode::SetMetaContext,
+                CHANNEL_CONTEXT,
+                &ChannelName::accepted(name.start),
+                out,
+            );
             if let Some(volume) = name.volume {
-                context(OptionCode::SetMetaContext, VOLUME_CONTEXT, &ChannelName::identified(volume), out);
+                context(
+                    OptionCode::SetMetaContext,
+                    VOLUME_CONTEXT,
+                    &ChannelName::identified(volume),
+                    out,
+                );
             }
             self.channel_of = Some((export.name, name));
         }
@@ -436,15 +487,28 @@ impl Handshake {
 
     /// The flags of an export in this session.
     fn flags(&self, export: &Export) -> u16 {
-        let df = if self.form == ReplyForm::Simple { 0 } else { transmission::SEND_DF };
+        let df = if self.form == ReplyForm::Simple {
+            0
+        } else {
+            transmission::SEND_DF
+        };
         export.flags | transmission::HAS_FLAGS | df
     }
 
     fn session(&self, mut export: Export) -> Session {
         export.flags = self.flags(&export);
         let is_chosen = self.allocation_of.as_ref() == Some(&export.name);
-        let channel = self.channel_of.clone().filter(|(of, _)| *of == export.name).map(|(_, name)| name);
-        Session { export, form: self.form, allocation: is_chosen.then_some(ALLOCATION_CONTEXT), channel }
+        let channel = self
+            .channel_of
+            .clone()
+            .filter(|(of, _)| *of == export.name)
+            .map(|(_, name)| name);
+        Session {
+            export,
+            form: self.form,
+            allocation: is_chosen.then_some(ALLOCATION_CONTEXT),
+            channel,
+        }
     }
 }
 
@@ -452,19 +516,29 @@ const TLS_REQUIRED: Refusal = (ReplyCode::ErrTlsReqd, "TLS must be started first
 const MALFORMED: Refusal = (ReplyCode::ErrInvalid, "the lengths are inconsistent");
 
 fn without_data(data: &[u8]) -> Result<(), Refusal> {
-    if data.is_empty() { Ok(()) } else { Err((ReplyCode::ErrInvalid, "this option must not have data")) }
+    if data.is_empty() {
+        Ok(())
+    } else {
+        Err((ReplyCode::ErrInvalid, "this option must not have data"))
+    }
 }
 
 fn find(name: &str, exports: &dyn Exports) -> Result<Export, Refusal> {
-    exports.find(name).ok_or_else(|| match exports.needs_tls(name) {
-        true => TLS_REQUIRED,
-        false => (ReplyCode::ErrUnknown, "there is no such export"),
-    })
+    exports
+        .find(name)
+        .ok_or_else(|| match exports.needs_tls(name) {
+            true => TLS_REQUIRED,
+            false => (ReplyCode::ErrUnknown, "there is no such export"),
+        })
 }
 
 fn list_contexts(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let (_, queries) = queries(data, exports)?;
-    if queries.is_empty() || queries.iter().any(|query| [ALLOCATION, "base:"].contains(query)) {
+    if queries.is_empty()
+        || queries
+            .iter()
+            .any(|query| [ALLOCATION, "base:"].contains(query))
+    {
         context(OptionCode::ListMetaContext, 0, ALLOCATION, out);
     }
     Ok(())

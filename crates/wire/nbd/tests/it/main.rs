@@ -42,7 +42,11 @@ fn disk() -> Export {
             | transmission::SEND_CACHE
             | transmission::SEND_FAST_ZERO
             | transmission::CAN_MULTI_CONN,
-        block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+        block_sizes: BlockSizes {
+            minimum: 1,
+            preferred: 4096,
+            maximum: 32 << 20,
+        },
     }
 }
 
@@ -54,7 +58,8 @@ fn bytes(text: &str) -> Vec<u8> {
             1 => bytes.extend_from_slice(part.as_bytes()),
             _ => {
                 let digits: String = part.split_whitespace().collect();
-                let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
+                let pair =
+                    |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
                 bytes.extend((0..digits.len()).step_by(2).map(pair));
             }
         }

@@ -63,28 +63,43 @@ pub struct Condition {
 
 impl Condition {
     /// The transfer length or direction of the transport does not match the CDB.
-    pub const INVALID_INFORMATION_UNIT: Condition =
-        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+    pub const INVALID_INFORMATION_UNIT: Condition = Condition::new(
+        SenseKey::IllegalRequest,
+        asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT,
+    );
 
     /// A condition without further details.
     pub const fn new(key: SenseKey, asc: u16) -> Condition {
-        Condition { key, asc, information: None, specific: Specific::Nothing }
+        Condition {
+            key,
+            asc,
+            information: None,
+            specific: Specific::Nothing,
+        }
     }
 
     /// INVALID FIELD IN CDB, pointing at a byte of the CDB.
     pub const fn invalid_field(byte: u16) -> Condition {
-        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_CDB).at_field(true, byte, None)
+        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_CDB)
+            .at_field(true, byte, None)
     }
 
     /// INVALID FIELD IN CDB, pointing at a bit of the CDB.
     pub const fn invalid_bit(byte: u16, bit: u8) -> Condition {
-        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_CDB).at_field(true, byte, Some(bit))
+        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_CDB).at_field(
+            true,
+            byte,
+            Some(bit),
+        )
     }
 
     /// INVALID FIELD IN PARAMETER LIST, pointing at a byte of the parameter data.
     pub const fn invalid_parameter(byte: u16) -> Condition {
-        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_PARAMETER_LIST)
-            .at_field(false, byte, None)
+        Condition::new(
+            SenseKey::IllegalRequest,
+            asc::INVALID_FIELD_IN_PARAMETER_LIST,
+        )
+        .at_field(false, byte, None)
     }
 
     /// PARAMETER LIST LENGTH ERROR: the list has an invalid length.
@@ -95,17 +110,26 @@ impl Condition {
     /// Adds a field pointer to the condition.
     pub const fn at_field(self, in_cdb: bool, byte: u16, bit: Option<u8>) -> Condition {
         debug_assert!(matches!(bit, None | Some(0..8)), "a bit of a byte");
-        Condition { specific: Specific::Field { in_cdb, byte, bit }, ..self }
+        Condition {
+            specific: Specific::Field { in_cdb, byte, bit },
+            ..self
+        }
     }
 
     /// Adds the INFORMATION field to the condition.
     pub const fn with_information(self, information: u64) -> Condition {
-        Condition { information: Some(information), ..self }
+        Condition {
+            information: Some(information),
+            ..self
+        }
     }
 
     /// Adds a progress indication to the condition.
     pub const fn with_progress(self, progress: u16) -> Condition {
-        Condition { specific: Specific::Progress(progress), ..self }
+        Condition {
+            specific: Specific::Progress(progress),
+            ..self
+        }
     }
 
     /// Encodes the condition.
@@ -130,7 +154,10 @@ impl Condition {
         if let Some(specific) = self.specific.encode() {
             bytes[15..18].copy_from_slice(&specific);
         }
-        SenseData { bytes, length: FIXED_BYTES as u8 }
+        SenseData {
+            bytes,
+            length: FIXED_BYTES as u8,
+        }
     }
 
     /// Descriptor format (SPC-4 4.5.2): with an information descriptor and a sense-key specific descriptor,
@@ -154,22 +181,34 @@ impl Condition {
             bytes[length + 4..length + 7].copy_from_slice(&specific);
             length += 8;
         }
-        debug_assert!(length <= SENSE_BYTES_MAX, "descriptors beyond the sense data");
+        debug_assert!(
+            length <= SENSE_BYTES_MAX,
+            "descriptors beyond the sense data"
+        );
         bytes[7] = length as u8 - 8;
-        SenseData { bytes, length: length as u8 }
+        SenseData {
+            bytes,
+            length: length as u8,
+        }
     }
 }
 
 impl Specific {
     /// Parses the field, whose meaning depends on the sense key. A truncated field is [`Specific::Nothing`].
     pub(super) fn parse(key: u8, bytes: &[u8]) -> Specific {
-        let Some([flags @ 0x80..=0xff, high, low]) = bytes.first_chunk() else { return Specific::Nothing };
+        let Some([flags @ 0x80..=0xff, high, low]) = bytes.first_chunk() else {
+            return Specific::Nothing;
+        };
         let number = u16::from_be_bytes([*high, *low]);
         match key {
             0x0 | 0x2 => Specific::Progress(number),
             0x5 => {
                 let bit = (flags & 0x08 != 0).then_some(flags & 0x07);
-                Specific::Field { in_cdb: flags & 0x40 != 0, byte: number, bit }
+                Specific::Field {
+                    in_cdb: flags & 0x40 != 0,
+                    byte: number,
+                    bit,
+                }
             }
             _ => Specific::Nothing,
         }
@@ -217,7 +256,11 @@ impl SenseData {
 
     /// The sense key, in either format.
     pub fn key(&self) -> u8 {
-        if self.is_descriptor() { self.bytes[1] & 0x0f } else { self.bytes[2] & 0x0f }
+        if self.is_descriptor() {
+            self.bytes[1] & 0x0f
+        } else {
+            self.bytes[2] & 0x0f
+        }
     }
 
     /// Additional sense code and qualifier, in either format.
@@ -311,27 +354,39 @@ pub mod asc {
 mod tests {
     use super::*;
 
-    const MISCOMPARE: Condition = Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY);
+    const MISCOMPARE: Condition =
+        Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY);
 
     #[test]
     fn fixed_format_carries_information_and_valid() {
-        let sense = MISCOMPARE.with_information(0x1234).encode(SenseFormat::Fixed);
+        let sense = MISCOMPARE
+            .with_information(0x1234)
+            .encode(SenseFormat::Fixed);
         assert_eq!(sense.bytes()[..8], [0xf0, 0, 0x0e, 0, 0, 0x12, 0x34, 10]);
-        assert_eq!((sense.bytes().len(), sense.key(), sense.asc()), (18, 0x0e, 0x1d00));
+        assert_eq!(
+            (sense.bytes().len(), sense.key(), sense.asc()),
+            (18, 0x0e, 0x1d00)
+        );
     }
 
     #[test]
     fn information_too_wide_for_fixed_format_leaves_valid_at_zero() {
-        let sense = MISCOMPARE.with_information(1 << 32).encode(SenseFormat::Fixed);
+        let sense = MISCOMPARE
+            .with_information(1 << 32)
+            .encode(SenseFormat::Fixed);
         assert_eq!(sense.bytes()[..8], [0x70, 0, 0x0e, 0, 0, 0, 0, 10]);
     }
 
     #[test]
     fn descriptor_format_carries_wide_information() {
-        let sense = MISCOMPARE.with_information(1 << 32).encode(SenseFormat::Descriptor);
+        let sense = MISCOMPARE
+            .with_information(1 << 32)
+            .encode(SenseFormat::Descriptor);
         assert_eq!(
             sense.bytes(),
-            [0x72, 0x0e, 0x1d, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+            [
+                0x72, 0x0e, 0x1d, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0
+            ]
         );
     }
 

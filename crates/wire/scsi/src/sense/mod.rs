@@ -29,8 +29,14 @@ impl Sense {
     /// Parses fixed or descriptor format; `None` if `bytes` is neither.
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
         match bytes.first()? & 0x7f {
-            form @ (0x70 | 0x71) => Some(Sense { deferred: form == 0x71, ..Sense::fixed(bytes) }),
-            form @ (0x72 | 0x73) => Some(Sense { deferred: form == 0x73, ..Sense::descriptor(bytes) }),
+            form @ (0x70 | 0x71) => Some(Sense {
+                deferred: form == 0x71,
+                ..Sense::fixed(bytes)
+            }),
+            form @ (0x72 | 0x73) => Some(Sense {
+                deferred: form == 0x73,
+                ..Sense::descriptor(bytes)
+            }),
             _ => None,
         }
     }
@@ -93,14 +99,18 @@ impl Sense {
     /// Whether the storage behind the LUN has failed: MEDIUM ERROR, HARDWARE ERROR, or no space left. Cached
     /// data may have been discarded.
     pub fn is_storage_error(self) -> bool {
-        matches!((self.key, self.code, self.qualifier), (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07))
+        matches!(
+            (self.key, self.code, self.qualifier),
+            (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07)
+        )
     }
 
     /// Whether this is a unit attention after which a volatile cache may be empty: a power-on or device reset
     /// (29h), or a changed medium (28h/00h). Three qualifiers of 29h are excluded: 05h and 06h (another
     /// transceiver mode), and 07h (I_T NEXUS LOSS, from a target that kept running).
     pub fn tells_of_reset(self) -> bool {
-        let reset = matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
+        let reset =
+            matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
         self.is_unit_attention() && !self.deferred && reset
     }
 
@@ -137,10 +147,15 @@ impl Sense {
             key: byte(bytes, 1) & 0x0f,
             code: byte(bytes, 2),
             qualifier: byte(bytes, 3),
-            information: find(descriptors, 0).filter(valid).and_then(|body| body.get(2..10)).map(big_endian),
+            information: find(descriptors, 0)
+                .filter(valid)
+                .and_then(|body| body.get(2..10))
+                .map(big_endian),
             specific: Specific::parse(
                 byte(bytes, 1) & 0x0f,
-                find(descriptors, 2).and_then(|body| body.get(2..)).unwrap_or_default(),
+                find(descriptors, 2)
+                    .and_then(|body| body.get(2..))
+                    .unwrap_or_default(),
             ),
             deferred: false,
         }
@@ -164,7 +179,9 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 }
 
 fn big_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -175,9 +192,21 @@ mod tests {
 
     #[test]
     fn a_reset_may_have_lost_a_cache_and_a_lost_nexus_has_not() {
-        let loses = |code, qualifier| Sense { key: 6, code, qualifier, ..Sense::default() }.tells_of_reset();
+        let loses = |code, qualifier| {
+            Sense {
+                key: 6,
+                code,
+                qualifier,
+                ..Sense::default()
+            }
+            .tells_of_reset()
+        };
         assert!((0..=4).all(|qualifier| loses(0x29, qualifier)));
-        assert!(![5, 6, 7].into_iter().any(|qualifier| loses(0x29, qualifier)));
+        assert!(
+            ![5, 6, 7]
+                .into_iter()
+                .any(|qualifier| loses(0x29, qualifier))
+        );
         assert!(loses(0x28, 0) && !loses(0x2a, 9) && !loses(0x3f, 0x0e));
     }
 

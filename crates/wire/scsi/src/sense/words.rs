@@ -10,8 +10,18 @@ use super::{Sense, Specific};
 /// `NOT READY, becoming ready (02/04/01)`.
 impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sense { key, code, qualifier, .. } = *self;
-        write!(f, "{}, {} ({key:02x}/{code:02x}/{qualifier:02x})", key_name(key), meaning(code, qualifier))?;
+        let Sense {
+            key,
+            code,
+            qualifier,
+            ..
+        } = *self;
+        write!(
+            f,
+            "{}, {} ({key:02x}/{code:02x}/{qualifier:02x})",
+            key_name(key),
+            meaning(code, qualifier)
+        )?;
         if self.deferred {
             write!(f, ", of an earlier command")?;
         }
@@ -26,7 +36,11 @@ impl fmt::Display for Sense {
             Specific::Field { in_cdb, byte, bit } => {
                 write!(f, ", at byte {byte}")?;
                 bit.iter().try_for_each(|bit| write!(f, " bit {bit}"))?;
-                write!(f, " of the {}", if in_cdb { "command" } else { "parameters" })
+                write!(
+                    f,
+                    " of the {}",
+                    if in_cdb { "command" } else { "parameters" }
+                )
             }
         }
     }
@@ -56,8 +70,11 @@ fn key_name(key: u8) -> &'static str {
 
 /// The meaning of ADDITIONAL SENSE CODE and QUALIFIER.
 fn meaning(code: u8, qualifier: u8) -> &'static str {
-    let exact = WORDS.binary_search_by_key(&(code, qualifier), |(code, qualifier, _)| (*code, *qualifier));
-    let family = || WORDS.binary_search_by_key(&(code, 0), |(code, qualifier, _)| (*code, *qualifier));
+    let exact = WORDS.binary_search_by_key(&(code, qualifier), |(code, qualifier, _)| {
+        (*code, *qualifier)
+    });
+    let family =
+        || WORDS.binary_search_by_key(&(code, 0), |(code, qualifier, _)| (*code, *qualifier));
     match exact.or_else(|_| family()) {
         Ok(place) => WORDS[place].2,
         Err(_) if code >= 0x80 || qualifier >= 0x80 => "a vendor-specific code",
@@ -71,7 +88,11 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x00, 0x06, "the I/O process was terminated"),
     (0x00, 0x16, "an operation is in progress"),
     (0x00, 0x1d, "ATA pass-through information"),
-    (0x00, 0x1e, "a conflicting security association command is in progress"),
+    (
+        0x00,
+        0x1e,
+        "a conflicting security association command is in progress",
+    ),
     (0x01, 0x00, "no index or sector signal"),
     (0x02, 0x00, "no seek complete"),
     (0x03, 0x00, "a write fault of the peripheral device"),
@@ -111,13 +132,29 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x0b, 0x01, "warning: the temperature limit is exceeded"),
     (0x0b, 0x02, "warning: an enclosure is degraded"),
     (0x0b, 0x03, "warning: a background self-test failed"),
-    (0x0b, 0x04, "warning: a background scan found a medium error"),
+    (
+        0x0b,
+        0x04,
+        "warning: a background scan found a medium error",
+    ),
     (0x0c, 0x00, "a write error"),
     (0x0c, 0x02, "a write error: automatic reallocation failed"),
     (0x0c, 0x03, "a write error: reassignment is recommended"),
-    (0x0c, 0x0b, "a write error: the cached data could not be written"),
-    (0x0c, 0x0c, "a write error: expected unsolicited data did not arrive"),
-    (0x0c, 0x0d, "a write error: unexpected unsolicited data arrived"),
+    (
+        0x0c,
+        0x0b,
+        "a write error: the cached data could not be written",
+    ),
+    (
+        0x0c,
+        0x0c,
+        "a write error: expected unsolicited data did not arrive",
+    ),
+    (
+        0x0c,
+        0x0d,
+        "a write error: unexpected unsolicited data arrived",
+    ),
     (0x0d, 0x00, "an error at the remote end of a copy"),
     (0x0d, 0x01, "an error of the third-party device of a copy"),
     (0x0d, 0x02, "the copy's target device is not reachable"),
@@ -135,9 +172,21 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x11, 0x00, "an unrecovered read error"),
     (0x11, 0x01, "an unrecovered read error: retries exhausted"),
     (0x11, 0x02, "an error too long to correct"),
-    (0x11, 0x04, "an unrecovered read error: automatic reallocation failed"),
-    (0x11, 0x0b, "an unrecovered read error: reassignment is recommended"),
-    (0x11, 0x14, "an unrecovered read error: the block is marked as bad"),
+    (
+        0x11,
+        0x04,
+        "an unrecovered read error: automatic reallocation failed",
+    ),
+    (
+        0x11,
+        0x0b,
+        "an unrecovered read error: reassignment is recommended",
+    ),
+    (
+        0x11,
+        0x14,
+        "an unrecovered read error: the block is marked as bad",
+    ),
     (0x12, 0x00, "no address mark found for the ID field"),
     (0x13, 0x00, "no address mark found for the data field"),
     (0x14, 0x00, "the block was not found"),
@@ -153,10 +202,18 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x1c, 0x00, "the defect list was not found"),
     (0x1d, 0x00, "the data does not match the comparison data"),
     (0x1d, 0x01, "the verified blocks are not mapped"),
-    (0x1e, 0x00, "the ID field was recovered with error correction"),
+    (
+        0x1e,
+        0x00,
+        "the ID field was recovered with error correction",
+    ),
     (0x1f, 0x00, "a partial defect list was returned"),
     (0x20, 0x00, "the target does not support the command"),
-    (0x20, 0x01, "access is denied: the initiator must enroll first"),
+    (
+        0x20,
+        0x01,
+        "access is denied: the initiator must enroll first",
+    ),
     (0x20, 0x02, "access is denied: no access rights"),
     (0x20, 0x03, "access is denied: the key is wrong"),
     (0x20, 0x0b, "access is denied: the proxy token is wrong"),
@@ -187,7 +244,11 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x26, 0x09, "a segment descriptor of an unsupported type"),
     (0x26, 0x0a, "a segment is not a whole number of blocks"),
     (0x26, 0x0b, "too much inline data"),
-    (0x26, 0x0c, "the operation is invalid for the copy's source or destination"),
+    (
+        0x26,
+        0x0c,
+        "the operation is invalid for the copy's source or destination",
+    ),
     (0x26, 0x0d, "a copy segment granularity violation"),
     (0x27, 0x00, "write protected"),
     (0x27, 0x01, "write protected by hardware"),
@@ -196,9 +257,17 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x27, 0x04, "persistently write protected"),
     (0x27, 0x05, "permanently write protected"),
     (0x27, 0x06, "conditionally write protected"),
-    (0x27, 0x07, "space allocation failed: the thin volume's pool is full"),
+    (
+        0x27,
+        0x07,
+        "space allocation failed: the thin volume's pool is full",
+    ),
     (0x27, 0x08, "a zone is read-only"),
-    (0x28, 0x00, "it became ready, or its medium may have changed"),
+    (
+        0x28,
+        0x00,
+        "it became ready, or its medium may have changed",
+    ),
     (0x28, 0x01, "an import or export element was accessed"),
     (0x29, 0x00, "it was powered on, or reset"),
     (0x29, 0x01, "it was powered on"),
@@ -221,11 +290,19 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x2a, 0x0a, "the error history's nexus has been cleared"),
     (0x2a, 0x0b, "the error history's snapshot has been released"),
     (0x2a, 0x10, "the time has changed"),
-    (0x2b, 0x00, "a copy cannot be executed: the target cannot disconnect"),
+    (
+        0x2b,
+        0x00,
+        "a copy cannot be executed: the target cannot disconnect",
+    ),
     (0x2c, 0x00, "a command sequence error"),
     (0x2c, 0x05, "an illegal power condition was requested"),
     (0x2c, 0x07, "the previous command ended with BUSY"),
-    (0x2c, 0x08, "the previous command ended with a reservation conflict"),
+    (
+        0x2c,
+        0x08,
+        "the previous command ended with a reservation conflict",
+    ),
     (0x2c, 0x09, "the ORWRITE generation does not match"),
     (0x2e, 0x00, "the operation has insufficient time"),
     (0x2e, 0x01, "the command timed out in the target"),
@@ -248,7 +325,11 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x3a, 0x02, "there is no medium; the tray is open"),
     (0x3b, 0x00, "a sequential positioning error"),
     (0x3d, 0x00, "invalid bits in an IDENTIFY message"),
-    (0x3e, 0x00, "the logical unit has not completed self-configuration"),
+    (
+        0x3e,
+        0x00,
+        "the logical unit has not completed self-configuration",
+    ),
     (0x3e, 0x01, "the logical unit has failed"),
     (0x3e, 0x02, "communication with the logical unit timed out"),
     (0x3e, 0x03, "a self-test has failed"),
@@ -277,7 +358,11 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x4b, 0x00, "an error in the data phase"),
     (0x4b, 0x01, "an invalid target port transfer tag"),
     (0x4b, 0x02, "too much write data was sent"),
-    (0x4b, 0x03, "an acknowledgement or negative acknowledgement timed out"),
+    (
+        0x4b,
+        0x03,
+        "an acknowledgement or negative acknowledgement timed out",
+    ),
     (0x4b, 0x05, "a data offset error"),
     (0x4b, 0x06, "the initiator response timed out"),
     (0x4c, 0x00, "the logical unit failed self-configuration"),
@@ -293,7 +378,11 @@ const WORDS: &[(u8, u8, &str)] = &[
     (0x55, 0x04, "not enough resources for a registration"),
     (0x55, 0x0b, "not enough power for the operation"),
     (0x55, 0x0c, "not enough resources to create a token"),
-    (0x55, 0x0d, "not enough resources to create a token; try again later"),
+    (
+        0x55,
+        0x0d,
+        "not enough resources to create a token; try again later",
+    ),
     (0x58, 0x00, "the requested generation does not exist"),
     (0x5a, 0x00, "an operator request"),
     (0x5a, 0x02, "an operator selected write protection"),
@@ -327,25 +416,52 @@ mod tests {
 
     #[test]
     fn a_target_that_is_starting_says_so() {
-        let sense = Sense { key: 2, code: 4, qualifier: 1, ..Sense::default() };
+        let sense = Sense {
+            key: 2,
+            code: 4,
+            qualifier: 1,
+            ..Sense::default()
+        };
         assert_eq!(sense.to_string(), "NOT READY, becoming ready (02/04/01)");
     }
 
     #[test]
     fn a_code_without_words_has_its_familys() {
-        let sense = |code, qualifier| Sense { key: 3, code, qualifier, ..Sense::default() }.to_string();
-        assert_eq!(sense(0x11, 0x7f), "MEDIUM ERROR, an unrecovered read error (03/11/7f)");
-        assert_eq!(sense(0x99, 0), "MEDIUM ERROR, a vendor-specific code (03/99/00)");
+        let sense = |code, qualifier| {
+            Sense {
+                key: 3,
+                code,
+                qualifier,
+                ..Sense::default()
+            }
+            .to_string()
+        };
+        assert_eq!(
+            sense(0x11, 0x7f),
+            "MEDIUM ERROR, an unrecovered read error (03/11/7f)"
+        );
+        assert_eq!(
+            sense(0x99, 0),
+            "MEDIUM ERROR, a vendor-specific code (03/99/00)"
+        );
         assert_eq!(sense(0x7f, 0), "MEDIUM ERROR, something unknown (03/7f/00)");
     }
 
     #[test]
     fn the_field_at_fault_is_pointed_at() {
-        let fixed = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xca, 0, 2];
+        let fixed = [
+            0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xca, 0, 2,
+        ];
         let sense = Sense::parse(&fixed).unwrap();
-        assert_eq!(sense.specific, Specific::Field { in_cdb: true, byte: 2, bit: Some(2) });
-        let words =
-            "ILLEGAL REQUEST, an invalid field in the command (05/24/00), at byte 2 bit 2 of the command";
+        assert_eq!(
+            sense.specific,
+            Specific::Field {
+                in_cdb: true,
+                byte: 2,
+                bit: Some(2)
+            }
+        );
+        let words = "ILLEGAL REQUEST, an invalid field in the command (05/24/00), at byte 2 bit 2 of the command";
         assert_eq!(sense.to_string(), words);
     }
 
@@ -353,6 +469,9 @@ mod tests {
     fn progress_is_told_by_either_format() {
         let descriptor = [0x72, 2, 4, 0x1b, 0, 0, 0, 8, 2, 6, 0, 0, 0x80, 0x80, 0, 0];
         let sense = Sense::parse(&descriptor).unwrap();
-        assert_eq!(sense.to_string(), "NOT READY, being sanitized (02/04/1b), 50.0 % done");
+        assert_eq!(
+            sense.to_string(),
+            "NOT READY, being sanitized (02/04/1b), 50.0 % done"
+        );
     }
 }

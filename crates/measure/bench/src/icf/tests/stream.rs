@@ -62,12 +62,24 @@ impl Rules<'_> {
             })
             .expect("shares make 100");
         let is_random = self.draw(100) < line.random;
-        let offset = if is_random { self.draw(self.span) } else { self.offset + self.transferred };
+        let offset = if is_random {
+            self.draw(self.span)
+        } else {
+            self.offset + self.transferred
+        };
         let offset = offset.next_multiple_of(line.align.max(SECTOR));
-        let offset = if offset + line.size > self.span { 0 } else { offset };
+        let offset = if offset + line.size > self.span {
+            0
+        } else {
+            offset
+        };
         (self.offset, self.transferred) = (offset, line.size);
         let is_read = self.draw(100) < line.reads;
-        Request { offset, bytes: line.size, is_read }
+        Request {
+            offset,
+            bytes: line.size,
+            is_read,
+        }
     }
 }
 
@@ -75,9 +87,15 @@ impl Rules<'_> {
 fn file(lines: &[Line], sectors: u64) -> String {
     let lines: String = lines
         .iter()
-        .map(|Line { size, share, reads, random, align }| {
-            format!("\t{size},{share},{reads},{random},0,1,{align},0\n")
-        })
+        .map(
+            |Line {
+                 size,
+                 share,
+                 reads,
+                 random,
+                 align,
+             }| { format!("\t{size},{share},{reads},{random},0,1,{align},0\n") },
+        )
         .collect();
     format!(
         "Version 1.1.0\n'ACCESS SPECIFICATIONS ===\n'Access specification name,default assignment\n\tpattern,NONE\n\
@@ -91,7 +109,9 @@ fn file(lines: &[Line], sectors: u64) -> String {
 }
 
 fn workload(text: &str) -> Workload {
-    let suite = crate::icf::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")).suite("pattern");
+    let suite = crate::icf::parse(text)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+        .suite("pattern");
     let cell = suite.cells().next().expect("a cell");
     cell.roles[0].workload.clone()
 }
@@ -99,12 +119,20 @@ fn workload(text: &str) -> Workload {
 /// Returns the requests that a file produces, on a disk that is longer than the span.
 fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     let blocks = Blocks(1 << 24);
-    let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 3 };
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks,
+        physical_exponent: 3,
+    };
     let layout = Layout::new(workload, geometry, 1).expect("it fits");
     let mut stream = AccessStream::new(&layout, workload.seed, 0, 1);
     std::iter::from_fn(move || {
         let ask = stream.next();
-        Some(Request { offset: ask.offset, bytes: ask.bytes, is_read: ask.kind == Kind::Read })
+        Some(Request {
+            offset: ask.offset,
+            bytes: ask.bytes,
+            is_read: ask.kind == Kind::Read,
+        })
     })
 }
 
@@ -112,11 +140,19 @@ fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
 /// whether the request is sequential, and the range of its offset if it is not.
 type Kinds = std::collections::BTreeMap<(u64, bool, bool, u64), (f64, f64)>;
 
-fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add: fn(&mut (f64, f64))) {
+fn count(
+    kinds: &mut Kinds,
+    requests: &[Request],
+    lines: &[Line],
+    span: u64,
+    add: fn(&mut (f64, f64)),
+) {
     let part = span.div_ceil(16);
     for two in requests.windows(2) {
         let end = two[0].offset + two[0].bytes;
-        let follows = lines.iter().any(|line| two[1].offset == end.next_multiple_of(line.align.max(SECTOR)));
+        let follows = lines
+            .iter()
+            .any(|line| two[1].offset == end.next_multiple_of(line.align.max(SECTOR)));
         // Only randomly drawn offsets are independent of each other, so the offset of a sequential request is
         // ignored.
         let place = if follows { 0 } else { two[1].offset / part };
@@ -141,24 +177,42 @@ fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result
         freedom += 1.0;
     }
     let most = freedom + 6.0 * f64::sqrt(2.0 * freedom) + 20.0;
-    if statistic <= most { Ok(()) } else { Err(format!("{statistic} is more than {most}: {kinds:?}")) }
+    if statistic <= most {
+        Ok(())
+    } else {
+        Err(format!("{statistic} is more than {most}: {kinds:?}"))
+    }
 }
 
 /// Checks the rules that apply to every single request.
 fn check_each(requests: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut end: u64 = 0;
     for (index, request) in requests.iter().enumerate() {
-        let of_length = lines.iter().filter(|line| line.size == request.bytes && line.share > 0);
+        let of_length = lines
+            .iter()
+            .filter(|line| line.size == request.bytes && line.share > 0);
         let fits = request.offset + request.bytes <= span;
         let by_a_line = |line: &Line| {
             let align = line.align.max(SECTOR);
             let following = end.next_multiple_of(align);
-            let following = if following + line.size > span { 0 } else { following };
-            let place = request.offset == following || (line.random > 0 && request.offset % align == 0);
-            place && if request.is_read { line.reads > 0 } else { line.reads < 100 }
+            let following = if following + line.size > span {
+                0
+            } else {
+                following
+            };
+            let place =
+                request.offset == following || (line.random > 0 && request.offset % align == 0);
+            place
+                && if request.is_read {
+                    line.reads > 0
+                } else {
+                    line.reads < 100
+                }
         };
         if !fits || !of_length.clone().any(by_a_line) {
-            return Err(format!("request {index} is by no line: {request:?}, the last ended at {end}"));
+            return Err(format!(
+                "request {index} is by no line: {request:?}, the last ended at {end}"
+            ));
         }
         end = request.offset + request.bytes;
     }
@@ -167,8 +221,16 @@ fn check_each(requests: &[Request], lines: &[Line], span: u64) -> Result<(), Str
 
 fn compared(lines: &[Line], sectors: u64, requests: usize, seed: u64) -> Result<(), String> {
     let span = sectors * SECTOR;
-    let ours: Vec<Request> = stream(&workload(&file(lines, sectors))).take(requests).collect();
-    let mut rules = Rules { lines, span, offset: 0, transferred: 0, random: Random::new(seed) };
+    let ours: Vec<Request> = stream(&workload(&file(lines, sectors)))
+        .take(requests)
+        .collect();
+    let mut rules = Rules {
+        lines,
+        span,
+        offset: 0,
+        transferred: 0,
+        random: Random::new(seed),
+    };
     let theirs: Vec<Request> = (0..requests).map(|_| rules.next()).collect();
     check_each(&theirs, lines, span)?;
     check_each(&ours, lines, span)?;
@@ -206,13 +268,32 @@ proptest! {
 #[test]
 fn the_four_patterns_give_what_the_rules_give() {
     let text = include_str!("../../../tests/data/vmware4.icf");
-    let suite = crate::icf::parse(text).expect("the four patterns").suite("vmware4");
-    let lines = [(32_768, 100, 0), (8192, 65, 60), (32_768, 50, 0), (8192, 70, 100)];
+    let suite = crate::icf::parse(text)
+        .expect("the four patterns")
+        .suite("vmware4");
+    let lines = [
+        (32_768, 100, 0),
+        (8192, 65, 60),
+        (32_768, 50, 0),
+        (8192, 70, 100),
+    ];
     for (cell, (size, reads, random)) in suite.cells().zip(lines) {
-        let lines = [Line { size, share: 100, reads, random, align: 0 }];
+        let lines = [Line {
+            size,
+            share: 100,
+            reads,
+            random,
+            align: 0,
+        }];
         let span = 8_000_000 * SECTOR;
         let ours: Vec<Request> = stream(&cell.roles[0].workload).take(300_000).collect();
-        let mut rules = Rules { lines: &lines, span, offset: 0, transferred: 0, random: Random::new(7) };
+        let mut rules = Rules {
+            lines: &lines,
+            span,
+            offset: 0,
+            transferred: 0,
+            random: Random::new(7),
+        };
         let theirs: Vec<Request> = (0..300_000).map(|_| rules.next()).collect();
         assert_eq!(check_each(&ours, &lines, span), Ok(()), "{}", cell.name);
         assert_eq!(same(&ours, &theirs, &lines, span), Ok(()), "{}", cell.name);
@@ -223,9 +304,20 @@ fn the_four_patterns_give_what_the_rules_give() {
 /// so the start is used more often.
 #[test]
 fn the_start_gets_what_does_not_fit() {
-    let lines = [Line { size: 1024, share: 100, reads: 100, random: 100, align: 0 }];
+    let lines = [Line {
+        size: 1024,
+        share: 100,
+        reads: 100,
+        random: 100,
+        align: 0,
+    }];
     let requests: Vec<Request> = stream(&workload(&file(&lines, 17))).take(170_000).collect();
-    let at = |sector: u64| requests.iter().filter(|request| request.offset == sector * SECTOR).count();
+    let at = |sector: u64| {
+        requests
+            .iter()
+            .filter(|request| request.offset == sector * SECTOR)
+            .count()
+    };
     // 17 sectors are drawn with equal probability. A request of two sectors that starts at the last one would
     // extend past the end.
     assert!((19_000..21_000).contains(&at(0)), "{}", at(0));
@@ -237,16 +329,32 @@ fn the_start_gets_what_does_not_fit() {
 /// different behaviour at the end of the span.
 #[test]
 fn other_rules_are_told_apart() {
-    let lines = |reads, random| [Line { size: 8192, share: 100, reads, random, align: 0 }];
+    let lines = |reads, random| {
+        [Line {
+            size: 8192,
+            share: 100,
+            reads,
+            random,
+            align: 0,
+        }]
+    };
     let (span, any) = (1000 * SECTOR, lines(0, 0));
-    let of = |lines: [Line; 1]| stream(&workload(&file(&lines, 1000))).take(100_000).collect::<Vec<_>>();
+    let of = |lines: [Line; 1]| {
+        stream(&workload(&file(&lines, 1000)))
+            .take(100_000)
+            .collect::<Vec<_>>()
+    };
     let right = of(lines(65, 60));
     assert!(same(&right, &of(lines(70, 60)), &any, span).is_err());
     assert!(same(&right, &of(lines(65, 65)), &any, span).is_err());
     let clamped: Vec<Request> = right
         .iter()
         .map(|request| Request {
-            offset: if request.offset == 0 { span - 8192 } else { request.offset },
+            offset: if request.offset == 0 {
+                span - 8192
+            } else {
+                request.offset
+            },
             ..*request
         })
         .collect();

@@ -6,7 +6,9 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks, Delay, Geometry, Limit, Null, Rate, ServiceTime, Sleeper, Stalls, Tail};
+use block::{
+    BlockSize, Blocks, Delay, Geometry, Limit, Null, Rate, ServiceTime, Sleeper, Stalls, Tail,
+};
 use reactor::{Alone, block_on};
 
 use crate::plan::{Order, Pace, Percent};
@@ -23,7 +25,9 @@ fn of_a_fixed_service_time_rate_and_percentiles_are_exact() {
     for depth in [1, 4, 32] {
         let run = measure_for(10, delay(ServiceTime::fixed(MS)), &reads(4096, depth));
         close(run.iops(), f64::from(depth) * 1000.0);
-        [0.5, 0.99, 0.999].into_iter().for_each(|share| in_bucket(&run.reads.service, share, 1_000_000));
+        [0.5, 0.99, 0.999]
+            .into_iter()
+            .for_each(|share| in_bucket(&run.reads.service, share, 1_000_000));
     }
 }
 
@@ -44,7 +48,9 @@ fn of_a_fixed_rate_of_bytes_longer_requests_take_longer() {
     for (block_bytes, ns) in [(4096, 40_960), (1 << 20, 10_485_760)] {
         let run = measure_for(10, limit(0, 100_000_000), &reads(block_bytes, 1));
         close(run.bytes_per_s(), 100e6);
-        [0.5, 0.99, 0.999].into_iter().for_each(|share| in_bucket(&run.reads.service, share, ns));
+        [0.5, 0.99, 0.999]
+            .into_iter()
+            .for_each(|share| in_bucket(&run.reads.service, share, ns));
     }
 }
 
@@ -67,10 +73,18 @@ fn of_two_latencies_each_is_at_its_percentiles() {
 
 #[test]
 fn littles_law_holds_for_all_of_them() {
-    for device in [delay(ServiceTime::fixed(MS)), limit(1000, 0), tailed(20_000, 1)] {
+    for device in [
+        delay(ServiceTime::fixed(MS)),
+        limit(1000, 0),
+        tailed(20_000, 1),
+    ] {
         let run = measure_for(10, device, &reads(4096, 8));
         let expected = run.iops() * run.reads.service.mean_ns() / 1e9;
-        assert!((run.under_way_mean / expected - 1.0).abs() < 0.01, "{} {expected}", run.under_way_mean);
+        assert!(
+            (run.under_way_mean / expected - 1.0).abs() < 0.01,
+            "{} {expected}",
+            run.under_way_mean
+        );
     }
 }
 
@@ -80,11 +94,29 @@ fn littles_law_holds_for_all_of_them() {
 #[test]
 fn a_stall_of_a_second_is_in_the_response_times_of_an_open_loop_in_full() {
     let stalls = Stalls::new(Duration::from_secs(1), Duration::from_secs(5));
-    let stalling = || delay(ServiceTime { stalls, ..ServiceTime::fixed(MS) });
+    let stalling = || {
+        delay(ServiceTime {
+            stalls,
+            ..ServiceTime::fixed(MS)
+        })
+    };
     let pace = Pace::Constant { per_second: 1000.0 };
-    let open = measure_for(10, stalling(), &Workload { pace, ..reads(4096, 2000) });
+    let open = measure_for(
+        10,
+        stalling(),
+        &Workload {
+            pace,
+            ..reads(4096, 2000)
+        },
+    );
     close(open.iops(), 1000.0);
-    for (share, ns) in [(0.5, 1e6), (0.89, 1e6), (0.95, 500e6), (0.99, 900e6), (0.999, 990e6)] {
+    for (share, ns) in [
+        (0.5, 1e6),
+        (0.89, 1e6),
+        (0.95, 500e6),
+        (0.99, 900e6),
+        (0.999, 990e6),
+    ] {
         let found = open.reads.response.quantile_ns(share) as f64;
         assert!((found / ns - 1.0).abs() < 0.005, "{share}: {found}");
     }
@@ -126,9 +158,14 @@ fn a_run_by_confidence_of_a_rate_that_never_changes_takes_the_shortest_time() {
 /// by 15.4 % (more than 10 %). Rounds 5 to 9 are constant.
 #[test]
 fn rounds_end_when_the_last_five_of_them_are_steady() {
-    let rates = [4000, 3000, 2000, 1500, 1200, 1000, 1000, 1000, 1000, 1000, 1000, 1000];
+    let rates = [
+        4000, 3000, 2000, 1500, 1200, 1000, 1000, 1000, 1000, 1000, 1000, 1000,
+    ];
     let cell = test_record::cell("write-4KiB", 4096, 1);
-    let order = Order::SteadyRounds { tracked: cell.name.clone(), rounds_max: 25 };
+    let order = Order::SteadyRounds {
+        tracked: cell.name.clone(),
+        rounds_max: 25,
+    };
     let suite = test_record::suite(vec![test_record::measure(order, vec![cell.clone()])]);
     let mut schedule = Schedule::new(&suite, &[], 1);
     let mut rounds = 0;
@@ -155,7 +192,11 @@ impl Sleeper for Clock {
 }
 
 fn null() -> Null {
-    Null::new(Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 30), physical_exponent: 0 })
+    Null::new(Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(1 << 30),
+        physical_exponent: 0,
+    })
 }
 
 fn delay(times: ServiceTime) -> Arc<dyn BlockDevice> {
@@ -164,13 +205,27 @@ fn delay(times: ServiceTime) -> Arc<dyn BlockDevice> {
 
 /// Returns a device whose requests take 1 ms, except `per_million` of a million requests, which take 20 ms.
 fn tailed(per_million: u32, seed: u64) -> Arc<dyn BlockDevice> {
-    let tail = Some(Tail { time: 20 * MS, per_million });
-    delay(ServiceTime { tail, seed, ..ServiceTime::fixed(MS) })
+    let tail = Some(Tail {
+        time: 20 * MS,
+        per_million,
+    });
+    delay(ServiceTime {
+        tail,
+        seed,
+        ..ServiceTime::fixed(MS)
+    })
 }
 
 fn limit(requests: u64, bytes: u64) -> Arc<dyn BlockDevice> {
     let (requests_per_s, bytes_per_s) = (NonZeroU64::new(requests), NonZeroU64::new(bytes));
-    Arc::new(Limit::new(null(), Rate { requests_per_s, bytes_per_s }, Arc::new(Clock)))
+    Arc::new(Limit::new(
+        null(),
+        Rate {
+            requests_per_s,
+            bytes_per_s,
+        },
+        Arc::new(Clock),
+    ))
 }
 
 fn reads(block_bytes: u32, depth: u32) -> Workload {
@@ -179,9 +234,17 @@ fn reads(block_bytes: u32, depth: u32) -> Workload {
 
 fn measure_for(seconds: u64, device: Arc<dyn BlockDevice>, workload: &Workload) -> Run {
     let orders = Orders::for_time(Duration::from_secs(seconds));
-    let run = block_on(Alone::exact_virtual_time(), run(&[device], workload, &orders, &mut |_| Go::On));
+    let run = block_on(
+        Alone::exact_virtual_time(),
+        run(&[device], workload, &orders, &mut |_| Go::On),
+    );
     let run = run.expect("the workload fits");
-    assert_eq!((run.errors, run.mismatches), (0, 0), "{:?}", run.first_failure);
+    assert_eq!(
+        (run.errors, run.mismatches),
+        (0, 0),
+        "{:?}",
+        run.first_failure
+    );
     run
 }
 
@@ -189,22 +252,35 @@ fn measure_until_known(device: Arc<dyn BlockDevice>, workload: &Workload, percen
     let mut rates = Vec::new();
     let mut each = |sample: &Sample| {
         rates.push(sample.iops());
-        if known_well_enough(&rates, percent) { Go::Stop } else { Go::On }
+        if known_well_enough(&rates, percent) {
+            Go::Stop
+        } else {
+            Go::On
+        }
     };
     let orders = Orders::for_time(Duration::from_secs(60));
-    let run = block_on(Alone::exact_virtual_time(), run(&[device], workload, &orders, &mut each));
+    let run = block_on(
+        Alone::exact_virtual_time(),
+        run(&[device], workload, &orders, &mut each),
+    );
     run.expect("the workload fits")
 }
 
 /// Checks that a value is within 2 % of the expected one.
 #[track_caller]
 fn close(found: f64, expected: f64) {
-    assert!((found / expected - 1.0).abs() < 0.02, "{found} is not {expected}");
+    assert!(
+        (found / expected - 1.0).abs() < 0.02,
+        "{found} is not {expected}"
+    );
 }
 
 /// Checks that the latency is the expected one, within the histogram's resolution of one part in a thousand.
 #[track_caller]
 fn in_bucket(latencies: &Histogram, share: f64, expected_ns: u64) {
     let found = latencies.quantile_ns(share);
-    assert!((expected_ns..=expected_ns + expected_ns / 1024).contains(&found), "{share}: {found} ns");
+    assert!(
+        (expected_ns..=expected_ns + expected_ns / 1024).contains(&found),
+        "{share}: {found} ns"
+    );
 }

@@ -13,7 +13,11 @@ fn diagnosis(evidence: &str) -> Diagnosis {
 /// Checks that the first finding is the cause, and that its gain matches the one measured by removing the
 /// cause.
 fn is_told(evidence: &str, cause: Cause, measured: f64) {
-    let first = diagnosis(evidence).findings.into_iter().next().expect("something is found");
+    let first = diagnosis(evidence)
+        .findings
+        .into_iter()
+        .next()
+        .expect("something is found");
     assert_eq!(first.cause, cause, "{:?}", first.because);
     let said = first.gain.predicted.expect("a rate without the change");
     assert!((said / measured - 1.0).abs() < 0.2, "{said} for {measured}");
@@ -41,7 +45,10 @@ fn one_connection_at_3_ms_and_one_at_17() {
 
 #[test]
 fn a_forwarder_that_sends_header_and_data_by_themselves() {
-    let first = diagnosis(include_str!("delayed-ack.json")).findings.into_iter().next();
+    let first = diagnosis(include_str!("delayed-ack.json"))
+        .findings
+        .into_iter()
+        .next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::DelayedAck));
 }
 
@@ -49,7 +56,10 @@ fn a_forwarder_that_sends_header_and_data_by_themselves() {
 fn a_medium_of_8500_kb_a_second() {
     // This was measured before the lab's interfaces reported their speed, so the exact gain is unknown, but
     // it is large.
-    let first = diagnosis(include_str!("medium.json")).findings.into_iter().next();
+    let first = diagnosis(include_str!("medium.json"))
+        .findings
+        .into_iter()
+        .next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::Medium));
 }
 
@@ -61,11 +71,21 @@ fn storage_of_7500_kb_a_second_behind_nbdkit() {
     is_told(nbd, Cause::Medium, 6.04);
     let first = diagnosis(nbd).findings.remove(0);
     assert!(
-        first.remedies.iter().all(|remedy| ![Where::Tgt, Where::Lio, Where::Target].contains(&remedy.at))
+        first
+            .remedies
+            .iter()
+            .all(|remedy| ![Where::Tgt, Where::Lio, Where::Target].contains(&remedy.at))
     );
-    let said =
-        first.because.join(" ") + &first.remedies.iter().map(|remedy| &*remedy.change).collect::<String>();
-    assert!(said.contains("BLOCK_STATUS") && !said.contains("NOP") && !said.contains("target"), "{said}");
+    let said = first.because.join(" ")
+        + &first
+            .remedies
+            .iter()
+            .map(|remedy| &*remedy.change)
+            .collect::<String>();
+    assert!(
+        said.contains("BLOCK_STATUS") && !said.contains("NOP") && !said.contains("target"),
+        "{said}"
+    );
 }
 
 /// The limit is tcp_wmem of the server's host, 12 ms away.
@@ -73,15 +93,22 @@ fn storage_of_7500_kb_a_second_behind_nbdkit() {
 fn a_connection_of_nbd_that_sends_32_kib_at_once() {
     let nbd = include_str!("nbd-connections.json");
     is_told(nbd, Cause::Connections, 3.91);
-    let trial = diagnosis(nbd).findings.remove(0).trial.expect("it can be tried");
+    let trial = diagnosis(nbd)
+        .findings
+        .remove(0)
+        .trial
+        .expect("it can be tried");
     assert_eq!(trial.settings, [("connections".to_owned(), "4".to_owned())]);
 }
 
 /// Measured with a debug build, whose encryption is slower than that of any release.
 #[test]
 fn tls_that_has_no_cpu() {
-    let first =
-        diagnosis(include_str!("nbd-tls.json")).findings.into_iter().next().expect("something is found");
+    let first = diagnosis(include_str!("nbd-tls.json"))
+        .findings
+        .into_iter()
+        .next()
+        .expect("something is found");
     assert_eq!(first.cause, Cause::Tls, "{:?}", first.because);
     assert!(first.gain.predicted > Some(2.0));
 }
@@ -100,27 +127,39 @@ fn what_was_tried_once_is_no_finding() {
         serde_json::from_str(include_str!("nbd-connections.json")).expect("evidence");
     let pairs = evidence.loads.iter_mut().flat_map(|run| &mut run.beside);
     pairs.for_each(|beside| beside.pairs.truncate(2));
-    assert!(diagnose(evidence).findings.iter().all(|finding| finding.cause != Cause::Connections));
+    assert!(
+        diagnose(evidence)
+            .findings
+            .iter()
+            .all(|finding| finding.cause != Cause::Connections)
+    );
 }
 
 #[test]
 fn loopback_is_as_fast_as_its_cpus_are() {
     let diagnosis = diagnosis(include_str!("healthy-loopback.json"));
     assert_eq!(diagnosis.findings, []);
-    assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9));
+    assert!(
+        matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9)
+    );
 }
 
 /// Evidence may come from a file, and contain any numbers.
 #[test]
 fn numbers_that_nobody_can_have_measured_are_survived() {
-    let evidence = [include_str!("slow-path.json"), include_str!("nbd-connections.json")];
+    let evidence = [
+        include_str!("slow-path.json"),
+        include_str!("nbd-connections.json"),
+    ];
     let evidence = evidence.map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap());
     let mut random = Random::new(11);
     let mut judged = 0;
     for number in 0..800 {
         let mut lie = evidence[number % 2].clone();
         spoil(&mut lie, &mut random);
-        let Ok(lie) = serde_json::from_value::<Evidence>(lie) else { continue };
+        let Ok(lie) = serde_json::from_value::<Evidence>(lie) else {
+            continue;
+        };
         let diagnosis = diagnose(lie);
         assert!(diagnosis.findings.len() <= 3);
         assert_eq!(diagnosis.explained.len(), diagnosis.evidence.loads.len());
@@ -141,8 +180,12 @@ fn spoil(value: &mut serde_json::Value, random: &mut Random) {
                 false => broken[random.below(broken.len() as u64) as usize].into(),
             };
         }
-        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| spoil(value, random)),
-        serde_json::Value::Object(values) => values.values_mut().for_each(|value| spoil(value, random)),
+        serde_json::Value::Array(values) => {
+            values.iter_mut().for_each(|value| spoil(value, random))
+        }
+        serde_json::Value::Object(values) => {
+            values.values_mut().for_each(|value| spoil(value, random))
+        }
         _ => {}
     }
 }

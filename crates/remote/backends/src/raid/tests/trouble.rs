@@ -73,10 +73,18 @@ impl BlockDevice for TamperedDevice {
 
     fn profile(&self) -> block::Profile {
         let loses_unseen = self.trouble.load(Ordering::Relaxed) == LOSES_UNSEEN;
-        block::Profile { loses_unseen, ..self.inner.profile() }
+        block::Profile {
+            loses_unseen,
+            ..self.inner.profile()
+        }
     }
 
-    fn write(&self, extent: Extent, data: block::Slice, durability: Durability) -> block::Pending<'_, ()> {
+    fn write(
+        &self,
+        extent: Extent,
+        data: block::Slice,
+        durability: Durability,
+    ) -> block::Pending<'_, ()> {
         match self.trouble.load(Ordering::Relaxed) {
             UNWRITABLE => Box::pin(std::future::ready(Err(DeviceError::NotReady))),
             trouble => {
@@ -118,7 +126,12 @@ impl Scene {
         let plain = set(folder.path(), level, members);
         made(&plain, &Creation::default()).expect("a set");
         let (spec, trouble) = with_tampered(&plain, tampered);
-        Scene { folder, plain, spec, trouble }
+        Scene {
+            folder,
+            plain,
+            spec,
+            trouble,
+        }
     }
 
     fn raid5() -> Scene {
@@ -136,10 +149,19 @@ fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
     let mut raid = named(plain).expect("a set");
     for member in raid.members.iter_mut().rev().take(count) {
         let inner = member.clone();
-        let backend = Arc::new(Tampered { inner: inner.clone(), trouble: Arc::clone(&trouble) });
+        let backend = Arc::new(Tampered {
+            inner: inner.clone(),
+            trouble: Arc::clone(&trouble),
+        });
         *member = Spec { backend, ..inner };
     }
-    (Spec { backend: Arc::new(raid), ..plain.clone() }, trouble)
+    (
+        Spec {
+            backend: Arc::new(raid),
+            ..plain.clone()
+        },
+        trouble,
+    )
 }
 
 /// The other user may be running the set. If this host started the set without that member, there would be
@@ -150,16 +172,34 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     fill(&scene.plain, 0x2b);
     scene.has(LOCKED);
     let refused = refusal(&scene.spec);
-    assert!(refused.contains("192.0.2.7") && refused.contains("remove it from the brackets"), "{refused}");
+    assert!(
+        refused.contains("192.0.2.7") && refused.contains("remove it from the brackets"),
+        "{refused}"
+    );
     scene.has(RESERVED);
     let refused = refusal(&scene.spec);
-    assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");
+    assert!(
+        refused.contains("disk2") && refused.contains("reserved by another initiator"),
+        "{refused}"
+    );
     // A set that has this set as a member must not start without it either.
     let backend = Arc::clone(&scene.spec.backend);
     let mut outer = named(&parse("raid1:[ram:8MiB, ram:8MiB]").expect("a set")).expect("a set");
-    outer.members = vec![Spec { backend, ..scene.plain.clone() }, scene.plain.clone()];
-    let refused = refusal(&Spec { backend: Arc::new(outer), ..scene.plain.clone() });
-    assert!(refused.contains("reserved by another initiator"), "{refused}");
+    outer.members = vec![
+        Spec {
+            backend,
+            ..scene.plain.clone()
+        },
+        scene.plain.clone(),
+    ];
+    let refused = refusal(&Spec {
+        backend: Arc::new(outer),
+        ..scene.plain.clone()
+    });
+    assert!(
+        refused.contains("reserved by another initiator"),
+        "{refused}"
+    );
     // Nothing was recorded. Excluding the member requires an explicit specification without it.
     scene.has(NONE);
     let (sets, _) = remote::run(status(&scene.plain)).expect("a set");
@@ -181,7 +221,11 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
         let said = running.ask(Order::Fail { member: 2 }).await?;
         assert!(said.contains("removed from the set"), "{said}");
         assert_eq!(running.status().members[2].state, MemberCondition::Failed);
-        assert_eq!(scene.trouble.load(Ordering::Relaxed), HANGS_ASKED, "it hangs still");
+        assert_eq!(
+            scene.trouble.load(Ordering::Relaxed),
+            HANGS_ASKED,
+            "it hangs still"
+        );
         scene.has(NONE);
         drop(device);
         Ok(())
@@ -198,14 +242,28 @@ fn a_set_with_a_member_of_another_host_takes_no_orders() {
         let (device, running) = in_use(&scene.spec).await?;
         scene.has(RESERVED);
         let (extent, buffer) = (Extent::new(0, 512), Buffer::zeroed(512 * 512));
-        assert_eq!(device.read(extent, buffer).await.map(drop), Err(DeviceError::Fenced));
+        assert_eq!(
+            device.read(extent, buffer).await.map(drop),
+            Err(DeviceError::Fenced)
+        );
         let before = disk();
         for order in [Order::Scrub { repairs: false }, Order::Fail { member: 0 }] {
-            let refused = running.ask(order).await.expect_err("taken over").to_string();
+            let refused = running
+                .ask(order)
+                .await
+                .expect_err("taken over")
+                .to_string();
             assert!(!refused.is_empty());
         }
-        let refused = running.ask(Order::Scrub { repairs: true }).await.expect_err("taken over").to_string();
-        assert!(refused.contains("another host has taken over a member"), "{refused}");
+        let refused = running
+            .ask(Order::Scrub { repairs: true })
+            .await
+            .expect_err("taken over")
+            .to_string();
+        assert!(
+            refused.contains("another host has taken over a member"),
+            "{refused}"
+        );
         assert!(before == disk(), "nothing is written");
         drop(device);
         Ok(())
@@ -217,7 +275,9 @@ fn a_set_with_a_member_of_another_host_takes_no_orders() {
 async fn written(device: &dyn BlockDevice, byte: u8) -> Result<(), DeviceError> {
     let mut data = Buffer::zeroed(4096);
     data.fill(byte);
-    device.write(Extent::new(64, 8), data.share(), Durability::Cached).await
+    device
+        .write(Extent::new(64, 8), data.share(), Durability::Cached)
+        .await
 }
 
 #[test]
@@ -233,14 +293,27 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
             reactor::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(running.status().state, Condition::Failed);
-        running.ask(Order::Assemble).await.expect_err("its member cannot be written");
-        let refused = running.ask(Order::Grow).await.expect_err("it has stopped").to_string();
+        running
+            .ask(Order::Assemble)
+            .await
+            .expect_err("its member cannot be written");
+        let refused = running
+            .ask(Order::Grow)
+            .await
+            .expect_err("it has stopped")
+            .to_string();
         assert!(refused.contains("raid assemble"), "{refused}");
         scene.has(NONE);
         let said = running.ask(Order::Assemble).await?;
         assert!(said.contains("restarted"), "{said}");
-        assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
-        let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
+        assert_eq!(
+            (running.status().state, running.status().why),
+            (Condition::Degraded, None)
+        );
+        let read = device
+            .read(Extent::new(64, 8), Buffer::zeroed(4096))
+            .await
+            .expect("it serves");
         assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
         // The set also restarts automatically.
         scene.has(UNWRITABLE);
@@ -251,13 +324,20 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         }
         Ok(())
     };
-    let ((), log) = logged(|| remote::run(restarted_twice).unwrap_or_else(|failure| panic!("{failure}")));
-    let stops: Vec<&str> = log.lines().filter(|line| line.contains("a RAID set has stopped")).collect();
+    let ((), log) =
+        logged(|| remote::run(restarted_twice).unwrap_or_else(|failure| panic!("{failure}")));
+    let stops: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("a RAID set has stopped"))
+        .collect();
     assert_eq!(stops.len(), 2, "{log}");
     let [failed, well] = [0, 1].map(|member| member_of(scene.folder.path(), member));
     for expected in [
         format!("; member 0 ({failed}): failed, member 1 ({well}): in sync, member 2 (file:"),
-        format!("disk2): {}; it restarts automatically when all its members", DeviceError::NotReady),
+        format!(
+            "disk2): {}; it restarts automatically when all its members",
+            DeviceError::NotReady
+        ),
         "or with `linerate raid assemble".to_owned(),
     ] {
         assert!(stops[0].contains(&expected), "{}: no {expected}", stops[0]);
@@ -279,7 +359,13 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
         running.ask(Order::Fail { member: 0 }).await?;
         scene.has(BAD_SECTOR);
         let with = parse(&member_of(scene.folder.path(), 3)).expect("a volume");
-        running.ask(Order::Replace { member: 0, with, overwrites: true }).await?;
+        running
+            .ask(Order::Replace {
+                member: 0,
+                with,
+                overwrites: true,
+            })
+            .await?;
         running.ask(Order::Scrub { repairs: true }).await?;
         let found = loop {
             let status = running.status();
@@ -289,22 +375,40 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
                 _ => reactor::sleep(Duration::from_millis(5)).await,
             }
         };
-        assert_eq!((found.unreadable, found.repaired, found.degraded), (1, 0, 0), "{found}");
+        assert_eq!(
+            (found.unreadable, found.repaired, found.degraded),
+            (1, 0, 0),
+            "{found}"
+        );
         let status = running.status();
-        assert_eq!((status.state, status.lost_blocks()), (Condition::Healthy, 1), "{status}");
-        assert!(!status.is_healthy() && status.to_string().contains(are_lost), "{status}");
-        running.ask(Order::CancelScrub).await.expect_err("it has ended");
+        assert_eq!(
+            (status.state, status.lost_blocks()),
+            (Condition::Healthy, 1),
+            "{status}"
+        );
+        assert!(
+            !status.is_healthy() && status.to_string().contains(are_lost),
+            "{status}"
+        );
+        running
+            .ask(Order::CancelScrub)
+            .await
+            .expect_err("it has ended");
         // A stripe has 256 blocks.
         for stripe in 0..device.geometry().blocks.0 / 256 {
-            let read = device.read(Extent::new(256 * stripe, 256), Buffer::zeroed(256 * 512)).await;
+            let read = device
+                .read(Extent::new(256 * stripe, 256), Buffer::zeroed(256 * 512))
+                .await;
             bad = bad.or(read.is_err().then_some(stripe));
         }
         Ok(())
     };
     let ((), log) = logged(|| remote::run(scrubbed).unwrap_or_else(|failure| panic!("{failure}")));
     let disk = format!("disk={:?}", member_of(scene.folder.path(), 3));
-    let lost: Vec<&str> =
-        log.lines().filter(|line| line.contains("of a member of a RAID set are lost")).collect();
+    let lost: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("of a member of a RAID set are lost"))
+        .collect();
     assert!(matches!(lost[..], [only] if only.contains(&disk)), "{log}");
     let status = looked();
     assert!(
@@ -316,7 +420,14 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
     remote::run(async {
         let (device, running) = in_use(&members).await?;
         let extent = Extent::new(256 * bad.expect("a stripe with lost blocks"), 256);
-        device.write(extent, Buffer::zeroed(256 * 512).share(), Durability::Stable).await.expect("written");
+        device
+            .write(
+                extent,
+                Buffer::zeroed(256 * 512).share(),
+                Durability::Stable,
+            )
+            .await
+            .expect("written");
         assert!(running.status().is_healthy(), "{}", running.status());
         Ok(())
     })
@@ -333,7 +444,9 @@ fn a_mirror_that_starts_again_counts_a_loss() {
         let (device, running) = in_use(&scene.spec).await?;
         let losses = device.losses();
         scene.has(UNWRITABLE);
-        written(&*device, 1).await.expect_err("neither copy, and no record of that");
+        written(&*device, 1)
+            .await
+            .expect_err("neither copy, and no record of that");
         while running.status().why.is_none() {
             reactor::sleep(Duration::from_millis(5)).await;
         }
@@ -351,7 +464,11 @@ fn a_mirror_that_starts_again_counts_a_loss() {
 /// off.
 #[test]
 fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
-    for (level, members) in [("raid1", &[0, 1][..]), ("raid5:64KiB", &[0, 1, 2]), ("raid10:64KiB", &[0, 1])] {
+    for (level, members) in [
+        ("raid1", &[0, 1][..]),
+        ("raid5:64KiB", &[0, 1, 2]),
+        ("raid10:64KiB", &[0, 1]),
+    ] {
         let scene = Scene::new(level, members, 1);
         scene.has(LOSES_UNSEEN);
         let refused = refusal(&scene.spec);
@@ -375,9 +492,18 @@ fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
         running.ask(Order::Fail { member: 2 }).await?;
         scene.has(LOSES_UNSEEN);
         let with = named(&scene.spec).expect("a set").members.remove(2);
-        let refused = running.ask(Order::Replace { member: 2, with, overwrites: true }).await;
+        let refused = running
+            .ask(Order::Replace {
+                member: 2,
+                with,
+                overwrites: true,
+            })
+            .await;
         let refused = refused.expect_err("refused").to_string();
-        assert!(refused.contains("does not report that the server has lost the cache"), "{refused}");
+        assert!(
+            refused.contains("does not report that the server has lost the cache"),
+            "{refused}"
+        );
         drop(device);
         Ok(())
     })
@@ -389,20 +515,38 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     let folder = tempfile::tempdir().expect("a folder");
     let spec = set(folder.path(), "raid1", &[0, 1]);
     let spares = [2, 3].map(|spare| parse(&member_of(folder.path(), spare)).expect("a volume"));
-    made(&spec, &Creation { spares: spares.into(), ..Creation::default() }).expect("a set");
+    made(
+        &spec,
+        &Creation {
+            spares: spares.into(),
+            ..Creation::default()
+        },
+    )
+    .expect("a set");
     fill(&spec, 0x19);
     std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
-    let with_spares = parse(&format!("{}?missing-are-lost", set(folder.path(), "raid1", &[1, 2, 3])));
+    let with_spares = parse(&format!(
+        "{}?missing-are-lost",
+        set(folder.path(), "raid1", &[1, 2, 3])
+    ));
     let with_spares = with_spares.expect("a specification");
     // The set tries the last spare first.
     let (spec, trouble) = with_tampered(&with_spares, 1);
     trouble.store(UNWRITABLE, Ordering::Relaxed);
     remote::run(async {
         let (device, running) = in_use(&spec).await?;
-        while running.status().members.iter().any(|member| member.state != MemberCondition::InSync) {
+        while running
+            .status()
+            .members
+            .iter()
+            .any(|member| member.state != MemberCondition::InSync)
+        {
             reactor::sleep(Duration::from_millis(20)).await;
         }
-        device.flush().await.map_err(|error| Failure::device("flush", error))
+        device
+            .flush()
+            .await
+            .map_err(|error| Failure::device("flush", error))
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
     assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
@@ -420,8 +564,15 @@ fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
             reactor::sleep(Duration::from_millis(5)).await;
         }
         let with = || named(&scene.spec).expect("a set").members.remove(1);
-        let replace = || Order::Replace { member: 1, with: with(), overwrites: false };
-        running.ask(replace()).await.expect_err("its bitmap cannot be written");
+        let replace = || Order::Replace {
+            member: 1,
+            with: with(),
+            overwrites: false,
+        };
+        running
+            .ask(replace())
+            .await
+            .expect_err("its bitmap cannot be written");
         assert!(running.status().members[1].missed_regions_recorded);
         drop(
             open(&parse(&member_of(scene.folder.path(), 1)).expect("a volume"))
@@ -430,7 +581,10 @@ fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
         );
         scene.has(NONE);
         let said = running.ask(replace()).await?;
-        assert!(said.contains("is member 1 again, and its missed regions"), "{said}");
+        assert!(
+            said.contains("is member 1 again, and its missed regions"),
+            "{said}"
+        );
         drop(device);
         Ok(())
     })
@@ -443,9 +597,18 @@ fn a_set_without_reachable_members_fails_as_they_do() {
     let remote = |scheme| format!("{scheme}://127.0.0.1:1/iqn.2026-01.io.linerate:x/0");
     let absent = folder.path().join("absent");
     let cases = [
-        (vec![remote("iscsi"), remote("nbd")], crate::failure::FailureKind::Unreachable),
-        (vec![format!("file:{}", absent.display()), remote("nbd")], crate::failure::FailureKind::Unreachable),
-        (vec![format!("file:{}", absent.display()); 2], crate::failure::FailureKind::Refused),
+        (
+            vec![remote("iscsi"), remote("nbd")],
+            crate::failure::FailureKind::Unreachable,
+        ),
+        (
+            vec![format!("file:{}", absent.display()), remote("nbd")],
+            crate::failure::FailureKind::Unreachable,
+        ),
+        (
+            vec![format!("file:{}", absent.display()); 2],
+            crate::failure::FailureKind::Refused,
+        ),
     ];
     for (members, kind) in cases {
         let set = parse(&format!("raid1:[{}]", members.join(", "))).expect("a specification");

@@ -12,11 +12,19 @@ use proptest::prelude::*;
 use crate::recorder::tests::reader::{File, Packet, read};
 use crate::recorder::{ENDED_MAX, Ends, FILES_MAX, FlightRecorder, Recording};
 
-const BOTH: Framing = Framing { header_digest: true, data_digest: true };
+const BOTH: Framing = Framing {
+    header_digest: true,
+    data_digest: true,
+};
 
 fn ends(local: &str, peer: &str) -> Ends {
     let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    Ends { local: address(local), peer: address(peer), cid: 3, target: Some("iqn.x:disk".to_owned()) }
+    Ends {
+        local: address(local),
+        peer: address(peer),
+        cid: 3,
+        target: Some("iqn.x:disk".to_owned()),
+    }
 }
 
 /// A logged-in connection with a test clock.
@@ -33,12 +41,19 @@ impl Scene {
         let now = Instant::now();
         let recording = recorder.begin(now, ends("10.0.0.1:40000", "10.0.0.2:3260"));
         recording.tape().logged_in(framing);
-        Scene { recorder, recording, framing, now }
+        Scene {
+            recorder,
+            recording,
+            framing,
+            now,
+        }
     }
 
     fn sent(&mut self, bhs: Bhs, data: &[u8]) {
         let (header, trailer) = self.framed(bhs, data);
-        self.recording.tape().sent(self.now, &header, data, &trailer);
+        self.recording
+            .tape()
+            .sent(self.now, &header, data, &trailer);
     }
 
     fn received(&mut self, bhs: Bhs, data: &[u8]) {
@@ -108,8 +123,21 @@ fn a_pdu_longer_than_a_packet_takes_several() {
     let mut scene = Scene::new(4, Framing::default());
     let data = vec![7; 256 << 10];
     scene.sent(header(Opcode::DataOut, 1, &data), &data);
-    let lengths: Vec<usize> = scene.packets().iter().map(|packet| packet.payload_bytes).collect();
-    assert_eq!(lengths, [65_000, 65_000, 65_000, 65_000, 48 + (256 << 10) - 4 * 65_000]);
+    let lengths: Vec<usize> = scene
+        .packets()
+        .iter()
+        .map(|packet| packet.payload_bytes)
+        .collect();
+    assert_eq!(
+        lengths,
+        [
+            65_000,
+            65_000,
+            65_000,
+            65_000,
+            48 + (256 << 10) - 4 * 65_000
+        ]
+    );
 }
 
 #[test]
@@ -119,7 +147,13 @@ fn a_ring_that_has_come_round_says_how_many_pdus_it_lost() {
     let packets = scene.packets();
     let tags: Vec<u8> = packets.iter().map(|packet| packet.payload[19]).collect();
     assert_eq!(tags, [6, 7, 8, 9]);
-    assert!(packets[0].comment.as_ref().is_some_and(|remark| remark.starts_with("6 PDUs")), "{packets:?}");
+    assert!(
+        packets[0]
+            .comment
+            .as_ref()
+            .is_some_and(|remark| remark.starts_with("6 PDUs")),
+        "{packets:?}"
+    );
 }
 
 #[test]
@@ -130,7 +164,12 @@ fn data_that_come_after_the_ring_has_come_round_belong_to_nobody() {
     scene.recording.tape().received(scene.now, &late);
     (2..4).for_each(|tag| scene.sent(header(Opcode::NopOut, tag, &[]), &[]));
     scene.recording.tape().received_data(&data, &[]);
-    assert!(scene.packets().iter().all(|packet| packet.payload.len() == 48));
+    assert!(
+        scene
+            .packets()
+            .iter()
+            .all(|packet| packet.payload.len() == 48)
+    );
 }
 
 #[test]
@@ -139,7 +178,10 @@ fn data_that_never_came_are_remarked() {
     let (header, _) = scene.framed(header(Opcode::DataIn, 1, &[0; 512]), &[]);
     scene.recording.tape().received(scene.now, &header);
     let packets = scene.packets();
-    assert_eq!((packets[0].payload.len(), packets[0].payload_bytes), (48, 48 + 512));
+    assert_eq!(
+        (packets[0].payload.len(), packets[0].payload_bytes),
+        (48, 48 + 512)
+    );
     assert!(packets[0].comment.is_some());
 }
 
@@ -147,35 +189,64 @@ fn data_that_never_came_are_remarked() {
 fn the_last_packet_tells_why_the_connection_ended() {
     let mut scene = Scene::new(4, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
-    scene.recording.end(scene.now, &"the target is unresponsive");
+    scene
+        .recording
+        .end(scene.now, &"the target is unresponsive");
     scene.recording.end(scene.now, &"no longer relevant");
     let packets = scene.packets();
-    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is unresponsive"));
+    assert_eq!(
+        packets.last().and_then(|last| last.comment.as_deref()),
+        Some("the target is unresponsive")
+    );
 }
 
 #[test]
 fn the_first_pdu_tells_what_the_connection_is_made_for() {
     let scene = Scene::new(4, Framing::default());
-    let (request, answer) = (header(Opcode::LoginRequest, 1, &[]), header(Opcode::LoginResponse, 1, &[]));
-    scene.recording.tape().login(scene.now, crate::recorder::Direction::Sent, &request.0);
-    scene.recording.tape().login(scene.now, crate::recorder::Direction::Received, &answer.0);
-    scene.recording.tape().occasion("the session was restored".to_owned());
-    let comments: Vec<_> = scene.packets().into_iter().map(|packet| packet.comment).collect();
-    assert_eq!(comments, [Some("the session was restored".to_owned()), None]);
+    let (request, answer) = (
+        header(Opcode::LoginRequest, 1, &[]),
+        header(Opcode::LoginResponse, 1, &[]),
+    );
+    scene
+        .recording
+        .tape()
+        .login(scene.now, crate::recorder::Direction::Sent, &request.0);
+    scene
+        .recording
+        .tape()
+        .login(scene.now, crate::recorder::Direction::Received, &answer.0);
+    scene
+        .recording
+        .tape()
+        .occasion("the session was restored".to_owned());
+    let comments: Vec<_> = scene
+        .packets()
+        .into_iter()
+        .map(|packet| packet.comment)
+        .collect();
+    assert_eq!(
+        comments,
+        [Some("the session was restored".to_owned()), None]
+    );
 }
 
 #[test]
 fn a_connection_is_an_interface_with_its_name() {
     let scene = Scene::new(4, Framing::default());
     let File { interfaces, .. } = read(&scene.recorder.pcapng());
-    assert_eq!(interfaces, [("10.0.0.2:3260, CID 3".to_owned(), "iqn.x:disk".to_owned())]);
+    assert_eq!(
+        interfaces,
+        [("10.0.0.2:3260, CID 3".to_owned(), "iqn.x:disk".to_owned())]
+    );
 }
 
 #[test]
 fn an_ipv6_connection_has_ipv6_packets() {
     let recorder = FlightRecorder::new(4);
     let recording = recorder.begin(Instant::now(), ends("[::1]:40000", "[::1]:3260"));
-    recording.tape().login(Instant::now(), crate::recorder::Direction::Sent, &[3; 52]);
+    recording
+        .tape()
+        .login(Instant::now(), crate::recorder::Direction::Sent, &[3; 52]);
     let packets = read(&recorder.pcapng()).packets;
     assert_eq!(packets[3].ports, (40_000, 3260));
     assert_eq!(packets[3].payload, [3; 52]);
@@ -185,7 +256,10 @@ fn an_ipv6_connection_has_ipv6_packets() {
 fn a_recorder_of_no_pdus_records_nothing() {
     let mut scene = Scene::new(0, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
-    scene.recording.tape().login(scene.now, crate::recorder::Direction::Sent, &[3; 48]);
+    scene
+        .recording
+        .tape()
+        .login(scene.now, crate::recorder::Direction::Sent, &[3; 48]);
     scene.recording.end(scene.now, &"over");
     assert!(read(&scene.recorder.pcapng()).interfaces.is_empty());
 }
@@ -195,15 +269,31 @@ fn failed_logins_do_not_displace_the_connection_that_was_lost() {
     let mut scene = Scene::new(4, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
     scene.recording.end(scene.now, &"lost");
-    let Scene { recorder, recording, now, .. } = scene;
+    let Scene {
+        recorder,
+        recording,
+        now,
+        ..
+    } = scene;
     drop(recording);
     for number in 0..20 {
-        recorder.begin(now, ends("10.0.0.1:40001", "10.0.0.2:3260")).end(now, &format!("refused {number}"));
+        recorder
+            .begin(now, ends("10.0.0.1:40001", "10.0.0.2:3260"))
+            .end(now, &format!("refused {number}"));
     }
-    let File { packets, interfaces } = read(&recorder.pcapng());
-    let told: Vec<_> = packets.iter().filter_map(|packet| packet.comment.as_deref()).collect();
+    let File {
+        packets,
+        interfaces,
+    } = read(&recorder.pcapng());
+    let told: Vec<_> = packets
+        .iter()
+        .filter_map(|packet| packet.comment.as_deref())
+        .collect();
     assert_eq!(interfaces.len(), ENDED_MAX);
-    assert!(told.contains(&"lost") && told.contains(&"refused 19"), "{told:?}");
+    assert!(
+        told.contains(&"lost") && told.contains(&"refused 19"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -213,12 +303,22 @@ fn an_ending_that_was_not_meant_leaves_a_file() {
     scene.recorder.write_endings_to(folder.path());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
     for _ in 0..FILES_MAX + 3 {
-        scene.recording.end_badly(scene.now, &"the target is unresponsive");
+        scene
+            .recording
+            .end_badly(scene.now, &"the target is unresponsive");
     }
-    let files: Vec<_> = folder.path().read_dir().unwrap().map(|file| file.unwrap().path()).collect();
+    let files: Vec<_> = folder
+        .path()
+        .read_dir()
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     assert_eq!(files.len(), FILES_MAX);
     let packets = read(&std::fs::read(&files[0]).unwrap()).packets;
-    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is unresponsive"));
+    assert_eq!(
+        packets.last().and_then(|last| last.comment.as_deref()),
+        Some("the target is unresponsive")
+    );
 }
 
 /// An event on a connection.
@@ -272,7 +372,9 @@ impl Scene {
             }
             Happening::Sent { bhs, data } => self.sent(whole(bhs, &data), &data),
             Happening::Received { bhs, data } => self.received(whole(bhs, &data), &data),
-            Happening::Cut { bytes } => self.recording.tape().received(self.now, &vec![0xff; bytes]),
+            Happening::Cut { bytes } => {
+                self.recording.tape().received(self.now, &vec![0xff; bytes])
+            }
         }
     }
 }

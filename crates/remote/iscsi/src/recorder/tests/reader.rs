@@ -23,12 +23,18 @@ pub(super) struct Packet {
 
 /// Parses a file.
 pub(super) fn read(file: &[u8]) -> File {
-    let mut read = File { interfaces: Vec::new(), packets: Vec::new() };
+    let mut read = File {
+        interfaces: Vec::new(),
+        packets: Vec::new(),
+    };
     let mut streams = Streams::default();
     let mut last_ns = 0;
     let mut blocks = blocks(file).into_iter();
     let (kind, section) = blocks.next().expect("a section header");
-    assert_eq!((kind, u32_at(section, 0), u32_at(section, 4)), (0x0a0d_0d0a, 0x1a2b_3c4d, 1));
+    assert_eq!(
+        (kind, u32_at(section, 0), u32_at(section, 4)),
+        (0x0a0d_0d0a, 0x1a2b_3c4d, 1)
+    );
     options(&section[16..]);
     for (kind, body) in blocks {
         match kind {
@@ -40,7 +46,10 @@ pub(super) fn read(file: &[u8]) -> File {
                 read.interfaces.push((text(2), text(3)));
             }
             6 => {
-                assert!((u32_at(body, 0) as usize) < read.interfaces.len(), "an interface that is there");
+                assert!(
+                    (u32_at(body, 0) as usize) < read.interfaces.len(),
+                    "an interface that is there"
+                );
                 let at_ns = u64::from(u32_at(body, 4)) << 32 | u64::from(u32_at(body, 8));
                 assert!(at_ns >= last_ns, "time does not run backwards");
                 last_ns = at_ns;
@@ -93,7 +102,9 @@ fn packet(captured: &[u8], original: usize, streams: &mut Streams) -> Packet {
     let header = match captured[0] {
         0x45 => {
             assert_eq!(usize::from(be16(captured, 2)), original);
-            let sum: u32 = (0..10).map(|word| u32::from(be16(captured, word * 2))).sum();
+            let sum: u32 = (0..10)
+                .map(|word| u32::from(be16(captured, word * 2)))
+                .sum();
             assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of IPv4");
             20
         }
@@ -110,12 +121,24 @@ fn packet(captured: &[u8], original: usize, streams: &mut Streams) -> Packet {
     let payload_bytes = original - begin;
     let is_syn = flags & 2 != 0;
     if !is_syn {
-        assert_eq!(streams.get(&ports), Some(&sequence), "no gap, and nothing twice");
+        assert_eq!(
+            streams.get(&ports),
+            Some(&sequence),
+            "no gap, and nothing twice"
+        );
         assert_eq!(streams.get(&(ports.1, ports.0)), Some(&acknowledged));
     }
     let takes_a_number = u32::from(flags & 3 != 0);
-    streams.insert(ports, sequence.wrapping_add(payload_bytes as u32 + takes_a_number));
-    Packet { ports, payload: captured[begin..].to_vec(), payload_bytes, comment: None }
+    streams.insert(
+        ports,
+        sequence.wrapping_add(payload_bytes as u32 + takes_a_number),
+    );
+    Packet {
+        ports,
+        payload: captured[begin..].to_vec(),
+        payload_bytes,
+        comment: None,
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

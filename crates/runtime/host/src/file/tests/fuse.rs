@@ -35,10 +35,17 @@ impl FuseFile {
     /// Mounts the file system. Returns `None` where FUSE file systems cannot be mounted.
     pub(super) fn mount() -> Option<FuseFile> {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let kernel = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+        let kernel = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .ok()?;
         let file = directory.path().join("volume");
         File::create(&file).expect("a file to mount over");
-        let options = format!("fd={},rootmode=100644,user_id=0,group_id=0", kernel.as_raw_fd());
+        let options = format!(
+            "fd={},rootmode=100644,user_id=0,group_id=0",
+            kernel.as_raw_fd()
+        );
         let options = CString::new(options).expect("no zeros");
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount("linerate", &file, "fuse", flags, &*options).ok()?;
@@ -51,7 +58,12 @@ impl FuseFile {
             hold,
         };
         thread::spawn(move || server.serve());
-        Some(FuseFile { directory, kernel, syncs, held })
+        Some(FuseFile {
+            directory,
+            kernel,
+            syncs,
+            held,
+        })
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -70,7 +82,10 @@ impl FuseFile {
 
     /// Waits until a sync is held.
     pub(super) fn held(&self) -> Held<'_> {
-        Held { unique: self.held.recv().expect("the server lives"), kernel: &self.kernel }
+        Held {
+            unique: self.held.recv().expect("the server lives"),
+            kernel: &self.kernel,
+        }
     }
 }
 
@@ -112,10 +127,15 @@ impl Server {
     }
 
     fn carry_out(&mut self, request: &[u8]) {
-        let (opcode, unique, body) = (u32_at(request, 4), u64_at(request, 8), &request[IN_HEADER..]);
+        let (opcode, unique, body) = (
+            u32_at(request, 4),
+            u64_at(request, 8),
+            &request[IN_HEADER..],
+        );
         // READ and WRITE have the file handle, the offset and the length. The data of a write follows a
         // structure of 40 bytes.
-        let range = || u64_at(body, 8) as usize..u64_at(body, 8) as usize + u32_at(body, 16) as usize;
+        let range =
+            || u64_at(body, 8) as usize..u64_at(body, 8) as usize + u32_at(body, 16) as usize;
         match opcode {
             FORGET | INTERRUPT | BATCH_FORGET => {}
             INIT => answer(&self.kernel, unique, Ok(&init())),
@@ -124,7 +144,11 @@ impl Server {
             READ => answer(&self.kernel, unique, Ok(&self.data[range()])),
             WRITE => {
                 self.data[range()].copy_from_slice(&body[40..][..range().len()]);
-                answer(&self.kernel, unique, Ok(&(range().len() as u64).to_ne_bytes()));
+                answer(
+                    &self.kernel,
+                    unique,
+                    Ok(&(range().len() as u64).to_ne_bytes()),
+                );
             }
             FSYNC if self.syncs.holds_next.swap(false, Ordering::SeqCst) => {
                 let _ = self.hold.send(unique);

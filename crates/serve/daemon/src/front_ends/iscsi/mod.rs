@@ -110,18 +110,28 @@ impl IscsiConfig {
         let portals = portals(&root.sections("portal", "[[portal]]"));
         let groups: Vec<u16> = portals.iter().map(|portal| portal.group).collect();
         let targets = root.sections("target", "[[target]]");
-        let targets = targets.iter().filter_map(|section| Target::read(section, document, &groups));
+        let targets = targets
+            .iter()
+            .filter_map(|section| Target::read(section, document, &groups));
         let targets = each_once(targets, root.mistakes, |name, _| {
             format!("the target {name} is defined twice; put all its LUNs under one [[target]]")
         });
-        let discovery = root.section("discovery", "[discovery]").and_then(|section| {
-            let chap = section.section("chap", "[discovery.chap]");
-            let chap = chap.and_then(|section| Chap::read(&section, Protected::Discovery));
-            section.done();
-            chap
-        });
+        let discovery = root
+            .section("discovery", "[discovery]")
+            .and_then(|section| {
+                let chap = section.section("chap", "[discovery.chap]");
+                let chap = chap.and_then(|section| Chap::read(&section, Protected::Discovery));
+                section.done();
+                chap
+            });
         let limits = document.limits.map(Limits::read).unwrap_or_default();
-        IscsiConfig { has_portal: !portals.is_empty(), portals, targets, discovery, limits }
+        IscsiConfig {
+            has_portal: !portals.is_empty(),
+            portals,
+            targets,
+            discovery,
+            limits,
+        }
     }
 
     /// Returns the configuration for `iscsi_server`.
@@ -154,10 +164,18 @@ impl IscsiConfig {
 fn authentication(chap: &Chap) -> Authentication {
     let accounts = chap.accounts.iter();
     Authentication {
-        accounts: accounts.clone().map(|account| account.credentials.clone()).collect(),
+        accounts: accounts
+            .clone()
+            .map(|account| account.credentials.clone())
+            .collect(),
         // The users that are restricted to certain initiator names.
         initiators: accounts
-            .filter_map(|account| Some((account.credentials.name.clone(), account.initiators.clone()?)))
+            .filter_map(|account| {
+                Some((
+                    account.credentials.name.clone(),
+                    account.initiators.clone()?,
+                ))
+            })
             .collect(),
         mutual: chap.mutual.clone(),
         algorithms: chap.algorithms.clone(),
@@ -168,11 +186,25 @@ impl Portal {
     /// Creates a portal at this address, with defaults for everything else.
     pub fn at(listen: Address) -> Portal {
         let (advertise, congestion) = (None, None);
-        Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
+        Portal {
+            listen,
+            group: 1,
+            advertise,
+            congestion,
+            send_buffer: None,
+            receive_buffer: None,
+        }
     }
 
     pub(super) fn of_server(&self) -> front_end_core::Portal {
-        let Portal { listen, group, advertise, congestion, send_buffer, receive_buffer } = self;
+        let Portal {
+            listen,
+            group,
+            advertise,
+            congestion,
+            send_buffer,
+            receive_buffer,
+        } = self;
         debug_assert_ne!(*group, 0, "a portal group tag must be 1 or greater");
         front_end_core::Portal {
             front_end: ISCSI,
@@ -192,9 +224,12 @@ impl Portal {
 fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
     let mut portals: Vec<Portal> = Vec::new();
     for section in sections {
-        let Some(portal) = read_portal(section) else { continue };
+        let Some(portal) = read_portal(section) else {
+            continue;
+        };
         // Port 0 selects a free port each time, so duplicates are allowed.
-        if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
+        if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen)
+        {
             let sentence = format!("{} is used twice; remove one [[portal]]", portal.listen.0);
             section.mistakes.add(section.at(), sentence);
         }
@@ -204,15 +239,32 @@ fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
 }
 
 fn read_portal(section: &Section<'_>) -> Option<Portal> {
-    let listen = section.required("listen", section.parsed::<Address>("listen"), "\"0.0.0.0:3260\"");
-    let group = section.count("group", 1..=65_535).map_or(1, |group| group.value as u16);
+    let listen = section.required(
+        "listen",
+        section.parsed::<Address>("listen"),
+        "\"0.0.0.0:3260\"",
+    );
+    let group = section
+        .count("group", 1..=65_535)
+        .map_or(1, |group| group.value as u16);
     let advertise = section.parsed("advertise").map(|address| address.value);
     let congestion = section.text("congestion").map(|name| name.value.to_owned());
-    let buffer = |key| section.parsed::<Bytes>(key).map(|bytes| bytes.value.0 as usize);
+    let buffer = |key| {
+        section
+            .parsed::<Bytes>(key)
+            .map(|bytes| bytes.value.0 as usize)
+    };
     let (send_buffer, receive_buffer) = (buffer("send-buffer"), buffer("receive-buffer"));
     section.done();
     let listen = listen?.value;
-    Some(Portal { listen, group, advertise, congestion, send_buffer, receive_buffer })
+    Some(Portal {
+        listen,
+        group,
+        advertise,
+        congestion,
+        send_buffer,
+        receive_buffer,
+    })
 }
 
 impl Limits {
@@ -241,12 +293,16 @@ impl Limits {
             sessions: self.sessions.unwrap_or(usual.sessions),
             discovery_sessions: self.discovery_sessions.unwrap_or(usual.discovery_sessions),
             discovery_time: self.discovery_time.unwrap_or(usual.discovery_time),
-            connections_per_session: self.connections_per_session.unwrap_or(usual.connections_per_session),
+            connections_per_session: self
+                .connections_per_session
+                .unwrap_or(usual.connections_per_session),
             login_time: self.login_time.unwrap_or(usual.login_time),
             window: self.window.unwrap_or(usual.window),
             nop_interval: self.nop_interval.unwrap_or(usual.nop_interval),
             send_stall: self.send_stall.unwrap_or(usual.send_stall),
-            session_staging_bytes: self.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
+            session_staging_bytes: self
+                .session_staging_bytes
+                .unwrap_or(usual.session_staging_bytes),
         }
     }
 }
@@ -263,14 +319,19 @@ impl Configured for IscsiConfig {
             for volume in &beside.volumes {
                 let target = Target::of_volume(volume);
                 if self.targets.iter().any(|other| other.name == target.name) {
-                    return Err(format!("the file already has a target {}; rename the volume", target.name));
+                    return Err(format!(
+                        "the file already has a target {}; rename the volume",
+                        target.name
+                    ));
                 }
                 self.targets.push(target);
             }
         }
         if !beside.listen.is_empty() {
             let addresses = beside.listen.iter().filter_map(ListenAddress::inet);
-            self.portals = addresses.map(|address| Portal::at(Address(address))).collect();
+            self.portals = addresses
+                .map(|address| Portal::at(Address(address)))
+                .collect();
         }
         if self.portals.is_empty() && !self.targets.is_empty() {
             self.portals = vec![Portal::at(USUAL_ADDRESS)];
@@ -291,7 +352,10 @@ impl Configured for IscsiConfig {
     }
 
     fn exposed(&self) -> Vec<&dyn Exposed> {
-        self.targets.iter().map(|target| target as &dyn Exposed).collect()
+        self.targets
+            .iter()
+            .map(|target| target as &dyn Exposed)
+            .collect()
     }
 
     fn portals(&self) -> Vec<front_end_core::Portal> {
@@ -302,22 +366,38 @@ impl Configured for IscsiConfig {
         format!("{} (portal group {})", portal.listen, portal.tag)
     }
 
-    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+    fn changes(
+        &self,
+        wanted: &dyn Configured,
+        renamed: &[(VolumeName, VolumeName)],
+    ) -> Vec<String> {
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
-        let describe = |portal: &front_end_core::Portal| format!("{} (group {})", portal.listen, portal.tag);
+        let describe =
+            |portal: &front_end_core::Portal| format!("{} (group {})", portal.listen, portal.tag);
         lines.extend(portal_changes(&self.portals(), &wanted.portals(), describe));
         let any: &dyn Any = wanted;
         // All fields are listed, so that a new field must be compared or omitted on purpose.
-        if let Some(IscsiConfig { portals: _, has_portal: _, targets: _, discovery, limits }) =
-            any.downcast_ref()
+        if let Some(IscsiConfig {
+            portals: _,
+            has_portal: _,
+            targets: _,
+            discovery,
+            limits,
+        }) = any.downcast_ref()
         {
-            lines.extend((self.discovery != *discovery).then(|| "~ discovery: CHAP accounts".to_owned()));
+            lines.extend(
+                (self.discovery != *discovery).then(|| "~ discovery: CHAP accounts".to_owned()),
+            );
             lines.extend((self.limits != *limits).then(|| config::LIMITS_CHANGED.to_owned()));
         }
         lines
     }
 
-    fn announcement(&self, portals: &[front_end_core::Portal], volumes: &[control::Volume]) -> String {
+    fn announcement(
+        &self,
+        portals: &[front_end_core::Portal],
+        volumes: &[control::Volume],
+    ) -> String {
         let announced = |target: &Target| {
             let addresses = addresses(target, portals);
             let url = format!("{ISCSI}://{}", addresses.first()?);
@@ -329,10 +409,9 @@ impl Configured for IscsiConfig {
     }
 
     fn usage(&self, portals: &[front_end_core::Portal]) -> String {
-        let ways = self
-            .targets
-            .iter()
-            .filter_map(|target| usage::Way::to(target, addresses(target, portals)).map(|way| way.text()));
+        let ways = self.targets.iter().filter_map(|target| {
+            usage::Way::to(target, addresses(target, portals)).map(|way| way.text())
+        });
         ways.collect::<Vec<_>>().join("\n")
     }
 
@@ -343,14 +422,19 @@ impl Configured for IscsiConfig {
 
 /// Returns the addresses of the portals that reach a target.
 fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketAddr> {
-    let leads_to =
-        |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal);
+    let leads_to = |portal: &&front_end_core::Portal| {
+        portal.front_end == ISCSI && target.is_reached_by(portal)
+    };
     let address = |portal: &front_end_core::Portal| match portal.listen.inet()? {
         // Omit an IPv6 zone, because it is valid only on this host.
         SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
         v4 => Some(v4),
     };
-    portals.iter().filter(leads_to).filter_map(address).collect()
+    portals
+        .iter()
+        .filter(leads_to)
+        .filter_map(address)
+        .collect()
 }
 
 impl RunningFrontEnd for Iscsi {
@@ -369,7 +453,10 @@ impl RunningFrontEnd for Iscsi {
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
-        Iscsi::sessions(self, server).into_iter().map(session).collect()
+        Iscsi::sessions(self, server)
+            .into_iter()
+            .map(session)
+            .collect()
     }
 
     fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
@@ -404,9 +491,15 @@ fn session(status: SessionStatus) -> control::ServedSession {
 /// Adds a LUN. Creates its target if it is not in the file.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let own = own_target(addition.volume);
-    add_lun(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
+    add_lun(
+        root,
+        addition.target.unwrap_or(own.as_str()),
+        str::eq_ignore_ascii_case,
+        addition,
+    )
 }
 
 /// The default address. It is loopback, so that only this host can connect unless the administrator specifies
 /// another address.
-const USUAL_ADDRESS: Address = Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT));
+const USUAL_ADDRESS: Address =
+    Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT));

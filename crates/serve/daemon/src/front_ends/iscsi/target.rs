@@ -58,13 +58,19 @@ impl Target {
             offers: Offers::of_target(),
             hidden: true,
             redirect: None,
-            luns: vec![Lun { lun: 0, volume: volume.clone(), initiators: None }],
+            luns: vec![Lun {
+                lun: 0,
+                volume: volume.clone(),
+                initiators: None,
+            }],
         }
     }
 
     /// Whether the target is accessible through portals of this group.
     pub(super) fn is_in(&self, group: u16) -> bool {
-        self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
+        self.groups
+            .as_ref()
+            .is_none_or(|groups| groups.contains(&group))
     }
 
     /// Reads a target; returns it with its name and the position of the name. `groups` are the groups of all
@@ -74,8 +80,11 @@ impl Target {
         document: &Document<'_>,
         groups: &[u16],
     ) -> Option<(Name, Range<usize>, Option<Target>)> {
-        let name =
-            section.required("name", section.parsed::<Name>("name"), "\"iqn.2026-01.com.example:disks\"");
+        let name = section.required(
+            "name",
+            section.parsed::<Name>("name"),
+            "\"iqn.2026-01.com.example:disks\"",
+        );
         let alias = section.parsed("alias").map(|alias| alias.value);
         let groups = reached_groups(section, groups);
         let (initiators, networks) = (patterns(section), section.list("networks"));
@@ -85,15 +94,25 @@ impl Target {
         let offers = offers.map_or_else(Offers::of_target, |section| read_offers(&section));
         let hidden = section.flag("hidden").unwrap_or(true);
         let redirect = section.section("redirect", "[target.redirect]");
-        let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
+        let (redirected, redirect) = (
+            redirect.is_some(),
+            redirect.as_ref().and_then(read_redirect),
+        );
         let luns = luns(section, "[[target.lun]]", document, patterns);
         section.done();
         // A target may have no LUN if it has host settings: they remain after its last volume is removed, and
         // apply to the next volume.
-        let says_more = ["alias", "groups", "initiators", "networks", "chap", "session", "hidden"];
+        let says_more = [
+            "alias",
+            "groups",
+            "initiators",
+            "networks",
+            "chap",
+            "session",
+            "hidden",
+        ];
         if !section.has("lun") && !redirected && !says_more.iter().any(|key| section.has(key)) {
-            let sentence =
-                "this target has no LUN; add [[target.lun]] with lun = 0 and volume = \"…\" below it";
+            let sentence = "this target has no LUN; add [[target.lun]] with lun = 0 and volume = \"…\" below it";
             section.mistakes.add(section.at(), sentence);
         }
         let Placed { value, at } = name?;
@@ -119,26 +138,38 @@ pub(super) fn own_target(volume: &VolumeName) -> Name {
     // Volume names contain only characters that are valid in iSCSI names, and are short enough: `VolumeName`
     // enforces both.
     let name = Name::new(&format!("iqn.2026-01.io.linerate:{volume}"));
-    name.expect("a volume's name makes an iSCSI name").normalised()
+    name.expect("a volume's name makes an iSCSI name")
+        .normalised()
 }
 
 /// Reports a group without a portal: the target would be unreachable.
 fn reached_groups(section: &Section<'_>, known: &[u16]) -> Option<Vec<u16>> {
     let groups = section.counts("groups", 1..=65_535)?;
-    for group in groups.iter().filter(|group| !known.contains(&(group.value as u16))) {
-        let sentence =
-            format!("no [[portal]] has group = {}; add it to a [[portal]], or remove it here", group.value);
+    for group in groups
+        .iter()
+        .filter(|group| !known.contains(&(group.value as u16)))
+    {
+        let sentence = format!(
+            "no [[portal]] has group = {}; add it to a [[portal]], or remove it here",
+            group.value
+        );
         section.mistakes.add(group.at.clone(), sentence);
     }
     Some(groups.iter().map(|group| group.value as u16).collect())
 }
 
 fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
-    let address =
-        section.required("address", section.parsed::<TargetAddress>("address"), "\"192.0.2.2:3260\"");
+    let address = section.required(
+        "address",
+        section.parsed::<TargetAddress>("address"),
+        "\"192.0.2.2:3260\"",
+    );
     let permanent = section.flag("permanent").unwrap_or(false);
     section.done();
-    Some(Redirect { address: address?.value, permanent })
+    Some(Redirect {
+        address: address?.value,
+        permanent,
+    })
 }
 
 impl Exposed for Target {
@@ -155,15 +186,27 @@ impl Exposed for Target {
     }
 
     fn audience(&self, lun: Option<&Lun>) -> String {
-        let is_listed = self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
-        let who = if is_listed { "listed initiators" } else { "any initiator" };
-        let near = if self.networks.is_none() { "" } else { " in listed networks" };
+        let is_listed =
+            self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
+        let who = if is_listed {
+            "listed initiators"
+        } else {
+            "any initiator"
+        };
+        let near = if self.networks.is_none() {
+            ""
+        } else {
+            " in listed networks"
+        };
         let proof = match &self.chap {
             Some(chap) if chap.mutual.is_some() => ", with mutual CHAP",
             Some(_) => ", with CHAP",
             None => "",
         };
-        let elsewhere = self.redirect.as_ref().map(|redirect| format!(", moved to {}", redirect.address));
+        let elsewhere = self
+            .redirect
+            .as_ref()
+            .map(|redirect| format!(", moved to {}", redirect.address));
         format!("{who}{near}{proof}{}", elsewhere.unwrap_or_default())
     }
 
@@ -173,8 +216,13 @@ impl Exposed for Target {
             alias: self.alias.as_ref().map(ToString::to_string),
             initiators: texts(self.initiators.as_ref()),
             networks: texts(self.networks.as_ref()),
-            users: accounts.map(|account| account.credentials.name.clone()).collect(),
-            redirect: self.redirect.as_ref().map(|redirect| redirect.address.to_string()),
+            users: accounts
+                .map(|account| account.credentials.name.clone())
+                .collect(),
+            redirect: self
+                .redirect
+                .as_ref()
+                .map(|redirect| redirect.address.to_string()),
         }
     }
 
@@ -184,8 +232,18 @@ impl Exposed for Target {
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
         // All fields are listed, so that a new field must be compared, or omitted deliberately.
-        let Target { name: _, alias, groups, initiators, networks, chap, offers, hidden, redirect, luns: _ } =
-            self;
+        let Target {
+            name: _,
+            alias,
+            groups,
+            initiators,
+            networks,
+            chap,
+            offers,
+            hidden,
+            redirect,
+            luns: _,
+        } = self;
         let old: &Target = before(old);
         differing(&[
             (old.alias != *alias, "alias"),
@@ -210,7 +268,13 @@ struct InitiatorPattern(NamePattern);
 
 /// Reads the `initiators` of a section; `None` allows any.
 fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
-    Some(section.list::<InitiatorPattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
+    Some(
+        section
+            .list::<InitiatorPattern>("initiators")?
+            .into_iter()
+            .map(|pattern| pattern.0)
+            .collect(),
+    )
 }
 
 impl FromStr for InitiatorPattern {
@@ -220,7 +284,9 @@ impl FromStr for InitiatorPattern {
         match text.strip_suffix('*') {
             // A text of any other form is probably an error; a star marks it as intended.
             None => Name::new(text).map(drop).map_err(|error| {
-                Unfit(format!("{error}; for an initiator whose name has another form write `{text}*`"))
+                Unfit(format!(
+                    "{error}; for an initiator whose name has another form write `{text}*`"
+                ))
             })?,
             Some(stem) if stem.len() <= NAME_BYTES_MAX && stem.bytes().all(legal) => {}
             Some(stem) => {
@@ -304,21 +370,32 @@ impl Chap {
         let title = section.title().trim_matches(['[', ']']);
         let sections = section.sections("account", &format!("[[{title}.account]]"));
         let found: Vec<FoundAccount<'_>> = sections.iter().filter_map(account).collect();
-        let mutual = section.section("mutual", &format!("[{title}.mutual]")).and_then(|section| {
-            let found = user_and_secret(&section);
-            section.done();
-            found
-        });
+        let mutual = section
+            .section("mutual", &format!("[{title}.mutual]"))
+            .and_then(|section| {
+                let found = user_and_secret(&section);
+                section.done();
+                found
+            });
         let algorithms = section.list::<NamedAlgorithm>("algorithms");
         section.done();
         if !section.has("account") {
-            let sentence =
-                format!("{} has no account; write [[{title}.account]] with user and secret", section.title());
+            let sentence = format!(
+                "{} has no account; write [[{title}.account]] with user and secret",
+                section.title()
+            );
             section.mistakes.add(section.at(), sentence);
         }
         for (index, (one, _)) in found.iter().enumerate() {
-            if found.iter().take(index).any(|(other, _)| other.user.value == one.user.value) {
-                let sentence = format!("the user `{}` has two secrets; keep one account", one.user.value);
+            if found
+                .iter()
+                .take(index)
+                .any(|(other, _)| other.user.value == one.user.value)
+            {
+                let sentence = format!(
+                    "the user `{}` has two secrets; keep one account",
+                    one.user.value
+                );
                 section.mistakes.add(one.user.at.clone(), sentence);
             }
         }
@@ -328,21 +405,26 @@ impl Chap {
         // With one secret for both directions an attacker can answer our challenge with our own response
         // ("the secret used by the initiator MUST be different", RFC 7143 section 9.2.1).
         if let Some(mutual) = &mutual
-            && found.iter().any(|(one, _)| one.credentials.secret == mutual.credentials.secret)
+            && found
+                .iter()
+                .any(|(one, _)| one.credentials.secret == mutual.credentials.secret)
         {
             let sentence =
                 "the target's secret is also an initiator's; use a different secret for the target";
             section.mistakes.add(mutual.user.at.clone(), sentence);
         }
-        let account =
-            |(found, initiators): FoundAccount<'_>| Account { credentials: found.credentials, initiators };
+        let account = |(found, initiators): FoundAccount<'_>| Account {
+            credentials: found.credentials,
+            initiators,
+        };
         Some(Chap {
             accounts: found.into_iter().map(account).collect(),
             mutual: mutual.map(|found| found.credentials),
             algorithms: match algorithms {
-                Some(algorithms) => {
-                    algorithms.into_iter().map(|NamedAlgorithm(algorithm)| algorithm).collect()
-                }
+                Some(algorithms) => algorithms
+                    .into_iter()
+                    .map(|NamedAlgorithm(algorithm)| algorithm)
+                    .collect(),
                 None => Algorithm::ALL.to_vec(),
             },
         })
@@ -355,8 +437,14 @@ type FoundAccount<'a> = (UserAndSecret<'a>, Option<Vec<NamePattern>>);
 /// Reservations and LUNs depend on initiator names, which are not authenticated. If a target has several
 /// users, each of them therefore needs its own names, or must explicitly be allowed any name.
 fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
-    for (found, _) in accounts.iter().filter(|(_, initiators)| initiators.is_none()) {
-        if accounts.iter().all(|(other, _)| other.user.value == found.user.value) {
+    for (found, _) in accounts
+        .iter()
+        .filter(|(_, initiators)| initiators.is_none())
+    {
+        if accounts
+            .iter()
+            .all(|(other, _)| other.user.value == found.user.value)
+        {
             continue;
         }
         let sentence = format!(
@@ -387,11 +475,18 @@ fn user_and_secret<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
             format!("this is not a valid user name: {why}; write one such as \"alice\""),
         );
     }
-    let credentials = Credentials { name: user.value.to_owned(), secret };
+    let credentials = Credentials {
+        name: user.value.to_owned(),
+        secret,
+    };
     Some(UserAndSecret { user, credentials })
 }
 
-fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {
+fn refuse<T>(
+    section: &Section<'_>,
+    place: &Placed<&str>,
+    sentence: impl Into<String>,
+) -> Option<T> {
     section.mistakes.add(place.at.clone(), sentence);
     None
 }
@@ -410,7 +505,8 @@ fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<
 /// A digest, by its name in the file.
 struct NamedDigest(DigestKind);
 
-const DIGESTS: &[(&str, DigestKind)] = &[("none", DigestKind::None), ("crc32c", DigestKind::Crc32c)];
+const DIGESTS: &[(&str, DigestKind)] =
+    &[("none", DigestKind::None), ("crc32c", DigestKind::Crc32c)];
 
 impl FromStr for NamedDigest {
     type Err = Unfit;
@@ -430,7 +526,9 @@ fn read_offers(section: &Section<'_>) -> Offers {
     let max_burst_length = length(section, "max-burst").unwrap_or(usual.max_burst_length);
     let offers = Offers {
         initial_r2t: section.flag("initial-r2t").unwrap_or(usual.initial_r2t),
-        immediate_data: section.flag("immediate-data").unwrap_or(usual.immediate_data),
+        immediate_data: section
+            .flag("immediate-data")
+            .unwrap_or(usual.immediate_data),
         max_burst_length,
         first_burst_length: first_burst(section, max_burst_length)
             .unwrap_or(usual.first_burst_length.min(max_burst_length)),
@@ -452,7 +550,10 @@ fn length(section: &Section<'_>, key: &'static str) -> Option<u32> {
     if LENGTHS.contains(&bytes.value.0) {
         return Some(bytes.value.0 as u32);
     }
-    let sentence = format!("`{key}`: {} is out of range; write 512B to 16777215B", bytes.value);
+    let sentence = format!(
+        "`{key}`: {} is out of range; write 512B to 16777215B",
+        bytes.value
+    );
     section.mistakes.add(bytes.at, sentence);
     None
 }
@@ -463,15 +564,25 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
     if first <= max_burst {
         return Some(first);
     }
-    let sentence =
-        format!("`first-burst` must not be larger than `max-burst`, which is {}", Bytes(max_burst.into()));
-    section.mistakes.add(section.placed("first-burst"), sentence);
+    let sentence = format!(
+        "`first-burst` must not be larger than `max-burst`, which is {}",
+        Bytes(max_burst.into())
+    );
+    section
+        .mistakes
+        .add(section.placed("first-burst"), sentence);
     None
 }
 
 /// Reads the digests that a login may negotiate.
 fn digests(section: &Section<'_>, key: &'static str) -> Option<Vec<DigestKind>> {
-    Some(section.list::<NamedDigest>(key)?.into_iter().map(|NamedDigest(digest)| digest).collect())
+    Some(
+        section
+            .list::<NamedDigest>(key)?
+            .into_iter()
+            .map(|NamedDigest(digest)| digest)
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -487,11 +598,26 @@ mod tests {
 
     #[test]
     fn a_pattern_is_a_name_or_the_beginning_of_one() {
-        assert!("iqn.1993-08.org.debian:*".parse::<InitiatorPattern>().is_ok());
-        assert!("iqn.1993-08.org.debian:01:abc".parse::<InitiatorPattern>().is_ok());
+        assert!(
+            "iqn.1993-08.org.debian:*"
+                .parse::<InitiatorPattern>()
+                .is_ok()
+        );
+        assert!(
+            "iqn.1993-08.org.debian:01:abc"
+                .parse::<InitiatorPattern>()
+                .is_ok()
+        );
         assert!("*".parse::<InitiatorPattern>().is_ok());
         let long = format!("iqn.1993-08.org.debian:{}*", "x".repeat(300));
-        for bad in ["", "debian", "iqn.1993-08.org.debian*:x", "a b*", "iqn.a\n*", &long] {
+        for bad in [
+            "",
+            "debian",
+            "iqn.1993-08.org.debian*:x",
+            "a b*",
+            "iqn.a\n*",
+            &long,
+        ] {
             assert!(bad.parse::<InitiatorPattern>().is_err(), "{bad}");
         }
     }

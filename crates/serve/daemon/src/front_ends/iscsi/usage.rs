@@ -26,11 +26,23 @@ impl<'a> Way<'a> {
     /// Collects the facts about a target behind these portals; `None` if there are no portals.
     pub(super) fn to(target: &'a Target, portals: Vec<SocketAddr>) -> Option<Way<'a>> {
         let chap = target.chap.as_ref();
-        let user =
-            chap.and_then(|chap| chap.accounts.first()).map(|account| account.credentials.name.as_str());
-        let mutual = chap.and_then(|chap| chap.mutual.as_ref()).map(|credentials| credentials.name.as_str());
-        let initiator = target.initiators.as_ref().and_then(|names| names.first()?.example("HOST"));
-        (!portals.is_empty()).then_some(Way { target, portals, initiator, user, mutual })
+        let user = chap
+            .and_then(|chap| chap.accounts.first())
+            .map(|account| account.credentials.name.as_str());
+        let mutual = chap
+            .and_then(|chap| chap.mutual.as_ref())
+            .map(|credentials| credentials.name.as_str());
+        let initiator = target
+            .initiators
+            .as_ref()
+            .and_then(|names| names.first()?.example("HOST"));
+        (!portals.is_empty()).then_some(Way {
+            target,
+            portals,
+            initiator,
+            user,
+            mutual,
+        })
     }
 
     /// The text: the name of the target, and the command lines for each system.
@@ -52,8 +64,7 @@ impl<'a> Way<'a> {
                 "  The target admits listed initiators only. Set the initiator's name, such as {name}"
             );
         }
-        let is_link_local =
-            |portal: &&SocketAddr| matches!(portal.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let is_link_local = |portal: &&SocketAddr| matches!(portal.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
         if let Some(portal) = self.portals.iter().find(is_link_local) {
             let _ = writeln!(
                 text,
@@ -62,7 +73,9 @@ impl<'a> Way<'a> {
                 portal.ip()
             );
         }
-        systems.iter().for_each(|(system, lines, mark)| text += &labelled(system, lines, *mark));
+        systems
+            .iter()
+            .for_each(|(system, lines, mark)| text += &labelled(system, lines, *mark));
         text
     }
 
@@ -71,13 +84,21 @@ impl<'a> Way<'a> {
         let node = format!("iscsiadm -m node -T {}", self.target.name);
         let mut settings = Vec::new();
         if let Some(user) = self.user {
-            settings.extend([("authmethod", "CHAP"), ("username", user), ("password", "SECRET")]);
+            settings.extend([
+                ("authmethod", "CHAP"),
+                ("username", user),
+                ("password", "SECRET"),
+            ]);
         }
         if let Some(name) = self.mutual {
             settings.extend([("username_in", name), ("password_in", "TARGET_SECRET")]);
         }
-        let mut lines = vec![format!("iscsiadm -m discovery -t sendtargets -p {}", self.portals[0])];
-        let update = |(key, value)| format!("{node} -o update -n node.session.auth.{key} -v {value}");
+        let mut lines = vec![format!(
+            "iscsiadm -m discovery -t sendtargets -p {}",
+            self.portals[0]
+        )];
+        let update =
+            |(key, value)| format!("{node} -o update -n node.session.auth.{key} -v {value}");
         lines.extend(settings.into_iter().map(update));
         lines.push(format!("{node} --login"));
         lines
@@ -86,13 +107,20 @@ impl<'a> Way<'a> {
     fn windows(&self) -> Vec<String> {
         let portal = |portal: &SocketAddr| {
             let (address, port) = (portal.ip(), portal.port());
-            format!("New-IscsiTargetPortal -TargetPortalAddress {address} -TargetPortalPortNumber {port}")
+            format!(
+                "New-IscsiTargetPortal -TargetPortalAddress {address} -TargetPortalPortNumber {port}"
+            )
         };
         let mut lines: Vec<String> = self.portals.iter().map(portal).collect();
         let mut connect = format!("Connect-IscsiTarget -NodeAddress {}", self.target.name);
         if let Some(user) = self.user {
-            let kind = if self.mutual.is_some() { "MUTUALCHAP" } else { "ONEWAYCHAP" };
-            connect += &format!(" -AuthenticationType {kind} -ChapUsername {user} -ChapSecret SECRET");
+            let kind = if self.mutual.is_some() {
+                "MUTUALCHAP"
+            } else {
+                "ONEWAYCHAP"
+            };
+            connect +=
+                &format!(" -AuthenticationType {kind} -ChapUsername {user} -ChapSecret SECRET");
         }
         if self.mutual.is_some() {
             lines.push("Set-IscsiChapSecret -ChapSecret TARGET_SECRET".to_owned());
@@ -109,10 +137,17 @@ impl<'a> Way<'a> {
                  --secret={secret}"
             )
         };
-        let mut lines = vec![format!("{adapter} list    # name of the adapter, here vmhba64")];
+        let mut lines = vec![format!(
+            "{adapter} list    # name of the adapter, here vmhba64"
+        )];
         lines.extend(self.user.map(|user| chap("uni", user, "SECRET")));
-        lines.extend(self.mutual.map(|name| chap("mutual", name, "TARGET_SECRET")));
-        let add = |portal: &SocketAddr| format!("{adapter} discovery sendtarget add -A vmhba64 -a {portal}");
+        lines.extend(
+            self.mutual
+                .map(|name| chap("mutual", name, "TARGET_SECRET")),
+        );
+        let add = |portal: &SocketAddr| {
+            format!("{adapter} discovery sendtarget add -A vmhba64 -a {portal}")
+        };
         lines.extend(self.portals.iter().map(add));
         lines.push("esxcli storage core adapter rescan -A vmhba64".to_owned());
         lines
@@ -127,7 +162,11 @@ impl<'a> Way<'a> {
             lines.push("-object secret,id=chap,file=FILE_WITH_SECRET".to_owned());
             chap = format!(",user={user},password-secret=chap");
         }
-        let named = self.initiator.as_ref().map(|name| format!(",initiator-name={name}")).unwrap_or_default();
+        let named = self
+            .initiator
+            .as_ref()
+            .map(|name| format!(",initiator-name={name}"))
+            .unwrap_or_default();
         for lun in &self.target.luns {
             lines.push(format!(
                 "-blockdev driver=iscsi,node-name=disk{0},transport=tcp,portal={1},target={2},lun={0}{named}{chap}",
@@ -138,13 +177,25 @@ impl<'a> Way<'a> {
     }
 
     fn libiscsi(&self) -> Vec<String> {
-        let account = self.user.map(|user| format!("{user}%SECRET@")).unwrap_or_default();
-        let back = self.mutual.map(|name| format!("?target_user={name}&target_password=TARGET_SECRET"));
+        let account = self
+            .user
+            .map(|user| format!("{user}%SECRET@"))
+            .unwrap_or_default();
+        let back = self
+            .mutual
+            .map(|name| format!("?target_user={name}&target_password=TARGET_SECRET"));
         let (portal, back) = (self.portals[0], back.unwrap_or_default());
-        let named = self.initiator.as_ref().map(|name| format!("-i '{name}' ")).unwrap_or_default();
+        let named = self
+            .initiator
+            .as_ref()
+            .map(|name| format!("-i '{name}' "))
+            .unwrap_or_default();
         let mut lines = vec![format!("iscsi-ls {named}-s iscsi://{account}{portal}")];
         lines.extend(self.target.luns.iter().map(|lun| {
-            format!("iscsi-inq {named}'iscsi://{account}{portal}/{}/{}{back}'", self.target.name, lun.lun)
+            format!(
+                "iscsi-inq {named}'iscsi://{account}{portal}/{}/{}{back}'",
+                self.target.name, lun.lun
+            )
         }));
         lines
     }
@@ -190,14 +241,21 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
             iscsi-inq 'iscsi://[2001:db8::1]:3260/iqn.2026-01.io.linerate:vm1/7'
 ";
         assert_eq!(shown(&format!("groups = [1]\n{LUN}")), expected);
-        let line = "transport=tcp,portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7\n";
-        assert!(told(&format!("groups = [1]\n{LUN}")).contains(line), "as the shell sees it");
+        let line =
+            "transport=tcp,portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7\n";
+        assert!(
+            told(&format!("groups = [1]\n{LUN}")).contains(line),
+            "as the shell sees it"
+        );
     }
 
     /// QEMU and libiscsi write LUN 256 as 0100h, which the target accepts.
     #[test]
     fn a_lun_from_256_on_has_its_own_number_in_every_line() {
-        let text = told(&format!("groups = [1]\n{}", LUN.replace("lun = 7", "lun = 256")));
+        let text = told(&format!(
+            "groups = [1]\n{}",
+            LUN.replace("lun = 7", "lun = 256")
+        ));
         for line in ["node-name=disk256,", ":vm1,lun=256\n", ":vm1/256'\n"] {
             assert!(text.contains(line), "{line}\n{text}");
         }
@@ -205,7 +263,9 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
 
     #[test]
     fn a_target_with_a_list_of_initiators_names_one_of_them() {
-        let text = told(&format!("initiators = [\"iqn.1993-08.org.debian:*\"]\n{LUN}"));
+        let text = told(&format!(
+            "initiators = [\"iqn.1993-08.org.debian:*\"]\n{LUN}"
+        ));
         for line in [
             "vm1\n  The target admits listed initiators only. Set the initiator's name, such as iqn.1993-08.org.debian:HOST\n",
             "lun=7,initiator-name=iqn.1993-08.org.debian:HOST\n",
@@ -214,18 +274,27 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
             assert!(text.contains(line), "{line}\n{text}");
         }
         let text = told(&format!("initiators = [\"*\"]\n{LUN}"));
-        assert!(!text.contains("initiator-name") && !text.contains("listed initiators"), "{text}");
+        assert!(
+            !text.contains("initiator-name") && !text.contains("listed initiators"),
+            "{text}"
+        );
     }
 
     #[test]
     fn every_portal_that_leads_to_it_is_told() {
         let text = told(LUN);
-        for line in
-            ["-TargetPortalAddress 192.0.2.1 -TargetPortalPortNumber 3261", "-A vmhba64 -a 192.0.2.1:3261"]
-        {
+        for line in [
+            "-TargetPortalAddress 192.0.2.1 -TargetPortalPortNumber 3261",
+            "-A vmhba64 -a 192.0.2.1:3261",
+        ] {
             assert!(text.contains(line), "{text}");
         }
-        assert_eq!(told(&format!("groups = [2]\n{LUN}")).matches("2001:db8").count(), 0);
+        assert_eq!(
+            told(&format!("groups = [2]\n{LUN}"))
+                .matches("2001:db8")
+                .count(),
+            0
+        );
     }
 
     #[test]
@@ -243,6 +312,9 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert!(!text.contains("twelve") && !text.contains("another"), "{text}");
+        assert!(
+            !text.contains("twelve") && !text.contains("another"),
+            "{text}"
+        );
     }
 }

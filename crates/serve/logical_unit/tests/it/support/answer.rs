@@ -21,7 +21,12 @@ impl CommandResult {
                 bytes
             }
         };
-        CommandResult { status: reply.status, sense: reply.sense, data, expected_bytes: reply.expected_bytes }
+        CommandResult {
+            status: reply.status,
+            sense: reply.sense,
+            data,
+            expected_bytes: reply.expected_bytes,
+        }
     }
 
     #[track_caller]
@@ -33,8 +38,13 @@ impl CommandResult {
     /// Expects CHECK CONDITION with this sense key and additional sense code.
     #[track_caller]
     pub fn check(self, key: u8, asc: u16) -> CommandResult {
-        let sense = self.sense.unwrap_or_else(|| panic!("{:?} without sense data", self.status));
-        assert_eq!((self.status, sense.key(), sense.asc()), (Status::CheckCondition, key, asc));
+        let sense = self
+            .sense
+            .unwrap_or_else(|| panic!("{:?} without sense data", self.status));
+        assert_eq!(
+            (self.status, sense.key(), sense.asc()),
+            (Status::CheckCondition, key, asc)
+        );
         self
     }
 
@@ -49,7 +59,10 @@ impl CommandResult {
 
     #[track_caller]
     pub fn conflict(self) {
-        assert_eq!((self.status, self.sense), (Status::ReservationConflict, None));
+        assert_eq!(
+            (self.status, self.sense),
+            (Status::ReservationConflict, None)
+        );
     }
 
     #[track_caller]

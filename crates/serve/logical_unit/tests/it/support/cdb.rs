@@ -42,7 +42,14 @@ pub const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
 pub fn inquiry(page: Option<u8>, allocation_length: u16) -> [u8; 6] {
     let [high, low] = allocation_length.to_be_bytes();
-    [0x12, u8::from(page.is_some()), page.unwrap_or(0), high, low, 0]
+    [
+        0x12,
+        u8::from(page.is_some()),
+        page.unwrap_or(0),
+        high,
+        low,
+        0,
+    ]
 }
 
 /// Creates START STOP UNIT with these bits in byte 4.

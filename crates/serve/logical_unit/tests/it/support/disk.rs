@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses,
-    Medium, OptimalTransfer, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    Losses, Medium, OptimalTransfer, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 pub struct DiskOptions {
@@ -76,11 +76,17 @@ impl Medium for Bytes {
     }
 
     fn store(&self, at: usize, from: &[u8]) {
-        self.0[at..].iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        self.0[at..]
+            .iter()
+            .zip(from)
+            .for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
     }
 
     fn load(&self, at: usize, into: &mut [u8]) {
-        self.0[at..].iter().zip(into).for_each(|(from, to)| *to = from.load(Ordering::Relaxed));
+        self.0[at..]
+            .iter()
+            .zip(into)
+            .for_each(|(from, to)| *to = from.load(Ordering::Relaxed));
     }
 
     fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
@@ -100,7 +106,11 @@ impl Disk {
             settled: 0,
         };
         let bytes = Arc::new(Bytes((0..length).map(|_| AtomicU8::new(0)).collect()));
-        Disk { options, bytes, inner: Mutex::new(inner) }
+        Disk {
+            options,
+            bytes,
+            inner: Mutex::new(inner),
+        }
     }
 
     /// Makes the next request fail with this error.
@@ -138,7 +148,9 @@ impl Disk {
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no test panics with the disk in its hands")
+        self.inner
+            .lock()
+            .expect("no test panics with the disk in its hands")
     }
 
     fn range(&self, extent: Extent) -> Range<usize> {
@@ -151,7 +163,10 @@ impl Disk {
         if let Some(error) = self.inner().failure.take() {
             return Err(error);
         }
-        self.geometry().contains(extent).then_some(()).ok_or(DeviceError::OutOfRange)
+        self.geometry()
+            .contains(extent)
+            .then_some(())
+            .ok_or(DeviceError::OutOfRange)
     }
 
     fn map(&self, extent: Extent, mapped: bool) {
@@ -188,7 +203,9 @@ impl BlockDevice for Disk {
     }
 
     fn memory(&self, extent: Extent) -> Option<Region> {
-        self.options.in_memory.then(|| Region::new(Arc::clone(&self.bytes) as _, self.range(extent)))?
+        self.options
+            .in_memory
+            .then(|| Region::new(Arc::clone(&self.bytes) as _, self.range(extent)))?
     }
 
     fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
@@ -275,7 +292,10 @@ impl BlockDevice for Disk {
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
             let used = self.inner().mapped.iter().filter(|mapped| **mapped).count() as u64;
-            Ok(Space { used_bytes: used * 512, available_bytes: self.options.available_bytes })
+            Ok(Space {
+                used_bytes: used * 512,
+                available_bytes: self.options.available_bytes,
+            })
         })
     }
 
@@ -289,7 +309,12 @@ impl BlockDevice for Disk {
                 true => Allocation::Mapped,
                 false => Allocation::Deallocated,
             };
-            Ok(blocks.map(|lba| Run { extent: Extent::new(lba, 1), allocation: kind(lba) }).collect())
+            Ok(blocks
+                .map(|lba| Run {
+                    extent: Extent::new(lba, 1),
+                    allocation: kind(lba),
+                })
+                .collect())
         })
     }
 
@@ -300,5 +325,12 @@ impl BlockDevice for Disk {
 
 /// Resolves when the condition is met. It wakes no task, because tests poll it.
 pub(crate) async fn until(is_so: impl Fn() -> bool) -> Result<(), DeviceError> {
-    std::future::poll_fn(|_| if is_so() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
+    std::future::poll_fn(|_| {
+        if is_so() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
 }

@@ -5,7 +5,11 @@ use super::{Bench, DiskOptions, unit_options};
 /// Parses `bytes` as commands and executes them: a CDB of 16 bytes, the lengths of Data-Out and Data-In (2
 /// bytes each), and the data. Panics only if the logical unit does.
 pub fn feed(bytes: &[u8]) {
-    let disk = DiskOptions { blocks: 64, in_memory: bytes.len().is_multiple_of(2), ..DiskOptions::default() };
+    let disk = DiskOptions {
+        blocks: 64,
+        in_memory: bytes.len().is_multiple_of(2),
+        ..DiskOptions::default()
+    };
     let mut options = unit_options();
     options.removable = bytes.len().is_multiple_of(3);
     let mut bench = Bench::with(disk, options);

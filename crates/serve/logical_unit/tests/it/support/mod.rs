@@ -19,8 +19,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, Buffer};
 use logical_unit::{
-    CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
-    Plan, Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
+    CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit,
+    LogicalUnitOptions, Nexus, Plan, Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
 };
 use volume::{Volume, VolumeOptions};
 
@@ -47,7 +47,11 @@ impl SiblingUnits for TwoLuns {
 }
 
 pub fn unit_options() -> LogicalUnitOptions {
-    LogicalUnitOptions { identity: Identity::new(*b"0123456789abcdef"), removable: false, thin: None }
+    LogicalUnitOptions {
+        identity: Identity::new(*b"0123456789abcdef"),
+        removable: false,
+        thin: None,
+    }
 }
 
 impl Bench {
@@ -76,7 +80,10 @@ impl Bench {
     /// Creates a logical unit over a read-only volume.
     pub fn read_only() -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let volume = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+        let volume = VolumeOptions {
+            read_only: true,
+            ..VolumeOptions::default()
+        };
         let unit = unit_over(Arc::clone(&disk) as _, volume, unit_options());
         Bench::over(disk, unit.expect("nothing was kept"))
     }
@@ -84,14 +91,22 @@ impl Bench {
     /// Creates a logical unit that saves its persistent state on `paper`.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let volume = VolumeOptions { cache_generation: Some([7; 16]), ..kept_on(paper) };
+        let volume = VolumeOptions {
+            cache_generation: Some([7; 16]),
+            ..kept_on(paper)
+        };
         let unit = unit_over(Arc::clone(&disk) as _, volume, unit_options());
         Bench::over(disk, unit.expect("what was kept is whole"))
     }
 
     fn over(disk: Arc<Disk>, unit: Arc<LogicalUnit>) -> Bench {
         let nexus = attach(&unit, 1);
-        let mut bench = Bench { disk, unit, nexus, luns: Arc::new(TwoLuns) };
+        let mut bench = Bench {
+            disk,
+            unit,
+            nexus,
+            luns: Arc::new(TwoLuns),
+        };
         bench.hear_attentions();
         bench
     }
@@ -109,7 +124,11 @@ impl Bench {
     }
 
     pub fn hear_attentions(&mut self) {
-        while self.command(&[0; 6]).sense.is_some_and(|sense| sense.key() == 6) {}
+        while self
+            .command(&[0; 6])
+            .sense
+            .is_some_and(|sense| sense.key() == 6)
+        {}
     }
 
     /// Executes a command that sends no data to the unit. Its buffer has space for everything it may return.
@@ -144,7 +163,13 @@ impl Bench {
     }
 
     pub fn begin(&mut self, cdb: &[u8], data_out_bytes: u32, data_in_bytes: u32) -> Plan {
-        let command = CommandIn { cdb, data_out_bytes, data_in_bytes, luns: &self.luns, stage: false };
+        let command = CommandIn {
+            cdb,
+            data_out_bytes,
+            data_in_bytes,
+            luns: &self.luns,
+            stage: false,
+        };
         self.unit.begin(&mut self.nexus, &command)
     }
 
@@ -195,7 +220,10 @@ impl Bench {
         };
         match self.unit.finish(job, data) {
             Step::Later(mut running) => {
-                assert!(poll(&mut running.reply).is_none(), "it has something to wait for");
+                assert!(
+                    poll(&mut running.reply).is_none(),
+                    "it has something to wait for"
+                );
                 running
             }
             Step::Now(_) | Step::Lasting { .. } => panic!("it needs the device"),
@@ -208,7 +236,8 @@ impl Bench {
 
     pub fn write(&mut self, lba: u64, data: &[u8]) {
         let blocks = data.len() / self.block_bytes();
-        self.send(&sixteen(0x8a, 0, lba, blocks as u32), data).good();
+        self.send(&sixteen(0x8a, 0, lba, blocks as u32), data)
+            .good();
     }
 
     pub fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
@@ -218,7 +247,10 @@ impl Bench {
 
 /// Options of a volume that saves its persistent state on `paper`.
 pub fn kept_on(paper: &Arc<Paper>) -> VolumeOptions {
-    VolumeOptions { persistent_state: Some(Arc::clone(paper) as _), ..VolumeOptions::default() }
+    VolumeOptions {
+        persistent_state: Some(Arc::clone(paper) as _),
+        ..VolumeOptions::default()
+    }
 }
 
 /// Creates a logical unit over a volume over a device.
@@ -246,7 +278,10 @@ pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
 /// Runs a future to completion; it may have to wait for other threads.
 pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(value) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             return value;
         }
         std::thread::yield_now();
@@ -260,7 +295,10 @@ pub fn give_up(running: Running) -> Option<Pin<Box<dyn Future<Output = Reply>>>>
 
 /// Polls a future once; `None` if it must wait.
 pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
     }
@@ -268,5 +306,7 @@ pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
 
 /// Returns `blocks` blocks of `bytes` bytes, each filled with its own number.
 pub fn pattern(blocks: u64, bytes: usize) -> Vec<u8> {
-    (0..blocks).flat_map(|block| vec![(block % 251) as u8 + 1; bytes]).collect()
+    (0..blocks)
+        .flat_map(|block| vec![(block % 251) as u8 + 1; bytes])
+        .collect()
 }

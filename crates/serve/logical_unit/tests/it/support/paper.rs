@@ -18,11 +18,17 @@ pub struct Paper {
 
 impl Paper {
     pub fn with(text: Vec<u8>) -> Paper {
-        Paper { text: Mutex::new(Some(text)), ..Paper::default() }
+        Paper {
+            text: Mutex::new(Some(text)),
+            ..Paper::default()
+        }
     }
 
     pub fn text(&self) -> Option<Vec<u8>> {
-        self.text.lock().expect("no test panics while it writes").clone()
+        self.text
+            .lock()
+            .expect("no test panics while it writes")
+            .clone()
     }
 
     /// Makes later writers wait for [`Paper::dry`], although their data can be read immediately.
