@@ -203,15 +203,15 @@ const OUTSIDE: &str = "--toggle-collect=instructions::outside::Outside::*";
 const TUNABLES: &str =
     "glibc.cpu.x86_rep_movsb_threshold=268435456:glibc.cpu.x86_rep_stosb_threshold=268435456";
 
-/// Builds the measured program together with the packaged program, whose profile and features its crates then have.
+/// Builds the measured program with the profile of the packaged program.
 pub(crate) fn build() -> Command {
-    let packages = [
-        "--package",
-        "linerate",
+    process::cargo(&[
+        "build",
+        "--profile",
+        workspace::SHIPPED,
         "--package",
         "linerate-instructions",
-    ];
-    process::cargo(&[&["build", "--profile", workspace::SHIPPED], &packages[..]].concat())
+    ])
 }
 
 impl Callgrind {

@@ -206,7 +206,7 @@ fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests spend most of their time waiting for processes and clocks.
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    command.env("RUST_TEST_THREADS", (3 * cores).to_string());
+    command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()

@@ -333,7 +333,7 @@ impl ShowOptions {
     fn report(out: PathBuf, quiet: bool) -> ShowOptions {
         ShowOptions {
             json: false,
-            details: false,
+            details: true,
             progress: None,
             out: Some(out),
             check: false,

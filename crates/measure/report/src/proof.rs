@@ -8,16 +8,31 @@ use bench::record::Record;
 use published::Row;
 use readable::figures::{grouped, significant};
 
-const HEADING: &str = "
-                                                             p50       CPU µs     of what   published at best,
-                                       MB/s       IOPS        µs   we + target   TCP does   in MB/s
-";
+const HEADING: [&str; 2] = [
+    "                                                             p50       CPU µs     of what",
+    "                                       MB/s       IOPS        µs   we + target   TCP does",
+];
+/// The heading of the last column, which exists only if a published result has the class of a cell.
+const PUBLISHED: [&str; 2] = ["   published at best,", "   in MB/s"];
 
 /// Returns the table with its heading.
 pub fn table(record: &Record) -> String {
     let summaries = summary::of(record);
-    let lines = summaries.iter().map(|summary| line(record, summary) + "\n");
-    HEADING.to_owned() + &lines.collect::<String>()
+    let lines: Vec<(String, Option<String>)> = summaries
+        .iter()
+        .map(|summary| (line(record, summary), best(record, summary)))
+        .collect();
+    let is_compared = lines.iter().any(|(_, best)| best.is_some());
+    let heading = HEADING
+        .into_iter()
+        .zip(PUBLISHED)
+        .map(|(own, published)| format!("{own}{}", if is_compared { published } else { "" }));
+    let lines = lines.iter().map(|(line, best)| match best {
+        Some(best) => format!("{line:<92}   {best}"),
+        None => line.trim_end().to_owned(),
+    });
+    let lines = std::iter::once(String::new()).chain(heading).chain(lines);
+    lines.map(|line| line + "\n").collect()
 }
 
 fn line(record: &Record, summary: &CellSummary) -> String {
@@ -26,12 +41,10 @@ fn line(record: &Record, summary: &CellSummary) -> String {
     let share = asked
         .and_then(|asked| asked.ceiling(&record.limits))
         .map(|ceiling| percent_of_limit(rate, ceiling));
-    let best = conditions(&record.subject, &summary.cell)
-        .and_then(|conditions| rates(&conditions).max_by(|one, other| one.1.total_cmp(&other.1)));
     let us =
         |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
-    let line = format!(
-        "  {:<32} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}   {}",
+    format!(
+        "  {:<32} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}",
         summary.cell.words(),
         significant(rate / 1e6),
         grouped(summary.iops.median.round() as u64),
@@ -44,11 +57,15 @@ fn line(record: &Record, summary: &CellSummary) -> String {
                 || "exceeded".to_owned(),
                 |percent| format!("{percent:.1} %"),
             )
-        }),
-        best.map(|(row, best)| beside(rate, row, best))
-            .unwrap_or_default()
-    );
-    line.trim_end().to_owned()
+        })
+    )
+}
+
+/// Returns the highest published rate of the cell's class: `74.2 (000), ×12`.
+fn best(record: &Record, summary: &CellSummary) -> Option<String> {
+    let conditions = conditions(&record.subject, &summary.cell)?;
+    let (row, best) = rates(&conditions).max_by(|one, other| one.1.total_cmp(&other.1))?;
+    Some(beside(summary.bytes_per_s.median, row, best))
 }
 
 /// Formats a number with two significant digits, and at least its integer part: `1.9`, `27`.
@@ -86,5 +103,15 @@ mod tests {
         // Test 001's ATTO clone at depth 1. Table 4 of 000 has 2,525 MB/s for a RAM drive without iSCSI.
         assert!(lines[1].ends_with("43.0 (001), ×12"), "{table}");
         assert!(!lines[0].contains('×'), "{table}");
+        assert!(table.contains("published at best"), "{table}");
+    }
+
+    #[test]
+    fn without_a_published_result_there_is_no_column_for_it() {
+        let cells = vec![cell("deep", 524_288, 5)];
+        let runs = vec![run(&cells[0], 0, &[1000.0])];
+        let mut record = record(cells, runs);
+        record.subject.kind = "iscsi".to_owned();
+        assert!(!table(&record).contains("published"), "{}", table(&record));
     }
 }
