@@ -788,7 +788,7 @@ mod tests {
         assert_eq!(
             cell.roles[1].workload.span,
             Span::default(),
-            "data that nobody verifies may be shared"
+            "clients may share data that is not verified"
         );
         cell.roles[1].workload.data = Data::Stamped;
         assert_eq!(
