@@ -3,7 +3,7 @@
 use block::Random;
 use model::{Direction, Load};
 
-use super::world::World;
+use super::world::{World, between};
 use crate::{Cause, Diagnosis, Finding, Verdict, diagnose};
 
 /// A change for the worse, and the causes that name it.
@@ -84,11 +84,6 @@ const IMPAIRMENTS: [Impairment; 15] = [
         apply: |world, by| world.held_back = between(by, 0.2, 0.9),
     },
 ];
-
-/// Returns a number of this range, evenly distributed on a logarithmic scale.
-fn between(by: f64, low: f64, high: f64) -> f64 {
-    low * (high / low).powf(by)
-}
 
 /// A path, with a copy without each of its impairments.
 struct Case {

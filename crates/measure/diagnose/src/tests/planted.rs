@@ -1,6 +1,6 @@
 //! Tests of one cause at a time, on many synthetic paths, and of many paths without any cause.
 
-use super::world::World;
+use super::world::{World, between};
 use crate::{Cause, Diagnosis, LongPackets, Verdict, diagnose};
 use block::Random;
 use model::{Direction, Load};
@@ -17,7 +17,7 @@ impl Dice {
     }
 
     fn between(&mut self, low: f64, high: f64) -> f64 {
-        low * (high / low).powf(self.0.fraction())
+        between(self.0.fraction(), low, high)
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {

@@ -57,6 +57,11 @@ pub(super) struct World {
     pub(super) named: Option<Load>,
 }
 
+/// Returns the number of this range that belongs to a fraction from 0 to 1, on a logarithmic scale.
+pub(super) fn between(fraction: f64, low: f64, high: f64) -> f64 {
+    low * (high / low).powf(fraction)
+}
+
 pub(super) fn good_keys() -> Keys {
     Keys {
         immediate_data: true,
