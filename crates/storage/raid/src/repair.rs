@@ -55,6 +55,13 @@ enum Synchronised {
     Impossible,
 }
 
+enum Accepted {
+    Yes,
+    /// Some columns are unreadable, so the columns must be accepted one by one.
+    Unreadable,
+    No,
+}
+
 /// A rebuild records its progress after it has processed this many bytes of a member, or `STRIPES_PER_RECORD`
 /// stripes, whichever comes first.
 const BYTES_PER_RECORD: u64 = 16 << 20;
@@ -711,42 +718,121 @@ impl Set {
     /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or do
     /// not match their checksum are reconstructed if possible. Otherwise, data blocks are accepted unchanged.
     /// Parity is also accepted unchanged if it represents missing blocks. Then parity is recomputed,
-    /// including Q of a degraded RAID 6, and all checksums are updated.
+    /// including Q of a degraded RAID 6, and all checksums are updated. Columns with unreadable blocks are not
+    /// accepted, because a crash does not cause medium errors.
+    ///
+    /// All blocks are written, even those that read as they should, as in [`Set::synchronise`].
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;
-        let is_left = matches!(
-            found,
-            Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false }
-        );
-        if !is_left || !self.layout.has_parity() {
+        if !self.layout.has_parity() {
             return Ok(found);
         }
         let _locked = self.lock_stripe(stripe).await;
-        let columns = 0..self.layout.strip_blocks();
+        self.members.check_service()?;
+        let mut are_accepted = true;
+        let whole = 0..self.layout.strip_blocks();
+        let mut parts = vec![whole];
+        while let Some(columns) = parts.pop() {
+            match (
+                self.accept_columns(stripe, &columns).await?,
+                halves(&columns),
+            ) {
+                (Accepted::Yes, _) => {}
+                (Accepted::Unreadable, Some([first, second])) => parts.extend([second, first]),
+                (Accepted::Unreadable | Accepted::No, _) => are_accepted = false,
+            }
+        }
+        Ok(match found {
+            Scrubbed::Unreadable { .. } => Scrubbed::Unreadable {
+                is_repaired: are_accepted,
+            },
+            found => found,
+        })
+    }
+
+    async fn accept_columns(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+    ) -> Result<Accepted, DeviceError> {
         let mut strips: Vec<Option<Judged>> = Vec::new();
+        let mut is_one_bad = false;
         for strip in 0..self.layout.strips() {
-            match self.judge_strip(stripe, strip, &columns).await {
+            match self.judge_strip(stripe, strip, columns).await {
                 Ok(read) => strips.push(Some(read)),
                 Err(Unread::Lacking) => strips.push(None),
-                // The crash has not caused a medium error, so do not accept the stripe.
-                Err(Unread::Bad(DeviceError::Unreadable(_))) => return Ok(found),
+                Err(Unread::Bad(DeviceError::Unreadable(_))) if columns.end - columns.start > 1 => {
+                    return Ok(Accepted::Unreadable);
+                }
+                Err(Unread::Bad(DeviceError::Unreadable(_))) => {
+                    is_one_bad = true;
+                    strips.push(None);
+                }
                 Err(Unread::Bad(error)) => return Err(error),
             }
         }
-        let is_changed = accept(&mut strips, self.layout.data_strips(), self.bytes(1));
-        let Some(is_changed) = is_changed else {
-            return Ok(found);
+        let is_accepted =
+            !is_one_bad && accept(&mut strips, self.layout.data_strips(), self.bytes(1));
+        let change = if !is_one_bad && self.are_holes(stripe, columns, &strips).await {
+            Change::Clear {
+                stripe,
+                stripes: 1,
+                members: (0..self.layout.members())
+                    .filter(|member| self.members.holds(*member, stripe))
+                    .collect(),
+                may_unmap: true,
+            }
+        } else {
+            let part = |(strip, read): (usize, Option<Judged>)| {
+                let (content, fits) = read?;
+                // A block that is not accepted may not match its checksum, which is not changed then.
+                (is_accepted || fits.iter().all(|fits| *fits)).then(|| Part {
+                    strip,
+                    column: columns.start,
+                    data: content.share(),
+                })
+            };
+            let parts: Vec<Part> = strips.into_iter().enumerate().filter_map(part).collect();
+            if parts.is_empty() {
+                return Ok(Accepted::No);
+            }
+            let derived = self.derived(&parts);
+            Change::Update {
+                stripe,
+                parts,
+                derived,
+            }
         };
-        for (strip, (content, is_changed)) in strips.into_iter().zip(is_changed).enumerate() {
-            if let (Some((content, _)), true) = (content, is_changed) {
-                self.rewrite(stripe, strip, 0, content.share()).await?;
+        self.carry_out(change, Durability::Cached).await?;
+        Ok(if is_accepted {
+            Accepted::Yes
+        } else {
+            Accepted::No
+        })
+    }
+
+    /// Whether the whole stripe reads as zeros and is deallocated.
+    async fn are_holes(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+        strips: &[Option<Judged>],
+    ) -> bool {
+        let is_zero = |(content, _): &Judged| content.iter().all(|byte| *byte == 0);
+        if columns.end - columns.start < self.layout.strip_blocks()
+            || !strips.iter().flatten().all(is_zero)
+        {
+            return false;
+        }
+        for strip in 0..self.layout.strips() {
+            let (index, extent) = self.place(stripe, strip, columns);
+            if let Some(member) = self.members.holder(index, stripe)
+                && !is_hole(&member, extent).await
+            {
+                return false;
             }
         }
-        Ok(if found == Scrubbed::Degraded {
-            found
-        } else {
-            Scrubbed::Unreadable { is_repaired: true }
-        })
+        true
     }
 
     /// Rewrites a part of a strip. The rewrite is protected like any other write: if a strip were changed
@@ -843,17 +929,19 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
 }
 
 /// Makes the blocks of a stripe consistent in memory. Missing strips are `None`; for each block of the
-/// others, a flag tells whether the block matches its checksum. Returns which strips must be written. If too
-/// many strips are missing, returns `None` and changes nothing.
-fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
-    let columns = strips.iter().flatten().next()?.1.len();
+/// others, a flag tells whether the block matches its checksum. If too many strips are missing, returns false
+/// and changes nothing.
+fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> bool {
+    let Some((_, fits)) = strips.iter().flatten().next() else {
+        return false;
+    };
+    let columns = fits.len();
     let is_whole =
         |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;
     debug_assert!(
         strips.iter().flatten().all(is_whole),
         "whole blocks, of each of which it is known whether it fits"
     );
-    let mut is_changed = vec![false; strips.len()];
     let mut accepted: Vec<Vec<Buffer>> = Vec::new();
     for column in 0..columns {
         let bytes = column * block_bytes..(column + 1) * block_bytes;
@@ -866,7 +954,7 @@ fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Opt
         if !recover(&mut blocks, data, block_bytes) {
             blocks = strips.iter().map(|strip| block(strip, true)).collect();
             if !recover(&mut blocks, data, block_bytes) {
-                return None;
+                return false;
             }
         }
         let content: Vec<&[u8]> = blocks[..data].iter().filter_map(Option::as_deref).collect();
@@ -875,16 +963,15 @@ fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Opt
         accepted.push(blocks.into_iter().flatten().chain(parity).collect());
     }
     for (strip, held) in strips.iter_mut().enumerate() {
-        let Some((content, fits)) = held else {
+        let Some((content, _)) = held else {
             continue;
         };
         for (column, blocks) in accepted.iter().enumerate() {
-            let old = &mut content[column * block_bytes..(column + 1) * block_bytes];
-            is_changed[strip] |= !fits[column] || *old != blocks[strip][..];
-            old.copy_from_slice(&blocks[strip]);
+            content[column * block_bytes..(column + 1) * block_bytes]
+                .copy_from_slice(&blocks[strip]);
         }
     }
-    Some(is_changed)
+    true
 }
 
 #[cfg(test)]

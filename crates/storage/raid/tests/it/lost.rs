@@ -7,8 +7,10 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba};
 use raid::{LOST_MAX, Level, MemberState, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
-use crate::rig::{Guard, Rig, ask, crashed, flush, read, scrub, synchronised, try_write, write};
-use crate::world::{End, end, run, seed};
+use crate::rig::{
+    Guard, Rig, ask, crashed, fail, flush, read, replace, scrub, synchronised, try_write, write,
+};
+use crate::world::{End, end, run, seed, wait_a_poll};
 
 const LEVELS: [(Level, usize, Guard); 4] = [
     (Level::Raid1, 2, Guard::Bitmap),
@@ -37,21 +39,6 @@ fn unreadable(device: &Arc<RaidDevice>, byte: u8) -> Vec<u64> {
         }
     };
     (0..device.layout().blocks().0).filter(is_lost).collect()
-}
-
-fn fail(device: &Arc<RaidDevice>, member: usize) {
-    ask(device, async move |device| device.fail(member).await).expect("failed");
-}
-
-fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
-    let disk = rig.spare();
-    let area = (member < rig.areas()).then(|| rig.area(&disk));
-    let data = rig.data(&disk);
-    rig.disks[member] = disk;
-    ask(device, async move |device| {
-        device.replace(device.vacancy(member)?, data, area).await
-    })
-    .expect("replaced");
 }
 
 fn rebuilt(device: &Arc<RaidDevice>, member: usize) -> Result<(), DeviceError> {

@@ -419,6 +419,23 @@ pub(crate) fn rebuild(device: &Arc<RaidDevice>, member: usize, steps: u64) -> bo
     end(whole).expect("rebuilt")
 }
 
+/// Marks a member failed.
+pub(crate) fn fail(device: &Arc<RaidDevice>, member: usize) {
+    ask(device, async move |device| device.fail(member).await).expect("failed");
+}
+
+/// Replaces a failed member with a spare.
+pub(crate) fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
+    let disk = rig.spare();
+    let area = (member < rig.areas()).then(|| rig.area(&disk));
+    let data = rig.data(&disk);
+    rig.disks[member] = disk;
+    ask(device, async move |device| {
+        device.replace(device.vacancy(member)?, data, area).await
+    })
+    .expect("replaced");
+}
+
 pub(crate) fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
     rig.disks.iter().for_each(|disk| disk.crash());
     Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
