@@ -185,11 +185,15 @@ impl Set {
         self.members.recorded().await?;
         protected.finish();
         self.members.settle_healed().await?;
-        // Blocks that stay on the list because it is full must be readable from the other members.
+        // Blocks that stay on the list because it is full, or because another call could not flush them, must be
+        // readable from the other members.
         if !self.members.has_lost() || self.can_be_read(&change) {
             Ok(())
-        } else {
+        } else if self.members.is_lost_list_full() {
             Err(DeviceError::NoSpace)
+        } else {
+            let first = self.layout.stripe_extent(*change.stripes().start());
+            Err(DeviceError::Unwritable(first.lba))
         }
     }
 
@@ -553,10 +557,11 @@ impl Set {
             return Ok(());
         };
         self.members.check_ownership()?;
+        let before = member.before_write();
         let result = self.members.land(zero(&member, extent, may_unmap)).await;
         match result {
             Ok(()) => {
-                self.members.wrote(index, extent);
+                self.members.wrote(&member, before, extent);
                 Ok(())
             }
             Err(error) => self.members.write_failed(&member, error).await,

@@ -475,12 +475,13 @@ impl Members {
             return Ok(());
         };
         self.check_ownership()?;
+        let before = member.before_write();
         let result = self
             .land(member.device.write(extent, data, durability))
             .await;
         match result {
             Ok(()) => {
-                self.wrote(index, extent);
+                self.wrote(&member, before, extent);
                 Ok(())
             }
             Err(error) => self.write_failed(&member, error).await,
@@ -759,7 +760,8 @@ impl Members {
                     settling,
                     ..
                 } = &mut *lost;
-                [blocks, healed, settling]
+                blocks.remove_member(index);
+                [healed, settling]
                     .into_iter()
                     .for_each(|list| list.remove_member(index));
                 lost.was_full = false;

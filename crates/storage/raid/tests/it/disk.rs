@@ -27,6 +27,8 @@ struct State {
     /// By block: the last version that a failed flush has left in the cache. Reads return it, but no flush
     /// stores it.
     abandoned: BTreeMap<u64, u64>,
+    /// Whether the next flush fails.
+    fails_flush: bool,
     bad: BTreeSet<u64>,
     /// By block: corrupt content.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
@@ -80,6 +82,7 @@ impl Disk {
             versions: (0..blocks).map(block).collect(),
             next: 1,
             abandoned: BTreeMap::new(),
+            fails_flush: false,
             bad: BTreeSet::new(),
             corrupt: BTreeMap::new(),
             is_dead: false,
@@ -223,23 +226,14 @@ impl Disk {
         state.losses = Losses::counted(state.times_lost);
     }
 
-    /// Makes a flush fail of which no user has a record. For some of the unflushed blocks, reads still return
-    /// the written content, but no later flush stores it: Linux keeps the pages of a failed write-back in its
-    /// cache, and regards them as clean.
+    /// Makes a flush fail of which no user has a record, for some of the unflushed blocks.
     pub(crate) fn fail_flush_unseen(&self) {
-        let mut state = self.state();
-        let State {
-            versions,
-            abandoned,
-            ..
-        } = &mut *state;
-        for (lba, versions) in (0..).zip(versions) {
-            if let [_, .., (newest, _)] = versions[..]
-                && once_in(2)
-            {
-                abandoned.insert(lba, newest);
-            }
-        }
+        self.state().abandon(|| once_in(2));
+    }
+
+    /// Makes the next flush fail, for all unflushed blocks.
+    pub(crate) fn fail_flush(&self) {
+        self.state().fails_flush = true;
     }
 
     /// Makes the disk lose its cache while in use, and report the loss.
@@ -391,6 +385,20 @@ impl Disk {
     }
 }
 
+impl State {
+    /// Leaves unflushed blocks in the cache: reads still return the written content, but no later flush stores
+    /// it. Linux keeps the pages of a failed write-back in its cache, and regards them as clean.
+    fn abandon(&mut self, is_meant: impl Fn() -> bool) {
+        for (lba, versions) in (0..).zip(&self.versions) {
+            if let [_, .., (newest, _)] = versions[..]
+                && is_meant()
+            {
+                self.abandoned.insert(lba, newest);
+            }
+        }
+    }
+}
+
 impl BlockDevice for Disk {
     fn geometry(&self) -> Geometry {
         let blocks = Blocks(self.state().versions.len() as u64);
@@ -472,6 +480,13 @@ impl BlockDevice for Disk {
             self.state().requests[2] += 1;
             let all = Extent::new(0, self.geometry().blocks.0);
             self.check(all)?;
+            if std::mem::take(&mut self.state().fails_flush) {
+                let mut state = self.state();
+                state.abandon(|| true);
+                state.times_lost += 1;
+                state.losses = Losses::counted(state.times_lost);
+                return Err(DeviceError::Unwritable(Lba(0)));
+            }
             self.sync(all).await
         })
     }

@@ -1,7 +1,7 @@
 //! Tests of lost blocks: a set continues without them and reports them, and they become readable when they
 //! are written.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba};
 use raid::{LOST_MAX, Level, MemberState, Origin, RaidDevice, Scrubbed};
@@ -515,4 +515,115 @@ fn a_scrub_blames_no_healthy_mirror_where_a_crash_left_blocks_and_checksums_that
         assert_eq!(device.status().wrong_blocks, [0; 2]);
     }
     assert!(differed > 0, "no seed had what this is about");
+}
+
+/// Creates a mirror whose member 1 has lost block 10, because member 0 could not read it.
+fn mirror_with_a_lost_block() -> (Rig, Arc<RaidDevice>) {
+    let (rig, device) = rebuilt_beside_bad_sectors(Level::Raid1, 2, Guard::Bitmap, false);
+    assert_eq!(device.status().lost_blocks, [0, 1]);
+    (rig, device)
+}
+
+#[test]
+fn a_lost_block_whose_new_content_was_not_flushed_is_still_lost() {
+    for number in 0..8 {
+        seed(number);
+        let (mut rig, device) = mirror_with_a_lost_block();
+        fail(&device, 0);
+        rig.disks[1].fail_flush();
+        assert!(try_write(&device, 10, 1, 9).is_err());
+        // A later flush succeeds, but does not store the block.
+        write(&device, 40, 1, 8);
+        flush(&device).expect("flushed");
+        assert_eq!(lost(&device), 1);
+        drop(device);
+        rig.disks[1].crash();
+        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("assembled"));
+        assert_eq!(try_read(&device, 10), Err(DeviceError::Unreadable(Lba(10))));
+        write(&device, 10, 1, 9);
+        drop(device);
+        rig.disks[1].crash();
+        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("assembled"));
+        assert_eq!(
+            (try_read(&device, 10), lost(&device)),
+            (Ok(vec![9; 512]), 0)
+        );
+    }
+}
+
+#[test]
+fn a_lost_block_whose_new_content_was_lost_before_its_flush_is_still_lost() {
+    let mut failures = 0;
+    for (polls, number) in (0..30).flat_map(|polls| (0..8).map(move |number| (polls, number))) {
+        seed(number);
+        let (mut rig, device) = mirror_with_a_lost_block();
+        fail(&device, 0);
+        let (writing, losing, disk) = (
+            Arc::clone(&device),
+            Arc::clone(&device),
+            rig.disks[1].clone(),
+        );
+        let result = Arc::new(Mutex::new(None));
+        let into = Arc::clone(&result);
+        let write = async move {
+            let data = Buffer::from(&[9; 512][..]).share();
+            let written = writing
+                .write(Extent::new(10, 1), data, Durability::Cached)
+                .await;
+            *into.lock().expect("no panic") = Some(written);
+        };
+        // A read detects the loss before the flush of the healed block.
+        let lose = async move {
+            for _ in 0..polls {
+                wait_a_poll().await;
+            }
+            disk.lose_cache();
+            let _ = losing.read(Extent::new(40, 1), Buffer::zeroed(512)).await;
+        };
+        assert_eq!(
+            run(vec![Box::pin(write), Box::pin(lose)], 100_000),
+            End::Done
+        );
+        let written = result.lock().expect("no panic").take().expect("ended");
+        drop(device);
+        rig.disks[1].crash();
+        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("assembled"));
+        let found = try_read(&device, 10);
+        let is_lost = found == Err(DeviceError::Unreadable(Lba(10)));
+        failures += u64::from(written.is_err() && is_lost);
+        assert!(
+            found == Ok(vec![9; 512]) || written.is_err() && is_lost,
+            "seed {number}, {polls} polls: {written:?}, then {found:?}"
+        );
+    }
+    assert!(failures > 0, "the block was never lost before its flush");
+}
+
+#[test]
+fn a_lost_block_of_a_member_that_failed_before_its_flush_is_still_lost_when_it_returns() {
+    seed(41);
+    let (rig, device) = mirror_with_a_lost_block();
+    ask(&device, async move |device| device.settle(0).await).expect("recorded");
+    rig.disks.iter().for_each(Disk::recover);
+    (0..20).for_each(|_| flush(&device).expect("flushed"));
+    rig.disks[1].fail_flush();
+    // The read rewrites the block on member 1, whose flush then fails.
+    while device.status().states.members[1] == MemberState::InSync {
+        assert_eq!(try_read(&device, 10), Ok(vec![7; 512]));
+    }
+    ask(&device, async move |device| device.settle(0).await).expect("recorded");
+    assert!(rig.store.is_missed_noted());
+    rig.disks[1].crash();
+    let (data, area) = (rig.data(&rig.disks[1]), rig.area(&rig.disks[1]));
+    ask(&device, async move |device| {
+        device.readd(device.vacancy(1)?, data, Some(area)).await
+    })
+    .expect("added again");
+    assert_eq!(rebuilt(&device, 1), Ok(()));
+    fail(&device, 0);
+    let found = try_read(&device, 10);
+    assert!(
+        found == Ok(vec![7; 512]) || found == Err(DeviceError::Unreadable(Lba(10))),
+        "{found:?}"
+    );
 }
