@@ -52,8 +52,8 @@ pub struct Status {
     /// Number of regions that members not in sync have missed. `None` if the superblocks do not record that
     /// these members have missed no other regions.
     pub missed_regions: Option<u64>,
-    /// Number of regions that may be inconsistent, after a crash or since the set was created, and await
-    /// resynchronisation.
+    /// Number of regions that may be inconsistent, and await resynchronisation: after a crash, since the set
+    /// was created, or because a member without which the set cannot run has not stored them.
     pub unsynced_regions: u64,
     /// Number of lost blocks of each member: blocks that could not be reconstructed when the member was
     /// rebuilt or synchronised. If this has become possible, these blocks are read from the other members;
@@ -225,8 +225,8 @@ impl RaidDevice {
         self.set.synchronise_again();
     }
 
-    /// Whether a stripe awaits resynchronisation: its copies, or its data and parity, may differ after a
-    /// crash or since the set was created.
+    /// Whether a stripe awaits resynchronisation: its copies, or its data and parity, may differ
+    /// ([`Status::unsynced_regions`]).
     pub fn is_unsynced(&self, stripe: u64) -> bool {
         self.set.is_unsynced(stripe)
     }

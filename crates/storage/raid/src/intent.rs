@@ -39,7 +39,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba, Lock, Slice};
+use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba, Lock, LockGuard, Slice};
 use crc_fast::crc32_iscsi;
 
 use crate::area::{Area, AreaCopy};
@@ -69,7 +69,8 @@ pub(crate) struct Intent {
 struct State {
     /// Regions that may be inconsistent because of outstanding or recent writes.
     regions: BTreeMap<u64, Region>,
-    /// Regions that may have been inconsistent since before the assembly.
+    /// Regions that may have been inconsistent since before the assembly, or since a member stayed in the set
+    /// without storing its unflushed blocks.
     unsynced: BTreeSet<u64>,
     /// Stripes in the `unsynced` regions that have been synchronised.
     synced: Ranges,
@@ -81,6 +82,10 @@ struct State {
     /// Number of writes started.
     begun: u64,
     missed: Missed,
+    /// The value of [`Members::times_stayed`](crate::members::Members::times_stayed) that `unsynced` reflects.
+    stayed: u64,
+    /// The region that is being synchronised stripe by stripe, and the value of `stayed` at its start.
+    walk: Option<(u64, u64)>,
 }
 
 /// Regions missed by members that are not in sync.
@@ -205,24 +210,49 @@ impl Intent {
         &self.area
     }
 
-    /// Returns the number of regions that may have been inconsistent since before the assembly.
+    /// Locks the state. If a member has stayed in the set without storing its unflushed blocks, their regions
+    /// become unsynchronised.
+    fn current(&self) -> LockGuard<'_, State> {
+        let mut state = self.state.lock();
+        let stayed = self.area.members().times_stayed();
+        if std::mem::replace(&mut state.stayed, stayed) != stayed {
+            let State {
+                regions,
+                unsynced,
+                synced,
+                ..
+            } = &mut *state;
+            // If a region's bit is not on stable storage yet, its blocks have not been written since a flush.
+            for (region, _) in regions.iter().filter(|(_, region)| region.is_on_disk) {
+                unsynced.insert(*region);
+                synced.remove(region * self.region_stripes..(region + 1) * self.region_stripes);
+            }
+        }
+        state
+    }
+
+    /// Returns the number of regions that may be inconsistent.
     pub(crate) fn unsynced(&self) -> u64 {
-        self.state.lock().unsynced.len() as u64
+        self.current().unsynced.len() as u64
     }
 
-    /// Returns the stripes of the first unsynchronised region that is not stuck.
-    pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
-        let region = {
-            let state = self.state.lock();
-            *state.unsynced.difference(&state.stuck).next()?
-        };
+    /// Returns the stripes of the first unsynchronised region that is not stuck, and how many of them are done.
+    /// `done` is the caller's count, which counts from the start if it does not apply to this region.
+    pub(crate) fn first_unsynced(&self, done: u64) -> Option<(std::ops::Range<u64>, u64)> {
+        let mut state = self.current();
+        let region = *state.unsynced.difference(&state.stuck).next()?;
+        let walk = Some((region, state.stayed));
+        let is_same = done > 0 && state.walk == walk;
+        state.walk = walk;
         let start = region * self.region_stripes;
-        Some(start..(start + self.region_stripes).min(self.stripes()))
+        let stripes = start..(start + self.region_stripes).min(self.stripes());
+        Some((stripes, if is_same { done } else { 0 }))
     }
 
-    /// Whether the stripe may have been inconsistent since before the assembly.
+    /// Whether the stripe may be inconsistent: since before the assembly, or because a member stayed in the set
+    /// without storing it.
     pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
-        let state = self.state.lock();
+        let state = self.current();
         state.unsynced.contains(&(stripe / self.region_stripes)) && !state.synced.contains(stripe)
     }
 
@@ -236,15 +266,19 @@ impl Intent {
         }
     }
 
-    /// Records that the region starting at this stripe is synchronised and on stable storage.
+    /// Records that the region starting at this stripe is synchronised and on stable storage. Does nothing if a
+    /// member has failed to store one of its stripes.
     pub(crate) fn synchronised(&self, stripe: u64) {
         debug_assert!(
             stripe.is_multiple_of(self.region_stripes),
             "the first of its region"
         );
-        let mut state = self.state.lock();
+        let mut state = self.current();
         self.track(&mut state);
         let (region, last) = (stripe / self.region_stripes, state.flushes);
+        if state.walk != Some((region, state.stayed)) {
+            return;
+        }
         state.unsynced.remove(&region);
         state
             .synced
@@ -528,7 +562,7 @@ impl Intent {
     pub(crate) async fn flushed(&self, flush: u64) {
         let is_idle = |region: &Region| region.writes == 0 && region.last + IDLE_FLUSHES <= flush;
         let block = {
-            let mut state = self.state.lock();
+            let mut state = self.current();
             self.track(&mut state);
             let idle = state
                 .regions
@@ -540,7 +574,7 @@ impl Intent {
         };
         let _turn = self.writing.exclude(Extent::new(block, 1)).await;
         {
-            let mut state = self.state.lock();
+            let mut state = self.current();
             self.track(&mut state);
             debug_assert!(flush <= state.flushes, "flushes only grow");
             state
@@ -568,7 +602,7 @@ impl Intent {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
             {
-                let mut state = self.state.lock();
+                let mut state = self.current();
                 debug_assert!(begun <= state.begun && flush <= state.flushes);
                 if state.begun != begun {
                     return;

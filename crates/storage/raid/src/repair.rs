@@ -349,7 +349,7 @@ impl Set {
         let Protection::Intent(intent) = &self.protection else {
             return Ok(None);
         };
-        let Some(stripes) = intent.first_unsynced() else {
+        let Some((stripes, done)) = intent.first_unsynced(done) else {
             return Ok(None);
         };
         let total = stripes.end - stripes.start;

@@ -13,7 +13,9 @@
 //!
 //! If data would be lost without the member, the member stays in the set, and its error is returned. With
 //! parity, a failed write then takes the set out of service, because the stripe's parity, and data
-//! reconstructed from it, may be wrong. The next assembly replays the journal.
+//! reconstructed from it, may be wrong. The next assembly replays the journal. Without parity, blocks that were
+//! written shortly before are synchronised ([`Members::times_stayed`]): the member's cache and its stable
+//! storage may differ.
 
 mod lost;
 
@@ -53,6 +55,8 @@ pub(crate) struct Members {
     /// Number of losses reported by members without which the set could not run, up to the time of their
     /// current baselines.
     losses: AtomicU64,
+    /// Number of times that a member stayed in the set although it may not have stored its unflushed blocks.
+    stayed: AtomicU64,
     /// Whether `lost` has entries. Each request checks this.
     has_lost: AtomicBool,
     lost: Lock<Lost>,
@@ -74,6 +78,8 @@ struct Slot {
     /// The member's loss count when it was last known to be in sync. The losses of a member in doubt differ
     /// from every count.
     losses: Losses,
+    /// The member's loss count when it last stayed in the set after a loss, or was last in sync.
+    losses_noticed: u64,
     /// Average duration of a read in nanoseconds, and the number of outstanding reads.
     latency_ns: u64,
     reads: u64,
@@ -151,6 +157,7 @@ impl Members {
                 secured,
                 incarnation: 0,
                 losses,
+                losses_noticed: losses.count(),
                 latency_ns: 0,
                 reads: 0,
             }
@@ -185,6 +192,7 @@ impl Members {
             recorded: AtomicU64::new(0),
             recording: Arc::default(),
             losses: AtomicU64::new(0),
+            stayed: AtomicU64::new(0),
             has_lost: AtomicBool::new(!states.lost.is_empty()),
             lost: Lock::new(Lost {
                 blocks: states.lost.clone(),
@@ -593,7 +601,7 @@ impl Members {
                 self.note_ownership(error)?;
             }
             if is_news && !self.survives_without(&slots, member.index) {
-                return self.not_survived(member.index, cause);
+                return self.not_survived(&mut slots[member.index], member.index, cause);
             }
             if is_news {
                 slots[member.index].state = MemberState::Failed;
@@ -607,12 +615,22 @@ impl Members {
         self.recorded().await
     }
 
-    fn not_survived(&self, member: usize, cause: Cause) -> Result<(), DeviceError> {
+    fn not_survived(
+        &self,
+        slot: &mut Slot,
+        member: usize,
+        cause: Cause,
+    ) -> Result<(), DeviceError> {
         let error = match cause {
             Cause::Read(error) | Cause::Write(error) => error,
             Cause::LostWrites => DeviceError::WritesLost,
         };
         self.stopped_by.lock().get_or_insert((member, error));
+        match cause {
+            Cause::Read(_) => {}
+            Cause::Write(_) => drop(self.stayed.fetch_add(1, Ordering::AcqRel)),
+            Cause::LostWrites => self.notice_losses(slot),
+        }
         match cause {
             Cause::Read(error) => Err(error),
             Cause::Write(error) => {
@@ -628,6 +646,24 @@ impl Members {
             // The losses are counted, as for any single device.
             Cause::LostWrites => Ok(()),
         }
+    }
+
+    /// Counts the new losses of a member that stays in the set.
+    fn notice_losses(&self, slot: &mut Slot) {
+        let losses = slot
+            .device
+            .as_ref()
+            .map_or(0, |device| device.losses().count());
+        if std::mem::replace(&mut slot.losses_noticed, losses) != losses {
+            self.stayed.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns the number of times that a member stayed in the set after a failed write or flush, or a loss.
+    /// Blocks that were not flushed before the last one may differ between the members, or between a member's
+    /// cache and its stable storage.
+    pub(crate) fn times_stayed(&self) -> u64 {
+        self.stayed.load(Ordering::Acquire)
     }
 
     /// Marks a member failed at the user's request. Returns false if data would be lost without it.
@@ -734,6 +770,7 @@ impl Members {
             }
             let device = member.device();
             slot.losses = known_losses(&device);
+            slot.losses_noticed = slot.losses.count();
             slot.device = Some(device);
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
@@ -816,6 +853,7 @@ impl Members {
                 self.losses
                     .fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
                 for index in needed {
+                    self.notice_losses(&mut slots[index]);
                     slots[index].losses = slots[index]
                         .device
                         .as_ref()

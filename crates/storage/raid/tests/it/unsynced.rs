@@ -14,8 +14,8 @@ use raid::{
 
 use crate::disk::Disk;
 use crate::rig::{
-    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, requests, scrub, synchronised,
-    write,
+    Guard, Rig, ask, crashed, crashed_with_two_regions, fail, flush, read, rebuild, replace,
+    requests, scrub, synchronised, write,
 };
 use crate::world::{End, end, run, seed};
 
@@ -227,14 +227,15 @@ impl BlockDevice for Sparse {
 }
 
 #[test]
-fn holes_are_still_holes_after_they_were_synchronised() {
-    for (level, members, reads_first) in [
-        (Level::Raid1, 2, false),
-        (Level::Raid1, 2, true),
-        (Level::Raid5, 3, false),
+fn holes_are_still_holes_after_they_were_synchronised_or_accepted() {
+    for (level, members, guard, reads_first) in [
+        (Level::Raid1, 2, Guard::Bitmap, false),
+        (Level::Raid1, 2, Guard::Bitmap, true),
+        (Level::Raid5, 3, Guard::Bitmap, false),
+        (Level::Raid5, 3, Guard::Journal, false),
     ] {
         let writes = Arc::new(AtomicU64::new(0));
-        let mut rig = Rig::new(level, members, 4, Guard::Bitmap);
+        let mut rig = Rig::new(level, members, 4, guard);
         let geometry = Geometry {
             block_size: BlockSize::B512,
             blocks: Blocks(32),
@@ -258,6 +259,76 @@ fn holes_are_still_holes_after_they_were_synchronised() {
             (synchronised(&device), device.status().unsynced_regions),
             (Ok(()), 0)
         );
+        if guard.is_journal() {
+            for stripe in 0..rig.layout.stripes() {
+                let found = ask(&device, async move |device| {
+                    device.accept_step(stripe).await
+                });
+                assert_eq!(found, Ok(Scrubbed::Right));
+            }
+        }
         assert_eq!(writes.load(Ordering::Relaxed), 0, "{level}");
+    }
+}
+
+/// Asserts that the copies of all stripes are equal, or become equal.
+fn assert_equal_copies(rig: &Rig, device: &Arc<RaidDevice>, when: &str) {
+    assert_eq!(synchronised(device), Ok(()));
+    for stripe in 0..rig.layout.stripes() {
+        assert_eq!(
+            scrub(device, stripe, false),
+            Scrubbed::Right,
+            "{when}, stripe {stripe}"
+        );
+    }
+}
+
+/// The last member stays in the set after its flush has failed. Its cache then differs from its stable storage,
+/// and the member that is rebuilt from it has the content of the cache.
+#[test]
+fn a_member_that_stays_after_a_failed_flush_is_written_again_before_it_is_one_of_two_copies() {
+    for number in 0..16 {
+        seed(number);
+        let mut rig = Rig::new(Level::Raid1, 2, 8, Guard::Bitmap);
+        let device = rig.created();
+        write(&device, 0, 8, 1);
+        flush(&device).expect("flushed");
+        fail(&device, 1);
+        write(&device, 0, 8, 2);
+        rig.disks[0].fail_flush();
+        assert!(flush(&device).is_err());
+        // Without the failure, these flushes would clear the bits of all regions.
+        (0..20).for_each(|_| flush(&device).expect("flushed"));
+        replace(&mut rig, &device, 1);
+        assert!(rebuild(&device, 1, 100));
+        (0..20).for_each(|_| flush(&device).expect("flushed"));
+        drop(device);
+        let device = crashed(&mut rig);
+        assert_eq!(device.status().states, MemberStates::in_sync(2));
+        assert_equal_copies(&rig, &device, &format!("seed {number}"));
+    }
+}
+
+/// The source of a rebuild loses its cache. The blocks that were written to both members are then older on the
+/// source.
+#[test]
+fn a_member_that_stays_after_a_loss_is_made_equal_to_the_copy_that_is_rebuilt() {
+    for number in 0..16 {
+        seed(number);
+        let mut rig = Rig::new(Level::Raid1, 2, 8, Guard::Bitmap);
+        let device = rig.created();
+        write(&device, 0, 8, 1);
+        flush(&device).expect("flushed");
+        fail(&device, 1);
+        replace(&mut rig, &device, 1);
+        assert!(!rebuild(&device, 1, 2));
+        write(&device, 0, 8, 2);
+        rig.disks[0].lose_cache();
+        assert!(rebuild(&device, 1, 100));
+        (0..20).for_each(|_| {
+            let _ = flush(&device);
+        });
+        assert_eq!(device.status().states, MemberStates::in_sync(2));
+        assert_equal_copies(&rig, &device, &format!("seed {number}"));
     }
 }
