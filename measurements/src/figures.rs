@@ -126,22 +126,19 @@ pub(crate) fn median(rounds: &[Figures]) -> Figures {
         .collect()
 }
 
-/// Returns the slowest and the fastest round.
-pub(crate) fn spread(rounds: &[Figures]) -> String {
-    let rates = || {
-        rounds
-            .iter()
-            .filter_map(|round| round.get(&Figure::Iops).copied())
-    };
-    match rates().next() {
-        None => String::new(),
-        Some(_) => {
-            format!(
-                "{:.0} – {:.0}",
-                rates().fold(f64::INFINITY, f64::min),
-                rates().fold(0.0, f64::max)
-            )
+/// Returns the median of a figure, and the lowest and the highest round.
+pub(crate) fn spread(rounds: &[Figures], figure: Figure) -> String {
+    let mut found: Vec<f64> = rounds
+        .iter()
+        .filter_map(|round| round.get(&figure).copied())
+        .collect();
+    found.sort_by(f64::total_cmp);
+    let places = figure.column().1;
+    match (found.first(), found.last(), middle(found.clone())) {
+        (Some(lowest), Some(highest), Some(median)) => {
+            format!("{median:.places$} ({lowest:.places$}–{highest:.places$})")
         }
+        _ => String::new(),
     }
 }
 
@@ -157,11 +154,13 @@ pub(crate) fn middle(mut figures: Vec<f64>) -> Option<f64> {
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) what: String,
+    /// The cell in which it was measured; empty for a goal of a whole measurement.
+    pub(crate) cell: String,
     pub(crate) found: f64,
     pub(crate) bound: Bound,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
     AtMost(f64),
     AtLeast(f64),
@@ -171,6 +170,7 @@ impl Judged {
     pub(crate) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Judged {
         Judged {
             what: what.into(),
+            cell: String::new(),
             found,
             bound: Bound::AtMost(limit),
         }
@@ -178,9 +178,8 @@ impl Judged {
 
     pub(crate) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Judged {
         Judged {
-            what: what.into(),
-            found,
             bound: Bound::AtLeast(limit),
+            ..Judged::at_most(what, found, limit)
         }
     }
 
@@ -192,33 +191,71 @@ impl Judged {
         }
     }
 
-    pub(crate) fn row(&self) -> String {
-        let asked = match self.bound {
-            Bound::AtMost(limit) => format!("≤ {limit}"),
-            Bound::AtLeast(limit) => format!("≥ {limit}"),
-        };
-        let verdict = if self.is_reached() {
-            "reached"
-        } else {
-            "**missed**"
-        };
-        format!(
-            "| {} | {asked} | {:.3} | {verdict} |\n",
-            self.what, self.found
-        )
+    /// Returns the figure, in bold type if it misses the goal.
+    fn verdict(&self) -> String {
+        let places = if self.found < 100.0 { 3 } else { 0 };
+        match self.is_reached() {
+            true => format!("{:.places$}", self.found),
+            false => format!("**{:.places$}**", self.found),
+        }
     }
 }
 
-/// Returns a table with a row for each goal. The table is empty if there are no goals.
+impl Bound {
+    fn text(self) -> String {
+        match self {
+            Bound::AtMost(limit) => format!("≤ {limit}"),
+            Bound::AtLeast(limit) => format!("≥ {limit}"),
+        }
+    }
+}
+
+/// Returns a table with a row for each goal and a column for each cell; a missed goal is in bold type. A limit that differs
+/// between the cells follows the figure. Without goals, the text is empty.
 pub(crate) fn rows(goals: &[Judged]) -> String {
-    if goals.is_empty() {
+    let (mut names, mut cells) = (Vec::new(), Vec::new());
+    for goal in goals {
+        if !names.contains(&&goal.what) {
+            names.push(&goal.what);
+        }
+        if !cells.contains(&&goal.cell) {
+            cells.push(&goal.cell);
+        }
+    }
+    if names.is_empty() {
         return String::new();
     }
-    let head = "| goal | limit | found | |\n|---|---|---:|---|\n";
-    goals
-        .iter()
-        .fold(head.to_owned(), |text, goal| text + &goal.row())
-        + "\n"
+    let heading = |cell: &&String| {
+        if cell.is_empty() {
+            " found |".to_owned()
+        } else {
+            format!(" {cell} |")
+        }
+    };
+    let mut text = format!(
+        "| goal | limit |{}\n|---|---|{}\n",
+        cells.iter().map(heading).collect::<String>(),
+        "---:|".repeat(cells.len())
+    );
+    for name in names {
+        let row = || goals.iter().filter(|goal| goal.what == *name);
+        let mut bounds = row().map(|goal| goal.bound);
+        let first = bounds.next();
+        let common = first.filter(|first| bounds.all(|bound| bound == *first));
+        text += &format!(
+            "| {name} | {} |",
+            common.map_or_else(String::new, Bound::text)
+        );
+        for cell in &cells {
+            text += &match row().find(|goal| goal.cell == **cell) {
+                None => " |".to_owned(),
+                Some(goal) if common.is_some() => format!(" {} |", goal.verdict()),
+                Some(goal) => format!(" {} ({}) |", goal.verdict(), goal.bound.text()),
+            };
+        }
+        text.push('\n');
+    }
+    text + "\n"
 }
 
 #[cfg(test)]
@@ -234,7 +271,8 @@ mod tests {
             (median[&Figure::Iops], median[&Figure::ServerUsPerIo]),
             (100.0, 2.0)
         );
-        assert_eq!(spread(&rounds), "3 – 110");
+        assert_eq!(spread(&rounds, Figure::Iops), "100 (3–110)");
+        assert_eq!(spread(&rounds, Figure::MbPerS), "");
         assert_eq!(middle(vec![1.0, 3.0]), Some(2.0));
         assert_eq!(middle(Vec::new()), None);
     }
@@ -249,5 +287,27 @@ mod tests {
         );
         assert_eq!(figures[&Figure::IopsPerClientCpu], 2e5);
         assert_eq!(figures.get(&Figure::ServerBusy), None);
+    }
+
+    #[test]
+    fn a_goal_has_one_row_and_a_missed_one_is_marked() {
+        let goal = |cell: &str, found, limit| Judged {
+            cell: cell.to_owned(),
+            ..Judged::at_least("rate", found, limit)
+        };
+        assert_eq!(
+            rows(&[goal("reads", 0.9, 0.8), goal("writes", 0.7, 0.8)]),
+            "| goal | limit | reads | writes |\n|---|---|---:|---:|\n| rate | ≥ 0.8 | 0.900 | **0.700** |\n\n"
+        );
+        assert_eq!(
+            rows(&[goal("reads", 0.9, 0.8), goal("writes", 0.7, 0.6)]),
+            "| goal | limit | reads | writes |\n|---|---|---:|---:|\n| rate |  | 0.900 (≥ 0.8) | 0.700 (≥ 0.6) |\n\n"
+        );
+        let whole = rows(&[Judged::at_most("seconds", 2.5, 2.0)]);
+        assert_eq!(
+            whole,
+            "| goal | limit | found |\n|---|---|---:|\n| seconds | ≤ 2 | **2.500** |\n\n"
+        );
+        assert_eq!(rows(&[]), "");
     }
 }

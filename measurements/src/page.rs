@@ -16,7 +16,7 @@ use crate::figures::{Bound, Figure, Figures, Judged, median, middle, rows, sprea
 use crate::machine;
 use crate::scene::World;
 use crate::server::Site;
-use crate::table::{Goal, Limit, Multiples, Run, Table, has, has_part};
+use crate::table::{Goal, Limit, Run, Table, has, has_part};
 
 /// The setting of a measurement.
 #[derive(Debug, Default, Serialize)]
@@ -88,12 +88,7 @@ pub(crate) struct Results {
 }
 
 pub(crate) fn section(table: &Table, results: &Results, goals: &[Judged]) -> String {
-    let mut text = about(table, &results.setting);
-    text.push_str(&rows(goals));
-    for multiples in &table.multiples {
-        text.push_str(&times(table, multiples, results));
-    }
-    text + &figures(table, results)
+    about(table, &results.setting) + &rows(goals) + &figures(table, results)
 }
 
 /// Returns the description of the measurement.
@@ -118,121 +113,109 @@ pub(crate) fn about(table: &Table, setting: &Setting) -> String {
         ..
     } = setting;
     let others = match table.together {
-        true => {
-            "all servers are started together, and all except the measured one are paused (SIGSTOP)"
-        }
-        false => "each server is started after the previous one has terminated",
+        true => "All servers are started together, and all except the measured one are paused",
+        false => "Each server is started after the previous one has terminated",
     };
     let places = match table.servers.iter().all(|server| server.pinned) {
-        true => "The server is pinned to core 0, the client to core 1",
-        false => "Unless stated otherwise, the server is pinned to core 0, the client to core 1",
+        true => "Server on core 0, client on core 1",
+        false => "Unless stated otherwise, server on core 0, client on core 1",
     };
-    let how = match (&table.scene, &table.steps) {
-        (None, _) => format!(
-            "{places}, in a separate network namespace ({congestion}). In each of {rounds} rounds, every server is started, its \
-             volume is filled, and the measurement waits until the server is idle; {others}. Each figure takes {seconds} s after a \
-             warm-up of 0.2 s. The order changes with every round."
+    let how = match table.scene {
+        Some(_) => String::new(),
+        None => format!(
+            "{places}, in a network namespace ({congestion}). {others}, and its volume is filled before it is measured. "
         ),
-        (Some(_), None) => format!(
-            "Each figure takes {seconds} s after a warm-up of 0.2 s, in each of {rounds} rounds. The order changes with every round."
+    };
+    let figures = match table.steps {
+        Some(_) => String::new(),
+        None => format!(
+            "{how}Figures are medians of {rounds} rounds of {seconds} s in changing order, with the range of the rounds in brackets. \
+             Ratios are medians of the rounds' ratios. A missed goal is in bold type. MB are 10^6 bytes. CPU time is the user and \
+             system time of the whole process per request.\n\n"
         ),
-        (Some(_), Some(_)) => {
-            return format!(
-                "`cargo measure {command}` measures and writes this section. {}\n\n{}",
-                own.trim(),
-                setting.line()
-            );
-        }
     };
     format!(
-        "`cargo measure {command}` measures and writes this section. {}\n\n{how} Figures are medians of the rounds; ratios are \
-         medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the user and system time of a whole process per request, \
-         including startup and login of the client.\n\n{}",
+        "`cargo measure {command}` writes this section. {}\n\n{figures}{}",
         own.trim(),
         setting.line()
     )
 }
 
-/// Returns a row for each cell, a column for each server.
-fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
-    let Some(base) = table.server(&multiples.of) else {
-        return String::new();
-    };
-    let (heading, places) = multiples.figure.column();
-    let bases: Vec<Run> = results
-        .runs
-        .keys()
-        .filter(|run| run.server == base)
-        .copied()
-        .collect();
-    let is_there = |server: usize| {
-        bases
-            .iter()
-            .any(|run| results.runs.contains_key(&Run { server, ..*run }))
-    };
-    let is_meant =
-        |server: usize| server != base && has(&multiples.servers, &table.servers[server].name);
-    let others =
-        || (0..table.servers.len()).filter(|server| is_meant(*server) && is_there(*server));
-    let names: Vec<&str> = others()
-        .map(|server| table.servers[server].name.as_str())
-        .collect();
-    let mut text = format!(
-        "{heading} as multiples of those of {of}:\n\n| cell | {of} | {} |\n|---|---:|{}\n",
-        names.join(" | "),
-        "---:|".repeat(names.len()),
-        of = multiples.of,
-    );
-    for run in &bases {
-        let Some(figure) = results.median(*run, multiples.figure) else {
-            continue;
-        };
-        let client = match table.clients.len() > 1 {
-            true => format!(", {}", table.clients[run.client].name),
-            false => String::new(),
-        };
-        let _ = write!(
-            text,
-            "| {}{client} | {figure:.places$} |",
-            table.cells[run.cell].name
-        );
-        for server in others() {
-            let times = results.times(Run { server, ..*run }, *run, multiples.figure);
-            let _ = write!(text, " {} |", number(times, 2));
-        }
-        text.push('\n');
-    }
-    text + "\n"
-}
-
-/// Returns a row for each run.
+/// Returns a row for each run. The first figure has its range, and the name of a cell stands in the first of its rows.
 fn figures(table: &Table, results: &Results) -> String {
     let (servers, clients) = (table.servers.len() > 1, table.clients.len() > 1);
-    let mut head = vec!["cell"];
-    head.extend(servers.then_some("server"));
-    head.extend(clients.then_some("client"));
+    let mut head = vec!["cell".to_owned()];
+    head.extend(servers.then(|| "server".to_owned()));
+    head.extend(clients.then(|| "client".to_owned()));
     let names = head.len();
-    head.extend(table.columns.iter().map(|figure| figure.column().0));
+    head.extend(
+        table
+            .columns
+            .iter()
+            .map(|figure| figure.column().0.to_owned()),
+    );
+    let ratios = ratios(table);
+    head.extend(ratios.iter().map(|figure| ratio_heading(table, *figure)));
     let mut text = format!(
-        "| {} | slowest – fastest, IOPS |\n|{}{}---|\n",
+        "| {} |\n|{}{}\n",
         head.join(" | "),
         "---|".repeat(names),
-        "---:|".repeat(table.columns.len())
+        "---:|".repeat(head.len() - names)
     );
-    for (run, rounds) in &results.runs {
+    let mut last = None;
+    let is_listed = |run: &Run| has(&table.listed, &table.servers[run.server].name);
+    for (run, rounds) in results.runs.iter().filter(|(run, _)| is_listed(run)) {
         let median = median(rounds);
-        let mut row = vec![table.cells[run.cell].name.clone()];
+        let cell = &table.cells[run.cell].name;
+        let mut row = vec![match last.replace(run.cell) == Some(run.cell) {
+            true => String::new(),
+            false => cell.clone(),
+        }];
         row.extend(servers.then(|| table.servers[run.server].name.clone()));
         row.extend(clients.then(|| table.clients[run.client].name.clone()));
+        row.extend(table.columns.first().map(|figure| spread(rounds, *figure)));
+        let others = table.columns.iter().skip(1);
+        row.extend(others.map(|figure| number(median.get(figure).copied(), figure.column().1)));
         row.extend(
-            table
-                .columns
+            ratios
                 .iter()
-                .map(|figure| number(median.get(figure).copied(), figure.column().1)),
+                .map(|figure| number(relative(table, results, *run, *figure), 2)),
         );
-        let _ = writeln!(text, "| {} | {} |", row.join(" | "), spread(rounds));
+        let _ = writeln!(text, "| {} |", row.join(" | "));
     }
     text
+}
+
+/// Returns the figures that are also shown as multiples.
+fn ratios(table: &Table) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = table.multiples.iter().map(|it| it.figure).collect();
+    figures.sort();
+    figures.dedup();
+    figures
+}
+
+fn ratio_heading(table: &Table, figure: Figure) -> String {
+    let mut bases = table
+        .multiples
+        .iter()
+        .filter(|it| it.figure == figure)
+        .map(|it| &it.of);
+    let name = figure.column().0;
+    match (bases.next(), bases.next()) {
+        (Some(base), None) => format!("{name} / {base}"),
+        _ => format!("{name}, ratio"),
+    }
+}
+
+/// Returns a figure as a multiple of the same figure of the server that it is compared with.
+fn relative(table: &Table, results: &Results, run: Run, figure: Figure) -> Option<f64> {
+    let name = &table.servers[run.server].name;
+    let compared = table
+        .multiples
+        .iter()
+        .find(|it| it.figure == figure && it.of != *name && has(&it.servers, name))?;
+    let server = table.server(&compared.of)?;
+    results.times(run, Run { server, ..run }, figure)
 }
 
 fn number(figure: Option<f64>, places: usize) -> String {
@@ -327,12 +310,12 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
         } else {
             format!(" relative to {}", names.join(" and "))
         };
-        let what = format!(
-            "{}: {figure}{over} of {}{beside}",
-            cell.name,
-            table.name_of(run)
-        );
-        Some(Judged { what, found, bound })
+        Some(Judged {
+            what: format!("{figure}{over} of {}{beside}", table.name_of(run)),
+            cell: cell.name.clone(),
+            found,
+            bound,
+        })
     };
     groups.into_iter().filter_map(judged).collect()
 }
@@ -394,10 +377,6 @@ impl Results {
             Some(of(&run, goal.figure, round)? / if others.is_empty() { 1.0 } else { theirs })
         };
         middle((0..self.runs.get(&run)?.len()).filter_map(ratio).collect())
-    }
-
-    fn median(&self, run: Run, figure: Figure) -> Option<f64> {
-        median(self.runs.get(&run)?).get(&figure).copied()
     }
 
     /// Returns the median ratio of one run's figure to another's.
@@ -483,8 +462,8 @@ mod tests {
         ]);
         assert_eq!(goals.len(), 1, "unmeasured goals are omitted");
         assert!(goals[0].is_reached());
-        let row = "| 4 KiB random read, depth 32: IOPS of ours relative to tgt | ≥ 6.9 | 7.000 | reached |\n";
-        assert_eq!(goals[0].row(), row);
+        assert_eq!(goals[0].what, "IOPS of ours relative to tgt");
+        assert_eq!(goals[0].cell, "4 KiB random read, depth 32");
         let missed = judged(&[(0, 0, &rates(&[100.0])), (0, 1, &rates(&[600.0]))]);
         assert!(!missed[0].is_reached());
     }
@@ -502,5 +481,32 @@ mod tests {
         assert!(Judged::at_most("seconds", 2.0, 2.0).is_reached());
         assert!(!Judged::at_most("seconds", 2.1, 2.0).is_reached());
         assert!(!Judged::at_least("Jain's index", 0.94, 0.95).is_reached());
+    }
+
+    #[test]
+    fn a_row_has_the_range_of_its_rounds_and_its_ratio_to_another_server() {
+        let mut table = Table::parse("x", TABLE).expect("a table");
+        table.multiples = vec![crate::table::Multiples {
+            figure: Figure::Iops,
+            of: "tgt".to_owned(),
+            servers: Vec::new(),
+        }];
+        let run = |server| Run {
+            cell: 0,
+            server,
+            client: 0,
+        };
+        let runs = [(0, [50.0, 100.0, 80.0]), (1, [100.0, 300.0, 160.0])];
+        let results = Results {
+            setting: Setting::default(),
+            runs: runs
+                .map(|(server, iops)| (run(server), rates(&iops)))
+                .into(),
+        };
+        assert_eq!(
+            figures(&table, &results),
+            "| cell | server | IOPS | IOPS / tgt |\n|---|---|---:|---:|\n\
+             | 4 KiB random read, depth 32 | tgt | 80 (50–100) |  |\n|  | ours | 160 (100–300) | 2.00 |\n"
+        );
     }
 }

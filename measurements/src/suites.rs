@@ -91,15 +91,12 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             outcomes.push(outcome);
         }
     }
-    println!("{}", table(&outcomes));
+    println!("{}", summary(&outcomes));
     if !options.dry && options.suite.is_empty() && options.storage.is_empty() {
         let section = section(&outcomes, &setting, options);
         document::write_section("suites", "Every suite on every kind of storage", &section)?;
     }
-    let fine = outcomes
-        .iter()
-        .all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
-    Ok(Verdict::of(fine))
+    Ok(Verdict::of(outcomes.iter().all(Outcome::is_fine)))
 }
 
 /// Asks the program for the names of all suites.
@@ -159,6 +156,10 @@ fn outcome(
 }
 
 impl Outcome {
+    fn is_fine(&self) -> bool {
+        self.record.is_ok() && self.doubts.is_empty()
+    }
+
     /// Returns `fine`, or the first problem.
     fn verdict(&self) -> String {
         match (&self.record, self.doubts.as_slice()) {
@@ -169,53 +170,33 @@ impl Outcome {
     }
 }
 
-/// Returns a row for each suite on each kind of storage.
-fn table(outcomes: &[Outcome]) -> String {
-    let mut text = String::from(
-        "| suite | storage | s | cells | runs | fastest read | fastest write | most IOPS | |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---|\n",
-    );
+/// Returns the suites with their cells, the kinds of storage, and every problem.
+fn summary(outcomes: &[Outcome]) -> String {
+    let (mut suites, mut storages): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     for outcome in outcomes {
-        let figures = outcome
-            .record
-            .as_ref()
-            .map_or_else(|_| " | | | | ".to_owned(), figures);
-        let (suite, storage, wall_s) = (&outcome.suite, outcome.storage, outcome.wall_s);
-        let _ = writeln!(
-            text,
-            "| `{suite}` | {storage} | {wall_s:.0} | {figures} | {} |",
-            outcome.verdict()
-        );
-    }
-    text
-}
-
-/// Returns five columns, starting with the number of cells.
-fn figures(record: &Record) -> String {
-    let best = record
-        .runs
-        .iter()
-        .map(CellRun::rates)
-        .fold(Rates::default(), |best, rates| Rates {
-            iops: best.iops.max(rates.iops),
-            read_bytes: best.read_bytes.max(rates.read_bytes),
-            written_bytes: best.written_bytes.max(rates.written_bytes),
-        });
-    let mb_per_s = |bytes: f64| {
-        if bytes > 0.0 {
-            format!("{:.0} MB/s", bytes / 1e6)
-        } else {
-            "–".to_owned()
+        if let Ok(record) = &outcome.record {
+            let suite = format!("{} {}", outcome.suite, record.cells().count());
+            if !suites.contains(&suite) {
+                suites.push(suite);
+            }
         }
-    };
-    format!(
-        "{} | {} | {} | {} | {:.0}",
-        record.cells().count(),
-        record.runs.len(),
-        mb_per_s(best.read_bytes),
-        mb_per_s(best.written_bytes),
-        best.iops
-    )
+        if !storages.contains(&outcome.storage) {
+            storages.push(outcome.storage);
+        }
+    }
+    let others: Vec<&Outcome> = outcomes.iter().filter(|it| !it.is_fine()).collect();
+    let mut text = format!(
+        "Suites, with their cells: {}. Storage: {}. Of {} combinations, {} are fine.\n",
+        suites.join(", "),
+        storages.join(", "),
+        outcomes.len(),
+        outcomes.len() - others.len()
+    );
+    for outcome in others {
+        let (suite, storage, verdict) = (&outcome.suite, outcome.storage, outcome.verdict());
+        let _ = write!(text, "\n- `{suite}` on {storage}: {verdict}");
+    }
+    text + "\n"
 }
 
 /// Returns the section of the page.
@@ -237,7 +218,7 @@ fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String
         options.repeats,
         setting.congestion,
         setting.line(),
-        table(outcomes)
+        summary(outcomes)
     )
 }
 
@@ -369,31 +350,6 @@ impl Run {
         let last = |flow: &Flow| flow.service.last().map_or(0, |(ns, _)| *ns);
         last(&self.reads).max(last(&self.writes)) as f64 / 1e9
     }
-}
-
-impl CellRun {
-    /// Requests per second, and bytes read and written per second, of all clients together.
-    fn rates(&self) -> Rates {
-        let sum = |of: fn(&Run) -> u64| -> f64 {
-            let rate = |client: &ClientRun| {
-                of(&client.run) as f64 / client.run.seconds.max(f64::MIN_POSITIVE)
-            };
-            self.clients.iter().map(rate).sum()
-        };
-        Rates {
-            iops: sum(Run::ios),
-            read_bytes: sum(|run| run.reads.bytes),
-            written_bytes: sum(|run| run.writes.bytes),
-        }
-    }
-}
-
-/// Rates per second.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rates {
-    iops: f64,
-    read_bytes: f64,
-    written_bytes: f64,
 }
 
 /// Permitted difference between the rate times the mean latency and the measured number of outstanding requests, in addition to

@@ -46,6 +46,9 @@ pub(crate) struct Table {
     pub(crate) steps: Option<Steps>,
     #[serde(default)]
     pub(crate) columns: Vec<Figure>,
+    /// The servers whose figures are listed; empty for all. The others are measured for goals only.
+    #[serde(default)]
+    pub(crate) listed: Vec<String>,
     #[serde(default)]
     pub(crate) multiples: Vec<Multiples>,
     /// The test name in the published rows, by cell.
@@ -61,7 +64,7 @@ pub(crate) struct Table {
     pub(crate) goals: Vec<Goal>,
 }
 
-/// An additional table: a figure of these servers, or of all, as a multiple of one server's.
+/// A figure of these servers, or of all, that is also shown as a multiple of one server's.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Multiples {
@@ -168,6 +171,7 @@ impl Table {
             .flat_map(|it| &it.servers)
             .chain(self.goals.iter().flat_map(|it| &it.servers))
             .chain(self.others().filter_map(|it| it.server.as_ref()))
+            .chain(&self.listed)
             .chain(
                 self.multiples
                     .iter()

@@ -22,10 +22,10 @@ pub fn write_section(command: &str, heading: &str, body: &str) -> Result<()> {
     write(command, &with_section(&page, heading, body))
 }
 
-/// Writes a whole page.
+/// Writes a whole page, without spaces around the cells of its tables.
 pub fn write(command: &str, page: &str) -> Result<()> {
     let path = path(command);
-    fs::write(&path, page).with_context(|| path.display().to_string())?;
+    fs::write(&path, without_padding(page)).with_context(|| path.display().to_string())?;
     println!("wrote {}", path.display());
     Ok(())
 }
@@ -46,9 +46,27 @@ fn with_section(page: &str, heading: &str, body: &str) -> String {
         .fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
 }
 
+/// Removes the spaces around the cells of tables: pages are read rendered, and half of a page consists of tables.
+fn without_padding(page: &str) -> String {
+    let line = |line: &str| match line.starts_with('|') {
+        true => line.split('|').map(str::trim).collect::<Vec<_>>().join("|"),
+        false => line.to_owned(),
+    };
+    page.lines().map(|text| line(text) + "\n").collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_have_no_padding() {
+        let page = "# a | b\n\n| a | | c d |\n|---|---:|---|\n";
+        assert_eq!(
+            without_padding(page),
+            "# a | b\n\n|a||c d|\n|---|---:|---|\n"
+        );
+    }
 
     #[test]
     fn a_section_takes_the_place_of_the_one_with_its_heading() {

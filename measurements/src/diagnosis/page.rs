@@ -1,5 +1,6 @@
 //! docs/measured/diagnose-matrix.md: planted causes, findings, and the gains from removing the causes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -11,35 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::plants;
 use crate::diagnosis::plants::Plant;
-
-/// The first finding, as a column.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Found(Cause),
-    Fine,
-    NotKnown,
-    Failed,
-}
-
-impl Column {
-    fn of(answer: &Answer) -> Column {
-        match (answer.first(), answer) {
-            (Some(cause), _) => Column::Found(cause),
-            (None, Answer::NotKnown) => Column::NotKnown,
-            (None, Answer::Failed(_)) => Column::Failed,
-            (None, Answer::Fine | Answer::Found(_)) => Column::Fine,
-        }
-    }
-
-    fn title(self) -> String {
-        match self {
-            Column::Found(cause) => plants::name(cause),
-            Column::Fine => "fine".to_owned(),
-            Column::NotKnown => "not known".to_owned(),
-            Column::Failed => "failed".to_owned(),
-        }
-    }
-}
 
 /// Returns the summary: the number of correct findings, and the accuracy of the gains.
 pub(super) fn summary(outcomes: &[Outcome]) -> String {
@@ -71,14 +43,10 @@ pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
     for line in setting {
         let _ = writeln!(page, "- {line}");
     }
-    page.push_str("\n## Planted causes and first findings\n\n");
-    page.push_str(&confusion(outcomes));
     page.push_str("\n## Predicted and confirmed gains\n\n");
     page.push_str(GAINS);
     page.push_str(&gains(outcomes));
     page.push_str(&wrong(outcomes));
-    page.push_str("\n## Every repeat\n\n");
-    page.push_str(&every(outcomes));
     page
 }
 
@@ -94,84 +62,21 @@ are healthy. `cargo measure diagnose-matrix` does this and writes this page.
 
 const GAINS: &str = "\
 The predicted gain is that of the first finding. The confirmed gain is the rate of the same load without the cause, divided by
-its rate with the cause, measured in alternating rounds. Figures are medians of the repeats.
+its rate with the cause, measured in alternating rounds. Gains are medians of the repeats, with the range in brackets. *Also* counts
+further findings.
 
 ";
 
-fn confusion(outcomes: &[Outcome]) -> String {
-    let mut columns: Vec<Column> = plants::ALL
-        .iter()
-        .map(|plant| Column::Found(plant.cause))
-        .collect();
-    // Findings that are never planted come last.
-    columns.extend(outcomes.iter().map(|outcome| Column::of(&outcome.answer)));
-    columns.extend([Column::Fine, Column::NotKnown, Column::Failed]);
-    let mut shown: Vec<Column> = Vec::new();
-    for column in columns {
-        let somewhere = outcomes
-            .iter()
-            .any(|outcome| Column::of(&outcome.answer) == column);
-        if somewhere && !shown.contains(&column) {
-            shown.push(column);
-        }
-    }
-    let titles: Vec<String> = shown.iter().map(|column| column.title()).collect();
-    let mut table = format!(
-        "| planted | {} |\n|---|{}\n",
-        titles.join(" | "),
-        "---:|".repeat(titles.len())
-    );
-    for (name, row) in rows(outcomes) {
-        let count = |column: &Column| {
-            let count = row
-                .iter()
-                .filter(|outcome| Column::of(&outcome.answer) == *column)
-                .count();
-            let right = row.first().is_some_and(|outcome| {
-                outcome.planted.map_or(*column == Column::Fine, |cause| {
-                    *column == Column::Found(cause)
-                })
-            });
-            match (count, right) {
-                (0, _) => String::new(),
-                (count, true) => format!("**{count}**"),
-                (count, false) => count.to_string(),
-            }
-        };
-        let cells: Vec<String> = shown.iter().map(count).collect();
-        let _ = writeln!(table, "| {name} | {} |", cells.join(" | "));
-    }
-    table
-}
-
-/// Returns the outcomes of each plant that has any, and the outcomes of healthy paths.
-fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
-    let healthy = [(None, false), (None, true)];
-    let all = plants::ALL
-        .iter()
-        .map(|plant| (Some(plant.cause), plant.nbd))
-        .chain(healthy);
-    let of = |row| {
-        outcomes
-            .iter()
-            .filter(|outcome| (outcome.planted, outcome.nbd) == row)
-            .collect::<Vec<_>>()
-    };
-    all.map(|row| (plants::named(row.0, row.1), of(row)))
-        .filter(|(_, row)| !row.is_empty())
-        .collect()
-}
-
 fn gains(outcomes: &[Outcome]) -> String {
     let mut table =
-        "| planted | description | correct | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
+        "| planted | description | correct | also | predicted | confirmed | within 20 % |\n\
+                     |---|---|---:|---|---:|---:|---:|\n"
             .to_owned();
     for plant @ Plant {
         cause, nbd, what, ..
     } in plants::ALL
     {
-        let of_row = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (Some(*cause), *nbd);
-        let row: Vec<&Outcome> = outcomes.iter().filter(of_row).collect();
+        let row = repeats(outcomes, Some(*cause), *nbd);
         if row.is_empty() {
             continue;
         }
@@ -183,26 +88,73 @@ fn gains(outcomes: &[Outcome]) -> String {
         let close = compared.iter().filter(|close| **close).count();
         let middle = |of: fn((Gain, Gain)) -> Gain| {
             let gains = right.iter().filter_map(|outcome| outcome.gains());
-            let mut values: Vec<f64> = gains
-                .map(|gains| of(gains).ratio.unwrap_or(f64::INFINITY))
-                .collect();
-            values.sort_by(f64::total_cmp);
-            values
-                .get(values.len() / 2)
-                .map_or_else(String::new, |value| shown(Some(*value)))
+            range(
+                gains
+                    .map(|gains| of(gains).ratio.unwrap_or(f64::INFINITY))
+                    .collect(),
+            )
         };
         let _ = writeln!(
             table,
-            "| {} | {what} | {}/{} | {} | {} | {close}/{} |",
+            "| {} | {what} | {}/{} | {} | {} | {} | {close}/{} |",
             plant.name(),
             right.len(),
             row.len(),
+            further(&right),
             middle(|(predicted, _)| predicted),
             middle(|(_, confirmed)| confirmed),
             compared.len(),
         );
     }
+    for nbd in [false, true] {
+        let row = repeats(outcomes, None, nbd);
+        if !row.is_empty() {
+            let right = row.iter().filter(|outcome| outcome.is_right()).count();
+            let name = plants::named(None, nbd);
+            let _ = writeln!(
+                table,
+                "| {name} | {HEALTHY} | {right}/{} | | | | |",
+                row.len()
+            );
+        }
+    }
     table
+}
+
+const HEALTHY: &str = "loopback, LANs and WANs without a planted cause";
+
+/// Returns the repeats of one plant, or of healthy paths.
+fn repeats(outcomes: &[Outcome], planted: Option<Cause>, nbd: bool) -> Vec<&Outcome> {
+    let is_it = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (planted, nbd);
+    outcomes.iter().filter(is_it).collect()
+}
+
+/// Returns the median of gains and their range.
+fn range(mut gains: Vec<f64>) -> String {
+    gains.sort_by(f64::total_cmp);
+    match (gains.first(), gains.get(gains.len() / 2), gains.last()) {
+        (Some(lowest), Some(middle), Some(highest)) if lowest < highest => format!(
+            "{} ({}–{})",
+            shown(Some(*middle)),
+            shown(Some(*lowest)),
+            shown(Some(*highest))
+        ),
+        (_, middle, _) => middle.map_or_else(String::new, |middle| shown(Some(*middle))),
+    }
+}
+
+/// Returns the findings after the first, with the number of repeats that have them.
+fn further(outcomes: &[&&Outcome]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        if let Answer::Found(causes) = &outcome.answer {
+            for cause in causes.iter().skip(1) {
+                *counts.entry(plants::name(*cause)).or_default() += 1;
+            }
+        }
+    }
+    let texts = counts.iter().map(|(name, count)| format!("{name} {count}"));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn wrong(outcomes: &[Outcome]) -> String {
@@ -224,26 +176,6 @@ fn wrong(outcomes: &[Outcome]) -> String {
         );
     }
     text
-}
-
-fn every(outcomes: &[Outcome]) -> String {
-    let mut table =
-        "| planted | parameters | found | predicted | confirmed |\n|---|---|---|---:|---:|\n"
-            .to_owned();
-    for outcome in outcomes {
-        let (predicted, confirmed) = match outcome.gains() {
-            Some((predicted, confirmed)) => (shown(predicted.ratio), shown(confirmed.ratio)),
-            None => (String::new(), String::new()),
-        };
-        let _ = writeln!(
-            table,
-            "| {} | {} | {} | {predicted} | {confirmed} |",
-            planted(outcome),
-            outcome.details,
-            answered(&outcome.answer)
-        );
-    }
-    table
 }
 
 fn planted(outcome: &Outcome) -> String {
@@ -484,5 +416,27 @@ mod tests {
         assert_eq!(close(Some(0.79), Some(1.0)), Some(false));
         assert_eq!(close(None, None), Some(true));
         assert_eq!(close(None, Some(3.0)), Some(false));
+    }
+
+    #[test]
+    fn the_page_has_a_row_for_each_plant_and_one_for_healthy_paths() {
+        let found = |causes: &[Cause]| Answer::Found(causes.to_vec());
+        let also = found(&[Cause::Loss, Cause::ClientCpu]);
+        let outcomes = [
+            outcome(Some(Cause::Loss), also, (Some(4.0), Some(4.2))),
+            outcome(
+                Some(Cause::Loss),
+                found(&[Cause::Loss]),
+                (Some(3.0), Some(2.0)),
+            ),
+            outcome(None, Answer::Fine, (None, None)),
+        ];
+        let page = markdown(&outcomes, &["a machine".to_owned()]);
+        let loss = "| 2/2 | client-cpu 1 | 4.00 (3.00–4.00) | 4.20 (2.00–4.20) | 1/2 |\n";
+        assert!(page.contains(loss), "{page}");
+        assert!(
+            page.contains("| healthy | loopback, LANs and WANs without a planted cause | 1/1 |")
+        );
+        assert!(!page.contains("Wrong findings"));
     }
 }

@@ -223,15 +223,24 @@ impl Record {
     }
 
     pub(super) fn text(&self, time: Duration, seed: u64) -> String {
+        let troubles: Vec<String> = self
+            .troubles
+            .iter()
+            .map(|(kind, times)| format!("{kind} {times}"))
+            .collect();
         let mut text = format!(
-            "{}; {:.2} h, seed {seed}\n\n| fault | count |\n|---|---|\n",
+            "{}; {:.2} h, seed {seed}. Faults: {}.\n\n\
+             | load | correct rounds | with expected errors | MB/s | p50 in µs |\n|---|---:|---:|---:|---:|\n",
             machine::machine(),
-            time.as_secs_f64() / 3600.0
+            time.as_secs_f64() / 3600.0,
+            troubles.join(", ")
         );
-        for (kind, times) in &self.troubles {
-            let _ = writeln!(text, "| {kind} | {times} |"); // a String takes everything
-        }
-        text += "\n| load | correct rounds | rounds with expected errors |\n|---|---|---|\n";
+        let mut rows = self.rows();
+        // Takes the figures of a name, as `first → last`.
+        let mut take = |name: String| {
+            let row = rows.iter().position(|row| row.name == name)?;
+            Some(rows.remove(row).text())
+        };
         for load in self.loads() {
             let count = |is_it: fn(&Outcome) -> bool| {
                 self.rounds
@@ -241,16 +250,22 @@ impl Record {
             };
             let right = count(|outcome| matches!(outcome, Outcome::Right { .. }));
             let disturbed = count(|outcome| matches!(outcome, Outcome::Disturbed(_)));
-            let _ = writeln!(text, "| {load} | {right} | {disturbed} |");
+            let [rate, latency] = ["MB/s", "p50 in µs"]
+                .map(|unit| take(format!("{load}, {unit}")).unwrap_or_default());
+            let _ = writeln!(
+                text,
+                "| {load} | {right} | {disturbed} | {rate} | {latency} |"
+            ); // a String takes everything
         }
-        text += "\n| median | first quarter | last quarter |\n|---|---|---|\n";
-        for row in self.rows() {
-            let [first, last] = row
-                .ends
-                .map(|end| end.map_or("—".to_owned(), |end| format!("{end:.1}")));
-            let mark = if row.lasts() { "" } else { " (!)" };
-            let _ = writeln!(text, "| {} | {first} | {last}{mark} |", row.name);
-        }
+        let others: Vec<String> = rows
+            .iter()
+            .map(|row| format!("{}: {}", row.name, row.text()))
+            .collect();
+        let _ = writeln!(
+            text,
+            "\nFigures are medians of the first → the last quarter; (!) is one that does not last. {}.",
+            others.join("; ")
+        );
         for what in &self.wrong {
             let _ = writeln!(text, "\nWRONG: {what}");
         }
@@ -300,6 +315,15 @@ impl Row {
             ends,
             holds,
         }
+    }
+
+    /// Returns the figures at the start and at the end.
+    fn text(&self) -> String {
+        let [first, last] = self
+            .ends
+            .map(|end| end.map_or("—".to_owned(), |end| format!("{end:.1}")));
+        let mark = if self.lasts() { "" } else { " (!)" };
+        format!("{first} → {last}{mark}")
     }
 
     fn lasts(&self) -> bool {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use xtask::process::{self, Ended};
 
 /// A registered test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Test {
     pub(super) family: String,
     pub(super) test: String,

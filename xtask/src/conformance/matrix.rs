@@ -41,21 +41,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// Returns the text of the result in the tables.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Cell::Pass => "pass",
-            Cell::Vacuous => "(pass)",
-            Cell::Fail => "**FAIL**",
-            Cell::Skip => "skip",
-            Cell::Hang => "**HANG**",
-            Cell::Crash => "**CRASH**",
-            Cell::Wrong => "wrong",
-            Cell::Absent => "",
-        }
-    }
-
-    fn is_failure(self) -> bool {
+    pub(super) fn is_failure(self) -> bool {
         matches!(self, Cell::Fail | Cell::Hang | Cell::Crash)
     }
 }
@@ -110,7 +96,7 @@ impl Matrix {
     }
 
     /// Returns the columns that affect the verdict.
-    fn own(&self) -> impl Iterator<Item = &Column> {
+    pub(super) fn own(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| column.name != "tgt")
     }
 

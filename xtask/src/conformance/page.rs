@@ -1,5 +1,6 @@
 //! The outcomes as a page: docs/measured/conformance.md, and a shorter form for the terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::configuration;
@@ -47,17 +48,14 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
     text
 }
 
-/// Returns the whole page.
+/// Returns the whole page: the counts, and every test that does not pass everywhere, with the reason.
 pub(super) fn markdown(matrix: &Matrix) -> String {
     let mut page = String::from(INTRODUCTION);
-    let _ = writeln!(page, "{}\n\n{}", headline(matrix), summary(matrix));
-    page.push_str(
-        "`wrong` counts failures of tests that are themselves wrong; they are listed below.\n\n",
-    );
+    let _ = writeln!(page, "{}\n", headline(matrix));
     page.push_str(&configurations(matrix));
-    page.push_str(&families(matrix));
+    page.push_str(&failures(matrix));
     page.push_str(&wrong_tests(matrix));
-    page.push_str(&every_test(matrix));
+    page.push_str(&skips(matrix));
     page
 }
 
@@ -113,56 +111,116 @@ fn summary(matrix: &Matrix) -> String {
     text
 }
 
+/// Returns a table of the configurations and their counts.
 fn configurations(matrix: &Matrix) -> String {
-    let mut text =
-        String::from("## Configurations\n\n| name | volume | description |\n|---|---|---|\n");
-    for configuration in configuration::ALL {
+    let mut text = String::from(
+        "| configuration | volume | description | pass | fail | skip | wrong | not run |\n\
+         |---|---|---|---:|---:|---:|---:|---:|\n",
+    );
+    for column in &matrix.columns {
+        let known = configuration::ALL
+            .iter()
+            .find(|configuration| configuration.name == column.name);
+        let (volume, what) = match known {
+            Some(known) => (format!("`{}`", known.volume), known.what.to_owned()),
+            None => ("100 MiB".to_owned(), Tgt::version()),
+        };
+        let count = |cell| matrix.count(column, cell);
         let _ = writeln!(
             text,
-            "| {} | `{}` | {} |",
-            configuration.name, configuration.volume, configuration.what
+            "| {} | {volume} | {what} | {} | {} | {} | {} | {} |",
+            column.name,
+            count(Cell::Pass) + count(Cell::Vacuous),
+            count(Cell::Fail) + count(Cell::Hang) + count(Cell::Crash),
+            count(Cell::Skip),
+            count(Cell::Wrong),
+            count(Cell::Absent),
         );
     }
-    if matrix.columns.iter().any(|column| column.name == "tgt") {
-        let _ = writeln!(text, "| tgt | 100 MiB | {} |", Tgt::version());
-    }
-    text.push('\n');
+    text.push_str("\n`wrong` counts failures of tests that are themselves wrong.\n\n");
     text
 }
 
-/// Returns the passes of each family in each configuration.
-fn families(matrix: &Matrix) -> String {
-    let mut text = String::from("## Families\n\nTests passed and tests run.\n\n");
-    text.push_str(&header("family", matrix));
-    let mut families: Vec<&str> = matrix
-        .tests
-        .iter()
-        .map(|test| test.family.as_str())
-        .collect();
-    families.dedup(); // the tool lists a family's tests together
-    for family in families {
-        let _ = write!(text, "| {family} |");
-        for column in &matrix.columns {
-            let _ = write!(text, " {} |", family_cell(matrix, family, column));
+/// Returns the failures in all configurations, including those of tgt.
+fn failures(matrix: &Matrix) -> String {
+    let failed = |test: &Test, column: &Column| {
+        matrix
+            .cell(test, column)
+            .is_failure()
+            .then(|| reason(test, column))
+    };
+    match by_reason(matrix, &matrix.columns.iter().collect::<Vec<_>>(), failed) {
+        rows if rows.is_empty() => rows,
+        rows => format!("## Failures\n\n{REASONS}{rows}\n"),
+    }
+}
+
+/// Returns the reasons for skips by our server.
+fn skips(matrix: &Matrix) -> String {
+    let skipped = |test: &Test, column: &Column| match matrix.cell(test, column) {
+        Cell::Skip => Some(reason(test, column)),
+        Cell::Vacuous => Some(VACUOUS.to_owned()),
+        _ => None,
+    };
+    let rows = by_reason(matrix, &matrix.own().collect::<Vec<_>>(), skipped);
+    format!(
+        "## Skipped tests\n\nA family without tests in brackets means all of its tests.\n\n{REASONS}{rows}"
+    )
+}
+
+const REASONS: &str = "| reason | configurations | tests |\n|---|---|---|\n";
+
+/// Returns a row for each reason and each set of tests to which it applies in the same configurations.
+fn by_reason(
+    matrix: &Matrix,
+    columns: &[&Column],
+    reason: impl Fn(&Test, &Column) -> Option<String>,
+) -> String {
+    let mut reasons: BTreeMap<String, BTreeMap<Vec<&Test>, Vec<&str>>> = BTreeMap::new();
+    for column in columns {
+        let mut here: BTreeMap<String, Vec<&Test>> = BTreeMap::new();
+        for test in &matrix.tests {
+            if let Some(reason) = reason(test, column) {
+                here.entry(reason).or_default().push(test);
+            }
         }
-        text.push('\n');
+        for (reason, tests) in here {
+            let configurations = reasons.entry(reason).or_default().entry(tests).or_default();
+            configurations.push(&column.name);
+        }
     }
-    text.push('\n');
+    let mut text = String::new();
+    for (reason, groups) in reasons {
+        for (tests, configurations) in groups {
+            let (configurations, tests) = (configurations.join(", "), by_family(matrix, &tests));
+            let _ = writeln!(text, "| {reason} | {configurations} | {tests} |");
+        }
+    }
     text
 }
 
-fn family_cell(matrix: &Matrix, family: &str, column: &Column) -> String {
-    let tests = matrix.tests.iter().filter(|test| test.family == family);
-    let cells: Vec<Cell> = tests
-        .map(|test| matrix.cell(test, column))
-        .filter(|cell| *cell != Cell::Absent)
-        .collect();
-    let passed = cells.iter().filter(|cell| **cell == Cell::Pass).count();
-    if cells.is_empty() {
-        String::new()
-    } else {
-        format!("{passed}/{}", cells.len())
+/// The reason shown for a test that does not apply, but passes.
+const VACUOUS: &str = "Passes without testing anything here.";
+
+/// The number of tests from which a row has their number instead of their names.
+const MANY: usize = 50;
+
+/// Returns the names of tests: the family alone if these are all of its tests.
+fn by_family(matrix: &Matrix, tests: &[&Test]) -> String {
+    if tests.len() >= MANY {
+        return format!("{} tests", tests.len());
     }
+    let families = tests.chunk_by(|one, next| one.family == next.family);
+    let named = |family: &[&Test]| {
+        let name = &family[0].family;
+        let all = matrix.tests.iter().filter(|test| test.family == *name);
+        let names: Vec<&str> = family.iter().map(|test| test.test.as_str()).collect();
+        match all.count() == names.len() {
+            true => name.clone(),
+            false => format!("{name} ({})", names.join(", ")),
+        }
+    };
+    families.map(named).collect::<Vec<_>>().join("; ")
 }
 
 fn wrong_tests(matrix: &Matrix) -> String {
@@ -184,35 +242,7 @@ fn wrong_tests(matrix: &Matrix) -> String {
     text
 }
 
-fn every_test(matrix: &Matrix) -> String {
-    let mut text = String::from(
-        "## Every test\n\n`(pass)`: the test does not apply, but passes without reporting a skip. Empty: not run.\n\n",
-    );
-    text.push_str(&header("test", matrix));
-    for test in &matrix.tests {
-        let _ = write!(text, "| {} |", test.name());
-        for column in &matrix.columns {
-            let _ = write!(text, " {} |", matrix.cell(test, column).word());
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn header(first: &str, matrix: &Matrix) -> String {
-    let names: Vec<&str> = matrix
-        .columns
-        .iter()
-        .map(|column| column.name.as_str())
-        .collect();
-    format!(
-        "| {first} | {} |\n|---|{}\n",
-        names.join(" | "),
-        "---|".repeat(names.len())
-    )
-}
-
-/// Returns the tool's message for a failure.
+/// Returns the tool's message for a failure or a skip.
 fn reason(test: &Test, column: &Column) -> String {
     match column.outcomes.get(&test.name()) {
         Some(Outcome::Failed(reason) | Outcome::Skipped(reason)) => reason.clone(),
@@ -235,4 +265,74 @@ fn skipped_because(matrix: &Matrix, test: &Test) -> String {
     reasons.sort();
     reasons.dedup();
     reasons.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matrix::Errata;
+    use super::*;
+
+    #[test]
+    fn the_page_has_what_does_not_pass_and_its_reason() {
+        let test = |name: &str| {
+            let (family, test) = name.split_once('.').expect("Family.Test");
+            Test {
+                family: family.to_owned(),
+                test: test.to_owned(),
+            }
+        };
+        let tests = [
+            "Read10.Simple",
+            "Read10.Async",
+            "Unmap.Simple",
+            "NoMedia.NoMediaSBC",
+        ]
+        .map(test);
+        let skipped = |why: &str| Outcome::Skipped(why.to_owned());
+        let column = |name: &str, outcomes: [Outcome; 4]| {
+            let mut column = Column::new(name);
+            column
+                .outcomes
+                .extend(tests.iter().map(Test::name).zip(outcomes));
+            column
+        };
+        let passed = Outcome::Passed;
+        let columns = vec![
+            column(
+                "plain",
+                [
+                    passed.clone(),
+                    skipped("thick"),
+                    skipped("thick"),
+                    passed.clone(),
+                ],
+            ),
+            column(
+                "4k",
+                [
+                    passed.clone(),
+                    skipped("thick"),
+                    skipped("thick"),
+                    passed.clone(),
+                ],
+            ),
+            column(
+                "tgt",
+                [Outcome::Hung, passed.clone(), passed.clone(), passed],
+            ),
+        ];
+        let errata = Errata::built_in().expect("readable");
+        let matrix = Matrix::new(tests.to_vec(), columns, errata);
+        let expected =
+            format!("## Failures\n\n{REASONS}| did not end | tgt | Read10 (Simple) |\n\n");
+        assert_eq!(failures(&matrix), expected);
+        let rows = skips(&matrix);
+        assert!(
+            rows.ends_with(
+                "| Passes without testing anything here. | plain, 4k | NoMedia |\n\
+             | thick | plain, 4k | Read10 (Async); Unmap |\n"
+            ),
+            "{rows}"
+        );
+    }
 }
