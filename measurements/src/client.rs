@@ -514,29 +514,14 @@ fn rbd_bench(
         .context("a Ceph cluster")?;
     let kind = if cell.is_read() { "read" } else { "write" };
     let pattern = if cell.is_random { "rand" } else { "seq" };
-    let numbers = [
+    let arguments = format!(
+        "bench --io-type {kind} --io-pattern {pattern} --io-size {} --io-threads {} --io-total {} {}",
         cell.block_bytes,
-        cell.depth.into(),
+        cell.depth,
         count * cell.block_bytes,
-    ]
-    .map(|number| number.to_string());
-    let words = [
-        "bench",
-        "--io-type",
-        kind,
-        "--io-pattern",
-        pattern,
-        "--io-size",
-        &numbers[0],
-    ];
-    let more = [
-        "--io-threads",
-        &numbers[1],
-        "--io-total",
-        &numbers[2],
-        image(target),
-    ];
-    number_after(&ceph.run("rbd", &[&words[..], &more].concat())?, "ops/sec:")
+        image(target)
+    );
+    number_after(&ceph.run("rbd", &arguments)?, "ops/sec:")
 }
 
 /// Returns the image of `rbd:POOL/IMAGE?KEYS`.

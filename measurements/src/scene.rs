@@ -16,7 +16,7 @@ use serde_json::Value;
 use xtask::namespace::Namespace;
 use xtask::process::{self, Background};
 use xtask::serving::Placement;
-use xtask::serving::ceph::Ceph;
+use xtask::serving::ceph::{self, Ceph};
 use xtask::serving::linerate::{Linerate, await_sync};
 use xtask::workspace;
 
@@ -197,20 +197,12 @@ impl World {
         if images.is_empty() {
             return Ok(());
         }
-        let ceph = Ceph::start()?;
+        let ceph = Ceph::start(ceph::IN_MEMORY)?;
         for image in images {
-            ceph.run("rbd", &["create", "--size", SIZE, image])?;
+            ceph.run("rbd", &format!("create --size {SIZE} {image}"))?;
             // Fill the image, so that reads find data and writes create no objects.
-            let fill = [
-                "bench",
-                "--io-type",
-                "write",
-                "--io-size",
-                "1M",
-                "--io-threads",
-                "4",
-            ];
-            ceph.run("rbd", &[&fill[..], &["--io-total", SIZE, image]].concat())?;
+            let fill = "bench --io-type write --io-size 1M --io-threads 4 --io-total";
+            ceph.run("rbd", &format!("{fill} {SIZE} {image}"))?;
             self.texts
                 .push((format!("{{ceph:{image}}}"), ceph.volume(image, "")));
         }
@@ -306,7 +298,7 @@ impl World {
         Some(
             self.ceph
                 .as_ref()?
-                .run("ceph", &["--version"])
+                .run("ceph", "--version")
                 .ok()?
                 .trim()
                 .to_owned(),

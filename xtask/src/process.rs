@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -187,6 +188,25 @@ impl Background {
             .spawn()
             .with_context(|| format!("cannot run {shown}"))?;
         Ok(Background { child })
+    }
+
+    /// Starts a program from a thread that lives as long as this process. For programs that the kernel signals when the thread
+    /// that started them ends (`setpriv --pdeathsig`).
+    pub fn start_from_lasting_thread(command: Command) -> Result<Background> {
+        type Order = (Command, mpsc::Sender<Result<Background>>);
+        static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+        let starter = STARTER.get_or_init(|| {
+            let (sender, orders) = mpsc::channel::<Order>();
+            thread::spawn(move || {
+                for (mut command, started) in orders {
+                    let _ = started.send(Background::start(&mut command)); // the caller waits for it
+                }
+            });
+            sender
+        });
+        let (sender, started) = mpsc::channel();
+        starter.send((command, sender))?;
+        started.recv()?
     }
 
     /// Starts a program with its standard input and output connected to the caller.

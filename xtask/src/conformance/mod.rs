@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use configuration::Configuration;
 use cunit::Test;
 use matrix::{Column, Errata, Matrix};
-use xtask::serving::ceph::Ceph;
+use xtask::serving::ceph::{self, Ceph};
 use xtask::serving::linerate::Linerate;
 use xtask::serving::tgt::Tgt;
 use xtask::serving::{Placement, Serving};
@@ -225,7 +225,7 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
             let ceph = configuration
                 .volume
                 .contains("{rbd}")
-                .then(Ceph::start)
+                .then(|| Ceph::start(ceph::IN_MEMORY))
                 .transpose()?;
             let image = ceph
                 .as_ref()

@@ -1,17 +1,17 @@
-//! A one-node Ceph cluster on the loopback, in one directory: a monitor, a manager, and an object server that
-//! stores its data in memory. The cluster needs no user, no key and no other machine.
+//! A one-node Ceph cluster on the loopback, in one directory: a monitor, a manager, and an object server. The
+//! cluster needs no user, no key and no other machine.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use super::free_port;
 use crate::process::{self, Background};
-use crate::workspace;
 
 /// The programs that the cluster needs.
 pub const PROGRAMS: &[&str] = &[
@@ -20,10 +20,12 @@ pub const PROGRAMS: &[&str] = &[
     "ceph-osd",
     "ceph",
     "rbd",
+    "rados",
     "monmaptool",
+    "setpriv",
 ];
 
-/// The shortest data paths: no authentication, no replication, no client cache.
+/// The shortest data paths: no authentication, no replication.
 const CONFIGURATION: &str = "\
 [global]
 fsid = FSID
@@ -41,8 +43,6 @@ ms bind ipv6 = false
 public addr = 127.0.0.1
 cluster addr = 127.0.0.1
 run dir = DIR
-[client]
-rbd cache = false
 [mon]
 mon data = DIR/mon
 mon data avail warn = 0
@@ -55,27 +55,35 @@ mgr initial modules =
 [osd]
 osd data = DIR/osd
 log file = DIR/osd.log
-osd objectstore = memstore
-memstore device bytes = 2147483648
 ";
 
-/// Time limit for each step of the cluster's start, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Options of the object server and of clients for measurements: data in memory, and no client cache.
+pub const IN_MEMORY: &str = "\
+osd objectstore = memstore
+memstore device bytes = 2147483648
+[client]
+rbd cache = false
+";
+
+/// Time limit for each step of the cluster's start. No step takes this long, even on a busy machine, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running cluster with the pool `rbd`, stopped when dropped.
 #[derive(Debug)]
 pub struct Ceph {
     folder: PathBuf,
-    // The daemons, in the order in which they are stopped.
+    /// The manager, the object server and the monitor. The monitor is stopped last, because the others report to it.
     daemons: Vec<Background>,
 }
 
 impl Ceph {
-    /// Starts a cluster.
-    pub fn start() -> Result<Ceph> {
+    /// Starts a cluster. `options` continue the section `[osd]` of its configuration.
+    pub fn start(options: &str) -> Result<Ceph> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
         process::require(PROGRAMS)?;
-        let folder =
-            workspace::target_directory().join(format!("xtask/ceph-{}", std::process::id()));
+        // The directory's path is short, because the path of a Unix socket has at most 107 bytes.
+        let number = (std::process::id(), STARTED.fetch_add(1, Relaxed));
+        let folder = std::env::temp_dir().join(format!("linerate-ceph-{}-{}", number.0, number.1));
         for part in ["mon", "mgr", "osd"] {
             fs::create_dir_all(folder.join(part)).with_context(|| folder.display().to_string())?;
         }
@@ -86,47 +94,24 @@ impl Ceph {
             .replace("FSID", &cluster)
             .replace("PORT", &port)
             .replace("DIR", &at);
-        fs::write(folder.join("ceph.conf"), configuration)?;
+        fs::write(folder.join("ceph.conf"), configuration + options)?;
         let mut ceph = Ceph {
             folder,
             daemons: Vec::new(),
         };
         let map = format!("{at}/monmap");
-        let monitor = format!("[v1:127.0.0.1:{port}]");
-        ceph.run(
-            "monmaptool",
-            &[
-                "--create", "--fsid", &cluster, "--addv", "a", &monitor, &map,
-            ],
-        )?;
-        ceph.run("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map])?;
-        ceph.daemon("ceph-mon", "a")?;
-        ceph.daemon("ceph-mgr", "x")?;
-        ceph.until("osd create", |ceph| {
-            ceph.run("ceph", &["osd", "create", &osd]).is_ok()
-        })?;
-        ceph.run("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd])?;
-        ceph.daemon("ceph-osd", "0")?;
-        // An object server that starts before it has the cluster's ID is rejected by the monitor, and exits.
-        ceph.until("the object server", |ceph| {
-            if ceph
-                .daemons
-                .last_mut()
-                .is_some_and(|osd| matches!(osd.child.try_wait(), Ok(Some(_))))
-            {
-                ceph.daemons.pop();
-                let _ = ceph.daemon("ceph-osd", "0"); // the next iteration checks it
-            }
-            ceph.run("ceph", &["osd", "stat"])
-                .is_ok_and(|told| told.contains("1 up"))
-        })?;
-        ceph.until("the pool", |ceph| {
-            ceph.run("ceph", &["osd", "pool", "create", "rbd", "8"])
-                .is_ok()
-        })?;
-        ceph.run("rbd", &["pool", "init", "rbd"])?;
-        // Stop the object server first, because it reports its shutdown to the monitor.
-        ceph.daemons.reverse();
+        let monitor = format!("--create --fsid {cluster} --addv a [v1:127.0.0.1:{port}] {map}");
+        ceph.run("monmaptool", &monitor)?;
+        ceph.run("ceph-mon", &format!("-i a --mkfs --monmap {map}"))?;
+        let monitor = ceph.daemon("ceph-mon", "a")?;
+        ceph.daemons = vec![ceph.daemon("ceph-mgr", "x")?, monitor];
+        ceph.until_told(&format!("--connect-timeout 120 osd create {osd}"))?;
+        ceph.run("ceph-osd", &format!("-i 0 --mkfs --osd-uuid {osd}"))?;
+        let osd = ceph.daemon("ceph-osd", "0")?;
+        ceph.daemons.insert(OSD, osd);
+        ceph.until_osd_is_up()?;
+        ceph.until_told("osd pool create rbd 8")?;
+        ceph.run("rbd", "pool init rbd")?;
         Ok(ceph)
     }
 
@@ -147,51 +132,100 @@ impl Ceph {
         command
     }
 
-    /// Runs a command, which must succeed, and returns its output.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+    /// Runs a program, which must succeed, and returns its output. Spaces separate the arguments.
+    pub fn run(&self, program: &str, arguments: &str) -> Result<String> {
         let mut command = self.command(program);
-        command.args(arguments);
+        command.args(arguments.split(' '));
         process::capture(command)
     }
 
-    fn configuration(&self) -> PathBuf {
+    /// Returns the path of the cluster's configuration.
+    pub fn configuration(&self) -> PathBuf {
         self.folder.join("ceph.conf")
     }
 
-    fn daemon(&mut self, program: &str, name: &str) -> Result<()> {
+    /// Kills the object server, and notifies the monitor, as other object servers would do.
+    pub fn kill_osd(&mut self) -> Result<()> {
+        self.daemons[OSD].kill();
+        self.until_told("osd down 0")?;
+        self.until("osd stat", |ceph| ceph.osd_is("0 up"))
+    }
+
+    /// Restarts the object server with its existing data.
+    pub fn restart_osd(&mut self) -> Result<()> {
+        self.daemons[OSD] = self.daemon("ceph-osd", "0")?;
+        self.until_osd_is_up()
+    }
+
+    /// Waits until the object server is up. If it starts before it has the cluster's ID, the monitor rejects it
+    /// (`wrong fsid`) and it exits, so another one is started.
+    fn until_osd_is_up(&mut self) -> Result<()> {
+        self.until("osd stat", |ceph| {
+            if matches!(ceph.daemons[OSD].child.try_wait(), Ok(Some(_)))
+                && let Ok(osd) = ceph.daemon("ceph-osd", "0")
+            {
+                ceph.daemons[OSD] = osd;
+            }
+            ceph.osd_is("1 up")
+        })
+    }
+
+    fn osd_is(&self, state: &str) -> bool {
+        let told = self.run("ceph", "osd stat");
+        told.is_ok_and(|told| told.contains(state))
+    }
+
+    /// Repeats a command to the monitor until it succeeds, because the monitor rejects a client without the cluster's ID.
+    fn until_told(&mut self, arguments: &str) -> Result<()> {
+        self.until(arguments, |ceph| ceph.run("ceph", arguments).is_ok())
+    }
+
+    fn daemon(&self, program: &str, name: &str) -> Result<Background> {
         let output = fs::File::options()
             .create(true)
             .append(true)
             .open(self.folder.join("output"))?;
-        let mut command = self.command(program);
+        // The daemon is killed together with this process.
+        let arguments = format!("--pdeathsig KILL -- {program} -f -i {name}");
+        let mut command = self.command("setpriv");
         command
-            .args(["-f", "-i", name])
+            .args(arguments.split(' '))
             .stdout(Stdio::from(output.try_clone()?))
             .stderr(Stdio::from(output));
-        self.daemons.push(Background::start(&mut command)?);
-        Ok(())
+        Background::start_from_lasting_thread(command)
     }
 
     fn until(&mut self, what: &str, mut is_done: impl FnMut(&mut Ceph) -> bool) -> Result<()> {
         let begun = Instant::now();
         while !is_done(self) {
-            if begun.elapsed() > PATIENCE {
-                bail!(
-                    "Ceph did not start ({what}): see {}",
-                    self.folder.join("output").display()
-                );
-            }
-            thread::sleep(Duration::from_millis(200));
+            let log = self.folder.join("output");
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "`ceph {what}` does not succeed: see {}",
+                log.display()
+            );
+            thread::sleep(Duration::from_millis(100));
         }
         Ok(())
     }
 }
 
+/// The index of the object server in [`Ceph::daemons`].
+const OSD: usize = 1;
+
 impl Drop for Ceph {
     fn drop(&mut self) {
-        for mut daemon in self.daemons.drain(..) {
-            daemon.kill(); // all of its data is in the directory
+        self.daemons.iter_mut().for_each(Background::kill); // all of their data is in the directory
+        if thread::panicking() {
+            for log in ["mon.log", "osd.log"] {
+                let text = fs::read_to_string(self.folder.join(log)).unwrap_or_default();
+                let last = text
+                    .rmatch_indices('\n')
+                    .nth(20)
+                    .map_or(0, |(at, _)| at + 1);
+                eprintln!("--- {log}\n{}", &text[last..]);
+            }
         }
-        let _ = fs::remove_dir_all(&self.folder); // a leftover under target/ is harmless
+        let _ = fs::remove_dir_all(&self.folder); // a leftover is harmless
     }
 }

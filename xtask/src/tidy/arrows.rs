@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("scsi", "foreign"),
     ("reactor", "block"),
     // The tests of every crate may import it, but shipped code may not.
-    (TESTKIT, "block reactor"),
+    ("testkit", "block reactor"),
     ("tls", "foreign reactor"),
     ("volume", "block"),
     ("disk-contents", "block"),
@@ -154,8 +154,8 @@ const ARROWS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The crate that only tests import.
-const TESTKIT: &str = "testkit";
+/// The crates that only tests import: devices and networks, and the servers of others.
+const FOR_TESTS: [&str; 2] = ["testkit", "xtask"];
 
 /// Returns imports that the table does not permit, and crates that the table does not contain.
 pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
@@ -177,7 +177,7 @@ fn of_package(package: &Package) -> Vec<Fault> {
         .iter()
         .filter(|dependency| dependency.path.is_some());
     let is_of_tests = |dependency: &&Dependency| {
-        short(&dependency.name) == TESTKIT && dependency.kind.as_deref() == Some("dev")
+        FOR_TESTS.contains(&short(&dependency.name)) && dependency.kind.as_deref() == Some("dev")
     };
     ours.filter(|dependency| {
         !allowed

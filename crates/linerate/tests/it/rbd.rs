@@ -44,12 +44,7 @@ fn refused(volume: &str, code: i32, words: &str) -> String {
 fn holds(ceph: &Ceph, image: &str, file: &Path) -> bool {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("copy");
-    ceph.rbd(&[
-        "export",
-        "--no-progress",
-        image,
-        &copy.display().to_string(),
-    ]);
+    ceph.rbd(&format!("export --no-progress {image} {}", copy.display()));
     let read = |path: &Path| std::fs::read(path).expect("an image");
     read(&copy).starts_with(&read(file))
 }
@@ -134,7 +129,7 @@ fn an_image_is_served_over_nbd_and_holes_are_holes() {
 #[test]
 fn an_image_that_is_resized_is_a_larger_disk() {
     let Some(ceph) = Ceph::shared() else { return };
-    ceph.rbd(&["create", "--size", "8M", "grows"]);
+    ceph.rbd("create --size 8M grows");
     let mut server = Server::serving(&[&format!("disk={}", ceph.volume("grows", ""))]);
     if !server.is_ours() {
         return;
@@ -142,7 +137,7 @@ fn an_image_that_is_resized_is_a_larger_disk() {
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         assert_eq!(lun.geometry().blocks, Blocks(8 * MIB / 512));
-        ceph.rbd(&["resize", "--no-progress", "--size", "12M", "grows"]);
+        ceph.rbd("resize --no-progress --size 12M grows");
         let begun = reactor::now();
         while lun.geometry().blocks != Blocks(12 * MIB / 512) {
             assert!(
@@ -174,7 +169,7 @@ fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
     let write =
         |file: &str| run(LINERATE, &["copy", "--yes", file, &server.url("disk")]).expect_success();
     write(&old);
-    ceph.rbd(&["snap", "create", "--no-progress", "past@monday"]);
+    ceph.rbd("snap create --no-progress past@monday");
     write(&new);
     let snapshot = ceph.volume("past@monday", "");
     let mut reader = Server::serving(&[&format!("disk={snapshot}")]);
@@ -200,7 +195,7 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     };
     let again = ceph.volume("one", "&lock-wait=0s");
     let said = refused(&again, 7, "has its exclusive lock");
-    let holder = ceph.rbd(&["lock", "ls", "--format", "json", "one"]);
+    let holder = ceph.rbd("lock ls --format json one");
     let holder: serde_json::Value = serde_json::from_str(&holder).expect("JSON");
     let holder = holder[0]["address"].as_str().expect("an address");
     assert!(said.contains(holder), "{holder} is not in: {said}");
@@ -209,10 +204,7 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     first.stop();
     let mut second = Server::serving(&[&format!("disk={again}")]);
     second.stop();
-    assert!(
-        !ceph.rbd(&["status", "one"]).contains("watcher="),
-        "it is closed"
-    );
+    assert!(!ceph.rbd("status one").contains("watcher="), "it is closed");
 }
 
 /// Two gateways serve one image. The first is stopped with outstanding writes, the cluster declares it dead,
@@ -309,7 +301,7 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
     let Some((ceph, mut server)) = serving("swapped") else {
         return;
     };
-    let prefix = ceph.rbd(&["info", "--format", "json", "swapped"]);
+    let prefix = ceph.rbd("info --format json swapped");
     let prefix: serde_json::Value = serde_json::from_str(&prefix).expect("JSON");
     let object = format!(
         "{}.{:016x}",
@@ -361,7 +353,7 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
         for _ in 0..ROUNDS {
             let mut other = ceph.start_program(
                 "rados",
-                &["-p", "rbd", "put", "--offset", &offset, &object, &foreign],
+                &format!("-p rbd put --offset {offset} {object} {foreign}"),
             );
             loop {
                 let (next, is_over) = (held ^ 0x66, other.try_wait().expect("a child").is_some());
@@ -418,22 +410,15 @@ fn what_cannot_be_opened_is_refused_with_what_to_do() {
         lost.display()
     );
     refused(&away, 3, "the cluster");
-    ceph.rbd(&[
-        "create",
-        "--size",
-        "8M",
-        "--image-feature",
-        "layering",
-        "open",
-    ]);
+    ceph.rbd("create --size 8M --image-feature layering open");
     refused(
         &ceph.volume("open", ""),
         2,
         "rbd feature enable rbd/open exclusive-lock",
     );
-    ceph.rbd(&["create", "--size", "8M", "small"]);
+    ceph.rbd("create --size 8M small");
     refused(&ceph.volume("small", "&size=16MiB"), 2, "has 8388608 bytes");
-    ceph.rbd(&["config", "image", "set", "small", "rbd_cache", "true"]);
+    ceph.rbd("config image set small rbd_cache true");
     refused(
         &ceph.volume("small", ""),
         2,
@@ -535,8 +520,8 @@ fn a_verified_load_goes_on_when_the_object_server_was_killed() {
             .is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
     });
     for _ in 0..2 {
-        ceph.kill_osd();
-        ceph.restart_osd();
+        ceph.kill_osd().expect("a dead object server");
+        ceph.restart_osd().expect("an object server");
     }
     let told = bench.join().expect("figures");
     assert_eq!(

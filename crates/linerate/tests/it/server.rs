@@ -6,20 +6,23 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use xtask::process::Background;
+use xtask::serving::Placement;
+use xtask::serving::tgt::Control;
 
-use crate::program::{PATIENCE, end_of, run, run_command, signal, until};
+use crate::program::{PATIENCE, end_of, run, signal};
 
 /// A running server with a state directory that survives restarts, and a fixed port.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
-    child: Child,
+    process: Background,
     port: u16,
     volumes: Vec<String>,
     state: TempDir,
@@ -51,10 +54,10 @@ impl Server {
             .map(|volume| volume.replace("{state}", &state.path().display().to_string()))
             .collect();
         let kind = kind();
-        let child = start(kind, port, &volumes, state.path());
+        let process = start(kind, port, &volumes, state.path());
         Server {
             kind,
-            child,
+            process,
             port,
             volumes,
             state,
@@ -72,10 +75,10 @@ impl Server {
         let text = text.replace("{port}", &port.to_string());
         let text = text.replace("{state}", &state.path().display().to_string());
         write_configuration(&text, state.path());
-        let child = start_linerate(port, &[], state.path());
+        let process = start_linerate(port, &[], state.path());
         Some(Server {
             kind: Kind::Linerate,
-            child,
+            process,
             port,
             volumes: Vec::new(),
             state,
@@ -139,25 +142,22 @@ impl Server {
 
     /// Sends a signal, given by its name, to the server.
     pub(crate) fn signal(&self, name: &str) {
-        signal(&self.child, name);
+        signal(&self.process.child, name);
     }
 
     /// Waits for the exit status after a signal. Fails if the server does not end in time.
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        end_of(&mut self.child)
+        end_of(&mut self.process.child)
     }
 
     /// The server's process ID.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Kills the server (SIGKILL).
     pub(crate) fn kill(&mut self) {
-        self.child
-            .kill()
-            .and_then(|()| self.child.wait())
-            .expect("a running server");
+        self.process.kill();
     }
 
     /// Replaces the server's configuration, for the next start or reload.
@@ -169,7 +169,7 @@ impl Server {
     /// repeated while its volumes are rejected: the kernel completes outstanding file operations of a killed
     /// process, such as a sync, shortly after the process has ended, and keeps the file locked until then.
     pub(crate) fn restart(&mut self) {
-        self.child = start(self.kind, self.port, &self.volumes, self.state.path());
+        self.process = start(self.kind, self.port, &self.volumes, self.state.path());
     }
 }
 
@@ -178,15 +178,9 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("--- the server's log\n{}---", self.log());
         }
-        let _ = self.child.kill(); // it may have ended already
-        let _ = self.child.wait();
+        self.process.kill();
         if self.kind == Kind::Tgt {
-            let _ =
-                std::fs::remove_file(format!("/var/run/tgtd/socket.{}", control_port(self.port)));
-            let _ = std::fs::remove_file(format!(
-                "/var/run/tgtd/socket.{}.lock",
-                control_port(self.port)
-            ));
+            Control::of(self.port).remove();
         }
     }
 }
@@ -249,14 +243,14 @@ fn kind() -> Kind {
     }
 }
 
-fn start(kind: Kind, port: u16, volumes: &[String], state: &Path) -> Child {
+fn start(kind: Kind, port: u16, volumes: &[String], state: &Path) -> Background {
     match kind {
         Kind::Linerate => start_linerate(port, volumes, state),
         Kind::Tgt => start_tgt(port, state),
     }
 }
 
-fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
+fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Background {
     let patience = || std::thread::sleep(Duration::from_millis(50));
     let started = (0..100).find_map(|attempt| {
         (attempt > 0).then(patience);
@@ -280,23 +274,17 @@ fn write_configuration(text: &str, state: &Path) {
 }
 
 /// Starts a server. Returns `None` if it ended before it was ready.
-fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
+fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Background> {
     let log = File::options()
         .create(true)
         .append(true)
         .open(state.join(LOG))
         .expect("a temporary file");
     let mut command = serve(port, volumes, state);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log);
-    let mut child = command.spawn().expect("the linerate binary");
-    if becomes_ready(child.stdout.take().expect("a pipe")) {
-        return Some(child);
-    }
-    let _ = child.wait();
-    None
+    let mut process =
+        Background::start(command.stdout(Stdio::piped()).stderr(log)).expect("the linerate binary");
+    let is_ready = becomes_ready(process.child.stdout.take().expect("a pipe"));
+    is_ready.then_some(process)
 }
 
 /// Reads until the line `ready` or the end, and continues reading so that the server never blocks.
@@ -319,12 +307,7 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
     }
 }
 
-/// The number of tgtd's control socket, which must be below 32768.
-fn control_port(port: u16) -> u16 {
-    port % 32_000 + 1
-}
-
-fn start_tgt(port: u16, state: &Path) -> Child {
+fn start_tgt(port: u16, state: &Path) -> Background {
     let image = state.join("disk.img");
     std::fs::File::options()
         .create(true)
@@ -333,48 +316,19 @@ fn start_tgt(port: u16, state: &Path) -> Child {
         .open(&image)
         .and_then(|file| file.set_len(64 << 20))
         .expect("an image file");
-    let control = control_port(port).to_string();
-    let mut command = Command::new("tgtd");
-    command.args(["--foreground", "--control-port", &control]);
-    command
-        .args(["--iscsi", &format!("portal=127.0.0.1:{port}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let child = command.spawn().expect("tgtd");
-    let administer = |arguments: &[&str]| {
-        run_command(
-            Command::new("tgtadm")
-                .args(["--control-port", &control, "--lld", "iscsi"])
-                .args(arguments),
-        )
-    };
-    let answers = || {
-        administer(&["--op", "show", "--mode", "sys"])
-            .status
-            .success()
-    };
-    until("an answer of tgtd", answers);
-    let image = image.display().to_string();
-    let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
-    administer(&[
-        "--op", "new", "--mode", "target", "--tid", "1", "-T", TGT_NAME,
-    ])
-    .expect_success();
-    administer(&[&["--op", "new"], &unit[..], &["-b", &image]].concat()).expect_success();
-    administer(
-        &[
-            &["--op", "update"],
-            &unit[..],
-            &["--params", "thin_provisioning=1"],
-        ]
-        .concat(),
-    )
-    .expect_success();
-    administer(&[
-        "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
-    ])
-    .expect_success();
-    child
+    let control = Control::of(port);
+    let portal = format!("portal=127.0.0.1:{port}");
+    let server = control.start(&portal, &Placement::default());
+    let unit = "--mode logicalunit --tid 1 --lun 1";
+    for line in [
+        format!("--op new --mode target --tid 1 -T {TGT_NAME}"),
+        format!("--op new {unit} -b {}", image.display()),
+        format!("--op update {unit} --params thin_provisioning=1"),
+        "--op bind --mode target --tid 1 -I ALL".to_owned(),
+    ] {
+        control.administer(line.split(' ')).expect("tgtadm");
+    }
+    server.expect("tgtd")
 }
 
 /// Runs one of the small libiscsi programs on a server's volume.

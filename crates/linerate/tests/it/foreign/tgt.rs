@@ -1,16 +1,17 @@
 //! Runs tgt (Debian's package `tgt`), with its own control socket and port.
 
-use std::process::{Child, Command, Stdio};
-
 use tempfile::TempDir;
+use xtask::process::Background;
+use xtask::serving::Placement;
+use xtask::serving::tgt::Control;
 
 use super::san::{Disk, PREFIX, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
-use crate::program::{Ended, run, run_command, signal, until};
+use crate::program::signal;
 use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
 pub(super) struct Tgt {
-    daemon: Child,
+    daemon: Background,
     port: u16,
     images: TempDir,
 }
@@ -33,49 +34,32 @@ impl Tgt {
         ]);
         let port = free_port();
         let daemon = daemon(port);
-        let mut tgt = Tgt {
+        let tgt = Tgt {
             daemon,
             port,
             images,
         };
-        tgt.until_it_answers();
         tgt.set_up();
         tgt
     }
 
     pub(super) fn kill(&mut self) {
-        let _ = self.daemon.kill(); // it may have ended already
-        let _ = self.daemon.wait();
-        let control = control_port(self.port);
-        for file in [
-            format!("socket.{control}"),
-            format!("socket.{control}.lock"),
-        ] {
-            let _ = std::fs::remove_file(format!("/var/run/tgtd/{file}"));
-        }
+        self.daemon.kill();
+        Control::of(self.port).remove();
     }
 
     pub(super) fn restart(&mut self) {
         self.daemon = daemon(self.port);
-        self.until_it_answers();
         self.set_up();
     }
 
     /// The configuration of tgtd, as tgt's own tool dumps it.
     pub(super) fn dump(&self) -> String {
-        run(
-            "tgt-admin",
-            &[
-                "--control-port",
-                &control_port(self.port).to_string(),
-                "--dump",
-            ],
-        )
-        .expect_success()
+        Control::of(self.port).dump().expect("tgt-admin")
     }
 
     pub(super) fn signal(&self, name: &str) {
-        signal(&self.daemon, name);
+        signal(&self.daemon.child, name);
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -106,107 +90,46 @@ impl Tgt {
     }
 
     fn set_for(&self, target: &str, key: &str, value: &str) {
-        self.admin(&[
-            "--op", "update", "--mode", "target", "--tid", target, "-n", key, "-v", value,
-        ]);
+        let update = format!("--op update --mode target --tid {target} -n {key} -v {value}");
+        self.administer(update.split(' '));
     }
 
     fn set_up(&self) {
         for (number, name) in [(DISKS, "disks"), (LOCKED, "locked"), (NARROW, "narrow")] {
-            let name = format!("{PREFIX}{name}");
-            self.admin(&[
-                "--op", "new", "--mode", "target", "--tid", number, "-T", &name,
-            ]);
-            self.admin(&[
-                "--op", "bind", "--mode", "target", "--tid", number, "-I", "ALL",
-            ]);
+            let target = format!("--mode target --tid {number}");
+            self.administer(format!("--op new {target} -T {PREFIX}{name}").split(' '));
+            self.administer(format!("--op bind {target} -I ALL").split(' '));
             self.set_for(number, "InitialR2T", "No"); // so that initiators can choose
         }
         self.add_lun(DISKS, "1", "plain", "512");
         self.add_lun(DISKS, "2", "second", "512");
         self.add_lun(DISKS, "3", "fourki", "4096");
         self.add_lun(DISKS, "4", "protected", "512");
-        let protected = [
-            "--mode",
-            "logicalunit",
-            "--tid",
-            DISKS,
-            "--lun",
-            "4",
-            "--params",
-            "readonly=1",
-        ];
-        self.admin(&[&["--op", "update"], &protected[..]].concat());
-        let thin = [
-            "--mode",
-            "logicalunit",
-            "--tid",
-            DISKS,
-            "--lun",
-            "2",
-            "--params",
-            "thin_provisioning=1",
-        ];
-        self.admin(&[&["--op", "update"], &thin[..]].concat());
+        for (lun, parameter) in [("4", "readonly=1"), ("2", "thin_provisioning=1")] {
+            let unit = format!("--mode logicalunit --tid {DISKS} --lun {lun}");
+            self.administer(format!("--op update {unit} --params {parameter}").split(' '));
+        }
         self.add_lun(LOCKED, "1", "locked", "512");
         for (user, secret) in [(USER, SECRET), (TARGET_USER, TARGET_SECRET)] {
-            self.admin(&[
-                "--op",
-                "new",
-                "--mode",
-                "account",
-                "--user",
-                user,
-                "--password",
-                secret,
-            ]);
+            let new = "--op new --mode account --user".split(' ');
+            self.administer(new.chain([user, "--password", secret]));
         }
-        let bind = [
-            "--op", "bind", "--mode", "account", "--tid", LOCKED, "--user",
-        ];
-        self.admin(&[&bind[..], &[USER]].concat());
-        self.admin(&[&bind[..], &[TARGET_USER, "--outgoing"]].concat());
+        let bind = format!("--op bind --mode account --tid {LOCKED} --user");
+        self.administer(bind.split(' ').chain([USER]));
+        self.administer(bind.split(' ').chain([TARGET_USER, "--outgoing"]));
         self.add_lun(NARROW, "1", "narrow", "512");
         self.set_for(NARROW, "MaxRecvDataSegmentLength", "512");
     }
 
     fn add_lun(&self, target: &str, lun: &str, image: &str, block_bytes: &str) {
         let image = self.images.path().join(image).display().to_string();
-        let unit = ["--mode", "logicalunit", "--tid", target, "--lun", lun];
-        self.admin(
-            &[
-                &["--op", "new"],
-                &unit[..],
-                &["-b", &image, "--blocksize", block_bytes],
-            ]
-            .concat(),
-        );
+        let unit = format!("--op new --mode logicalunit --tid {target} --lun {lun} -b");
+        self.administer(unit.split(' ').chain([&*image, "--blocksize", block_bytes]));
     }
 
-    fn until_it_answers(&mut self) {
-        until("an answer of tgtd", || {
-            assert_eq!(
-                self.daemon.try_wait().expect("a child"),
-                None,
-                "tgtd has ended"
-            );
-            self.try_admin(&["--op", "show", "--mode", "sys"])
-                .status
-                .success()
-        });
-    }
-
-    fn admin(&self, arguments: &[&str]) {
-        self.try_admin(arguments).expect_success();
-    }
-
-    fn try_admin(&self, arguments: &[&str]) -> Ended {
-        let control = control_port(self.port).to_string();
-        run_command(
-            Command::new("tgtadm")
-                .args(["-C", &control, "--lld", "iscsi"])
-                .args(arguments),
-        )
+    fn administer<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) {
+        let done = Control::of(self.port).administer(arguments);
+        done.expect("tgtadm");
     }
 }
 
@@ -216,27 +139,11 @@ impl Drop for Tgt {
     }
 }
 
-fn daemon(port: u16) -> Child {
-    let control = control_port(port).to_string();
+fn daemon(port: u16) -> Background {
     let portals = match has_ipv6() {
         true => format!("portal=127.0.0.1:{port},portal=[::1]:{port}"),
         false => format!("portal=127.0.0.1:{port}"),
     };
-    Command::new("tgtd")
-        .args([
-            "--foreground",
-            "--control-port",
-            &control,
-            "--iscsi",
-            &portals,
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("tgtd")
-}
-
-/// The control port. The TCP port is unique, so this number rarely collides; tgtd uses 15 bits of it.
-fn control_port(port: u16) -> u16 {
-    port & 0x7fff
+    let daemon = Control::of(port).start(&portals, &Placement::default());
+    daemon.expect("tgtd")
 }

@@ -2,11 +2,12 @@
 //! and file.
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
+
+use xtask::process::{Background, installed};
+use xtask::serving::Placement;
+use xtask::serving::tgt::Control;
 
 pub(crate) const NAME: &str = "iqn.2026-01.io.linerate.test:tgt";
 pub(crate) const BYTES: u64 = 64 << 20;
@@ -14,116 +15,67 @@ pub(crate) const BYTES: u64 = 64 << 20;
 pub(crate) const IN: (&str, &str) = ("joe", "a secret of joe's");
 pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
 
-/// Time limit for the start of tgtd, which is longer than it takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// A running tgtd with one target, whose LUN 1 is a file. Dropping the value stops it.
 pub(crate) struct Tgt {
-    daemon: Child,
+    daemon: Background,
     port: u16,
-    control: u16,
     disk: tempfile::NamedTempFile,
 }
 
 impl Tgt {
     /// Starts tgtd. If tgt is not installed, returns `None` and prints the reason on standard error.
     pub(crate) fn start() -> Option<Tgt> {
-        let probe = Command::new("tgtadm")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if probe.is_err() {
+        if !installed("tgtadm") {
             eprintln!("skipped: tgt is not installed (apt-get install tgt)");
             return None;
         }
         let disk = tempfile::NamedTempFile::new().expect("a temporary file");
         File::set_len(disk.as_file(), BYTES).expect("room for a sparse file");
         let port = free_port();
-        // The port is unique, so this number is unique as well. tgtd uses 15 bits of it.
-        let control = port & 0x7fff;
-        let mut tgt = Tgt {
-            daemon: daemon(port, control),
-            port,
-            control,
-            disk,
-        };
+        let daemon = daemon(port);
+        let tgt = Tgt { daemon, port, disk };
         tgt.set_up();
         Some(tgt)
     }
 
     /// Restarts tgtd with the same port and disk.
     pub(crate) fn start_again(&mut self) {
-        self.daemon = daemon(self.port, self.control);
+        self.daemon = daemon(self.port);
         self.set_up();
     }
 
-    fn set_up(&mut self) {
-        self.until_it_listens();
-        let path = self.disk.path().to_str().expect("a plain path").to_owned();
-        self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", NAME]);
-        self.admin(&[
-            "--op",
-            "new",
-            "--mode",
-            "logicalunit",
-            "--tid",
-            "1",
-            "--lun",
-            "1",
-            "-b",
-            &path,
-        ]);
-        self.admin(&[
-            "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
-        ]);
+    fn set_up(&self) {
+        let path = self.disk.path().to_str().expect("a plain path");
+        self.administer(&format!("--op new --mode target --tid 1 -T {NAME}"));
+        self.administer(&format!("--op new {LUN} -b {path}"));
+        self.administer("--op bind --mode target --tid 1 -I ALL");
     }
 
     /// Makes the target require CHAP, and authenticate itself.
     pub(crate) fn with_accounts(self) -> Tgt {
         for (user, password) in [IN, OUT] {
-            self.admin(&[
-                "--op",
-                "new",
-                "--mode",
-                "account",
-                "--user",
-                user,
-                "--password",
-                password,
-            ]);
+            let new = "--op new --mode account --user".split(' ');
+            let new = Control::of(self.port).administer(new.chain([user, "--password", password]));
+            new.expect("tgtadm");
         }
-        self.admin(&[
-            "--op", "bind", "--mode", "account", "--tid", "1", "--user", IN.0,
-        ]);
-        self.admin(&[
-            "--op",
-            "bind",
-            "--mode",
-            "account",
-            "--tid",
-            "1",
-            "--user",
-            OUT.0,
-            "--outgoing",
-        ]);
+        for user in [IN.0, &format!("{} --outgoing", OUT.0)] {
+            self.administer(&format!("--op bind --mode account --tid 1 --user {user}"));
+        }
         self
     }
 
     /// Makes the LUN support deallocation.
     pub(crate) fn thin(self) -> Tgt {
-        let lun = ["--tid", "1", "--lun", "1"];
-        let update = ["--op", "update", "--mode", "logicalunit"];
-        self.admin(&[&update[..], &lun, &["--params", "thin_provisioning=1"]].concat());
+        self.administer(&format!("--op update {LUN} --params thin_provisioning=1"));
         self
     }
 
     /// Makes the target require these digests.
     pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
         for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
-            self.admin(&[
-                "--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value,
-            ]);
+            self.administer(&format!(
+                "--op update --mode target --tid 1 -n {name} -v {value}"
+            ));
         }
         self
     }
@@ -142,49 +94,13 @@ impl Tgt {
 
     /// Kills tgtd without notice.
     pub(crate) fn kill(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        self.daemon.kill();
+        Control::of(self.port).remove();
     }
 
-    /// Waits until tgtd accepts connections. Its portal and its control socket appear separately, in any
-    /// order.
-    fn until_it_listens(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            assert_eq!(
-                self.daemon.try_wait().expect("a child"),
-                None,
-                "tgtd has ended"
-            );
-            let obeys = || {
-                self.try_admin(&["--op", "show", "--mode", "target"])
-                    .status
-                    .success()
-            };
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && obeys() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "tgtd does not listen");
-            thread::sleep(Duration::from_millis(25));
-        }
-    }
-
-    fn try_admin(&self, words: &[&str]) -> Output {
-        let control = self.control.to_string();
-        let run = Command::new("tgtadm")
-            .args(["-C", &control, "--lld", "iscsi"])
-            .args(words)
-            .output();
-        run.expect("tgtadm is there")
-    }
-
-    fn admin(&self, words: &[&str]) {
-        let run = self.try_admin(words);
-        assert!(
-            run.status.success(),
-            "tgtadm {words:?}: {}",
-            String::from_utf8_lossy(&run.stderr)
-        );
+    fn administer(&self, line: &str) {
+        let done = Control::of(self.port).administer(line.split(' '));
+        done.expect("tgtadm");
     }
 }
 
@@ -194,19 +110,12 @@ impl Drop for Tgt {
     }
 }
 
-fn daemon(port: u16, control: u16) -> Child {
-    Command::new("tgtd")
-        .args([
-            "-f",
-            "-C",
-            &control.to_string(),
-            "--iscsi",
-            &format!("portal=127.0.0.1:{port}"),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("tgtd starts where tgtadm does")
+const LUN: &str = "--mode logicalunit --tid 1 --lun 1";
+
+fn daemon(port: u16) -> Background {
+    let portal = format!("portal=127.0.0.1:{port}");
+    let daemon = Control::of(port).start(&portal, &Placement::default());
+    daemon.expect("tgtd")
 }
 
 /// Returns a free port, which stays free until it is used: each port is returned only once, and the kernel
