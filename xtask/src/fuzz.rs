@@ -132,14 +132,15 @@ pub(crate) fn build(seconds: u64) -> Result<Command> {
         profile, options, ..
     } = Build::of(seconds);
     // Cargo selects the features of the dependencies for all selected packages together, with those of
-    // development dependencies if there is an example. With the same features as for the tests, both share them.
+    // development dependencies if there is an example. With the same features as for the tests, both share them. The example
+    // is one of this package: instrumented crates need libFuzzer to link.
     let mut command = process::cargo(&[
         "build",
         "--profile",
         profile,
         "--workspace",
         "--example",
-        "echo",
+        "fuzz_nothing",
     ]);
     for target in targets()? {
         command.args(["--bin", &target.name]);

@@ -1,0 +1,6 @@
+//! A target without code under test.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|_bytes: &[u8]| {});
