@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use xtask::process::{self, Ended};
+use xtask::process::{self, CLIPPY_ARGS, Ended};
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
 
@@ -149,7 +149,9 @@ pub(crate) fn build(seconds: u64) -> Result<Command> {
         "RUSTC_WORKSPACE_WRAPPER",
         workspace::root().join("fuzz/instrument"),
     );
-    command.env("HOT_OPTIONS", options);
+    command
+        .env("HOT_OPTIONS", options)
+        .env(CLIPPY_ARGS.0, CLIPPY_ARGS.1);
     Ok(command)
 }
 

@@ -22,6 +22,9 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The environment variable in which `cargo clippy` passes `--deny warnings` to `clippy-driver`, and its value.
+pub const CLIPPY_ARGS: (&str, &str) = ("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings");
+
 /// Whether a program of this name is on the PATH or in Debian's directories for system programs.
 pub fn installed(program: &str) -> bool {
     found(program).is_some()
