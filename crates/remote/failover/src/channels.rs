@@ -29,6 +29,7 @@ use crate::journal_file::recovery::Server;
 use crate::journal_file::{Content, JournalFile, JournalFileError, Owner, ReplayRule};
 use crate::session::{
     FailedOf, Flushes, InUse, Pace, ReplyOf, RequestOf, Settings, Shared, Slot, State, Turns,
+    Untold,
 };
 use crate::transport::{
     ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport,
@@ -96,6 +97,7 @@ impl<T: Transport> Channels<T> {
             parted: Cell::new(None),
             is_behind: Cell::new(false),
             has_lost_before: Cell::new(false),
+            undelivered: std::sync::Arc::default(),
         });
         let first = InUse {
             link: first.link,
@@ -178,6 +180,18 @@ impl<T: Transport> Channels<T> {
         self.0.ledger.borrow().losses()
     }
 
+    /// Guards the answer to a flush. Call this as soon as the answer is there. If the answer reports lost writes,
+    /// and the guard is dropped without a call of [`Untold::told`], the loss is counted again, for the next
+    /// flush.
+    pub fn untold<R>(&self, answer: &Result<R, FailedOf<T>>) -> Untold {
+        match answer {
+            Err(failed) if failed.may_lose_changes::<T::Link>() => {
+                Untold::of_report(self.losses(), &self.0.undelivered)
+            }
+            Ok(_) | Err(_) => Untold(None),
+        }
+    }
+
     /// Resolves when the losses are certain; false if they are still uncertain after the request timeout.
     pub async fn resolved(&self) -> bool {
         let certain = poll_fn(|cx| {
@@ -221,6 +235,9 @@ impl<T: Transport> Channels<T> {
             .is_some_and(|file| !file.is_empty());
         if is_kept {
             let _ = self.0.unreported_flush().await; // if it fails, the file keeps its content
+        }
+        if self.0.are_losses_reported() {
+            self.0.forget_losses();
         }
         self.leave();
     }

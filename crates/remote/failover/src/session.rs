@@ -8,6 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -81,6 +83,8 @@ pub(crate) struct Shared<T: Transport> {
     /// Whether an earlier process has lost changes without a report. The user's first flush counts the loss. Until
     /// then, the layers above have recorded the count at which they start.
     pub(crate) has_lost_before: Cell<bool>,
+    /// Number of reports of losses that their callers have not received yet.
+    pub(crate) undelivered: Arc<AtomicU64>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -420,14 +424,26 @@ impl<T: Transport> Shared<T> {
     /// Records in the journal file whether there are losses that no flush has reported to the user, for the
     /// next process. If the file cannot be written, the next change fails.
     pub(crate) fn record_loss(&self) {
-        let is_unreported =
-            self.has_lost_before.get() || self.ledger.borrow().has_unreported_loss();
+        if !self.are_losses_reported()
+            && let Some(file) = &mut *self.file.borrow_mut()
+        {
+            let _ = file.note_loss();
+        }
+    }
+
+    /// Whether the user has received the reports of all losses.
+    pub(crate) fn are_losses_reported(&self) -> bool {
+        !self.has_lost_before.get()
+            && !self.ledger.borrow().has_unreported_loss()
+            && self.undelivered.load(Ordering::SeqCst) == 0
+    }
+
+    /// Removes the record of losses from the journal file. Until then, this process may be killed before its
+    /// user has received or recorded the report.
+    pub(crate) fn forget_losses(&self) {
+        debug_assert!(self.are_losses_reported());
         if let Some(file) = &mut *self.file.borrow_mut() {
-            let _ = if is_unreported {
-                file.note_loss()
-            } else {
-                file.loss_reported()
-            };
+            let _ = file.loss_reported();
         }
     }
 
@@ -594,8 +610,10 @@ struct FlushTask<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// Flushes for the user. Reports the losses that no earlier flush of the user has reported.
+    /// Flushes for the user. Reports the losses that no earlier flush of the user has reported. If the user had
+    /// received all reports before, success removes the record of losses from the journal file.
     async fn flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let were_reported = self.are_losses_reported();
         let (flush, reply) = self.ended_flush(request).await?;
         if self.has_lost_before.take() {
             self.count_loss();
@@ -609,7 +627,9 @@ impl<T: Transport> Shared<T> {
             Err(_) => Err(DeviceError::NotReady),
         };
         let told = self.ledger.borrow_mut().report(flush, answer);
-        self.record_loss();
+        if were_reported && told.is_ok() && self.are_losses_reported() {
+            self.forget_losses();
+        }
         let reply = reply?;
         told.map(|()| reply).map_err(|_| Failed::WritesLost)
     }
@@ -778,29 +798,41 @@ impl<T: Transport> Drop for FlushTask<T> {
 
 /// Guards a flush result until the caller has received it. The caller may be on another thread, and may
 /// already have been dropped. In that case, the device must report lost writes with its next flush.
-pub struct Untold(Option<LossCounter>);
+pub struct Untold(pub(crate) Option<Report>);
+
+/// A report of lost writes.
+pub(crate) struct Report {
+    losses: LossCounter,
+    undelivered: Arc<AtomicU64>,
+    is_told: bool,
+}
 
 impl Untold {
-    /// Guards `answer`. If it reports lost writes, and the guard is dropped without a call of
-    /// [`Untold::told`], the loss is counted again, for the next flush.
-    pub fn of<L: Link, R>(answer: &Result<R, Failed<L::Error>>, losses: &LossCounter) -> Untold {
-        let tells = answer
-            .as_ref()
-            .is_err_and(|failed| failed.may_lose_changes::<L>());
-        Untold(tells.then(|| losses.clone()))
+    pub(crate) fn of_report(losses: LossCounter, undelivered: &Arc<AtomicU64>) -> Untold {
+        undelivered.fetch_add(1, Ordering::SeqCst);
+        Untold(Some(Report {
+            losses,
+            undelivered: Arc::clone(undelivered),
+            is_told: false,
+        }))
     }
 
     /// Records that the caller has received the result.
     pub fn told(mut self) {
-        self.0 = None;
+        if let Some(report) = &mut self.0 {
+            report.is_told = true;
+        }
     }
 }
 
-impl Drop for Untold {
+impl Drop for Report {
     fn drop(&mut self) {
-        if let Some(losses) = &self.0 {
-            losses.count();
+        if !self.is_told {
+            self.losses.count();
         }
+        // Count the loss first, so that the report never seems to be delivered.
+        let before = self.undelivered.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a report is delivered once");
     }
 }
 

@@ -20,7 +20,7 @@ use block::{
 use derive_more::Display;
 use failover::{
     Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Settings, Status,
-    Transport, Untold,
+    Transport,
 };
 use nbd::flags::{allocation, command, transmission};
 use nbd::{
@@ -290,13 +290,12 @@ impl RemoteExport {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
         }
-        let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Export>>| {
             let flushed = channels
                 .ask(Asked::order(Command::Flush, 0, (0, 0)))
                 .await
                 .map(drop);
-            let untold = Untold::of::<Link, _>(&flushed, &losses);
+            let untold = channels.untold(&flushed);
             (flushed, untold)
         };
         let (flushed, untold) = self

@@ -395,7 +395,7 @@ impl JournalFile {
         self.set_loss(self.header.loss.max(loss))
     }
 
-    /// Records that a flush has reported all losses to the user.
+    /// Records that the user has received the reports of all losses.
     pub(crate) fn loss_reported(&mut self) -> io::Result<()> {
         self.set_loss(UnreportedLoss::None)
     }
@@ -647,7 +647,8 @@ pub(crate) struct Header {
     pub(crate) anchors: Vec<Anchor>,
 }
 
-/// A loss of acknowledged changes that no flush has reported to the user. It only grows until it is reported.
+/// A loss of acknowledged changes whose report the user has not received, or not yet recorded. It only grows
+/// until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnreportedLoss {
     /// There is none.

@@ -34,7 +34,6 @@ use block::{
 };
 use failover::{
     Channelled, Channels, Connected, Failed, JournalFileError, Name, Owner, Status, Transport,
-    Untold,
 };
 use iscsi::pdu::Isid;
 use reactor::Resident;
@@ -196,10 +195,9 @@ impl MultipathLun {
 
     async fn sync(&self) -> Result<(), DeviceError> {
         let asked = Asked::new(What::Flush, self.geometry.block_size.shift());
-        let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Portals>>| {
             let flushed = channels.ask(asked).await.map(drop);
-            let untold = Untold::of::<Path, _>(&flushed, &losses);
+            let untold = channels.untold(&flushed);
             (flushed, untold)
         };
         let (flushed, untold) = self

@@ -319,18 +319,3 @@ fn no_error_of_a_flush_hides_a_loss() {
         });
     }
 }
-
-/// The request of another thread was answered, but that thread no longer waits for the answer.
-#[test]
-fn a_report_that_arrives_nowhere_is_repeated() {
-    let losses = LossCounter::default();
-    for (is_told, counted) in [(true, 0), (false, 1)] {
-        let untold = Untold::of::<Link, ()>(&Err(Failed::WritesLost), &losses);
-        if is_told {
-            untold.told()
-        } else {
-            drop(untold)
-        }
-        assert_eq!(losses.get(), Losses::counted(counted));
-    }
-}
