@@ -12,11 +12,13 @@
 //! on it, so a loss is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator
 //! has acknowledged one of these responses. Sending a response is not enough, because it can be lost with its
 //! connection, or discarded with an aborted task. If two flushes are outstanding, both fail. A loss is not
-//! reported to a nexus that first attaches after the loss. It is reported to a nexus that was attached before
-//! the loss and attaches again, because its initiator continues the writes of the lost session.
+//! reported to a nexus that first attaches after the loss, unless its initiator may have used an earlier server
+//! process ([`Volume::presumed_reported`]). It is reported to a nexus that was attached before the loss and
+//! attaches again, because its initiator continues the writes of the lost session.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 use block::{Blocks, DeviceError, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
@@ -87,11 +89,11 @@ impl UnitState {
         id: NexusId,
         name: NexusName,
         counters: Arc<Counters>,
-        losses: u64,
+        now: Instant,
     ) {
         debug_assert!(self.name(id).is_none(), "nexus ids are unique");
         let attentions = Attentions::default();
-        let losses_told = self.losses_told(&name).unwrap_or(losses);
+        let losses_told = self.losses_told(&name, now);
         self.nexuses.push(Attached {
             id,
             name,
@@ -343,8 +345,8 @@ pub(crate) struct DetachedNexus {
 impl UnitState {
     /// Returns the count reported to a nexus with this name, if it was attached before. Otherwise returns the
     /// count reported to its initiator port through another target port, because the initiator may have been
-    /// redirected from that port.
-    pub(crate) fn losses_told(&mut self, name: &NexusName) -> Option<u64> {
+    /// redirected from that port, or a lower count if it may have used an earlier server process.
+    fn losses_told(&mut self, name: &NexusName, now: Instant) -> u64 {
         let present = |is_meant: &dyn Fn(&NexusName) -> bool| {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
             meant.map(|nexus| nexus.losses_told).min()
@@ -364,11 +366,10 @@ impl UnitState {
         let by_initiator = self
             .departed
             .lowest(|gone| gone.initiator == name.initiator);
-        known.or_else(|| {
-            [by_initiator, self.departed.forgotten(), elsewhere]
-                .into_iter()
-                .flatten()
-                .min()
+        let presumed = self.volume.presumed_reported(now);
+        known.unwrap_or_else(|| {
+            let told = [by_initiator, self.departed.forgotten(), elsewhere];
+            told.into_iter().flatten().fold(presumed, u64::min)
         })
     }
 }

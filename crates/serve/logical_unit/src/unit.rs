@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use block::{BlockDevice, BlockSize, Blocks, Lock, Profile, RangeLocks};
 use scsi::{Condition, SenseFormat};
@@ -94,12 +95,12 @@ impl LogicalUnit {
         }))
     }
 
-    /// Attaches the nexus of a session. Its first unit attention is POWER ON, RESET, OR BUS DEVICE RESET
-    /// OCCURRED.
-    pub fn attach(self: &Arc<Self>, session: Arc<SessionTraits>) -> Nexus {
+    /// Attaches the nexus of a session, at the time `now`. Its first unit attention is POWER ON, RESET, OR BUS
+    /// DEVICE RESET OCCURRED.
+    pub fn attach(self: &Arc<Self>, session: Arc<SessionTraits>, now: Instant) -> Nexus {
         let id = NexusId::next();
-        let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
-        self.change(|state| state.attach(id, session.ports.clone(), Arc::clone(&counters), losses));
+        let counters = Arc::<Counters>::default();
+        self.change(|state| state.attach(id, session.ports.clone(), Arc::clone(&counters), now));
         let geometry = self.device().geometry();
         let view = self.look(|state| state.view(id, geometry, NO_GENERATION));
         Nexus {

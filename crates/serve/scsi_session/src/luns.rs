@@ -250,7 +250,7 @@ impl<W> Luns<W> {
 
     /// Adds the LUNs of `exports` that are missing. Returns their number.
     pub fn add_missing(&mut self, exports: &[Export]) -> usize {
-        let before = self.by_number.len();
+        let (before, now) = (self.by_number.len(), reactor::now());
         for export in exports {
             let Err(at) = self
                 .by_number
@@ -264,7 +264,7 @@ impl<W> Luns<W> {
             let slot = Slot {
                 lun: export.lun,
                 unit: Arc::clone(&export.unit),
-                nexus: export.unit.attach(Arc::clone(&self.session)),
+                nexus: export.unit.attach(Arc::clone(&self.session), now),
                 deadline: export.deadline,
                 tally: self.tally.volume(export.unit.volume()),
                 active: 0,

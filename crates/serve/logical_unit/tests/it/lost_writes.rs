@@ -2,6 +2,7 @@
 //! could have relied on them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{DeviceError, Lba};
 use logical_unit::{Data, InitiatorPort, Nexus, Plan, Running, SessionTraits, Step, TargetPort};
@@ -184,9 +185,22 @@ fn the_cache_generation_changes_with_each_loss_and_is_the_same_at_the_next_start
 fn a_nexus_that_comes_later_is_not_told() {
     let mut bench = Bench::new();
     bench.disk.lose_writes();
-    let mut later = bench.second();
+    let mut later = attach_after(&bench.unit, 2, Duration::from_secs(301));
+    bench.by(&mut later, &[0; 6]);
     flush(&mut bench, &mut later).good();
     bench.command(&FLUSH).check(3, 0x0c00);
+}
+
+/// It may have used an earlier server process.
+#[test]
+fn a_nexus_that_comes_soon_after_the_start_is_told_of_a_loss_that_was_told_to_others() {
+    let mut bench = Bench::new();
+    bench.disk.lose_writes();
+    bench.command(&FLUSH).check(3, 0x0c00);
+    let mut soon = attach_after(&bench.unit, 2, Duration::from_secs(299));
+    bench.by(&mut soon, &[0; 6]);
+    flush(&mut bench, &mut soon).check(3, 0x0c00);
+    flush(&mut bench, &mut soon).good();
 }
 
 /// A lost session does not cancel reports to its initiator: the same initiator port continues its writes in
@@ -277,14 +291,14 @@ fn an_initiator_that_comes_back_by_another_target_port_is_told() {
         };
         Arc::new(SessionTraits::new(initiator.clone(), port))
     };
-    drop(bench.unit.attach(through(1)));
+    drop(bench.unit.attach(through(1), start()));
     bench.disk.lose_writes();
-    let mut moved = bench.unit.attach(through(2));
+    let mut moved = bench.unit.attach(through(2), start());
     bench.by(&mut moved, &[0; 6]);
     flush(&mut bench, &mut moved).check(3, 0x0c00);
     flush(&mut bench, &mut moved).good();
     // With sessions through both ports, the loss is reported to each.
-    let mut first = bench.unit.attach(through(1));
+    let mut first = bench.unit.attach(through(1), start());
     bench.by(&mut first, &[0; 6]);
     flush(&mut bench, &mut first).check(3, 0x0c00);
     flush(&mut bench, &mut first).good();
@@ -312,7 +326,7 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
         drop(
             bench
                 .unit
-                .attach(Arc::new(SessionTraits::new(initiator, port))),
+                .attach(Arc::new(SessionTraits::new(initiator, port)), start()),
         );
     }
     let mut again = bench.second();

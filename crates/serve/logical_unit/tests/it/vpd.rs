@@ -231,7 +231,7 @@ fn all_nexuses_share_the_mode_pages() {
 fn the_ports_of_this_target_are_listed() {
     let mut bench = Bench::new();
     let _other = bench.second();
-    let mut stranger = bench.unit.attach(Arc::new(logical_unit::SessionTraits::new(
+    let session = logical_unit::SessionTraits::new(
         logical_unit::InitiatorPort {
             name: "iqn.2026-11.test:initiator1".into(),
             qualifier: [0; 6],
@@ -241,7 +241,8 @@ fn the_ports_of_this_target_are_listed() {
             group: 1,
             relative_port: 3,
         },
-    )));
+    );
+    let mut stranger = bench.unit.attach(Arc::new(session), start());
     let ports = |page: &[u8]| -> Vec<(u16, Vec<u8>)> {
         let mut rest = &page[4..];
         let mut ports = vec![];

@@ -14,8 +14,9 @@ pub use paper::Paper;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Buffer};
 use logical_unit::{
@@ -263,6 +264,11 @@ pub fn unit_over(
 }
 
 pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
+    attach_after(unit, number, Duration::ZERO)
+}
+
+/// Attaches a nexus this long after the first ones.
+pub fn attach_after(unit: &Arc<LogicalUnit>, number: u8, time: Duration) -> Nexus {
     let initiator = InitiatorPort {
         name: format!("iqn.2026-11.test:initiator{number}"),
         qualifier: [0x80, 0, 0, 0, 0, number],
@@ -272,7 +278,14 @@ pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
         group: u16::from(number),
         relative_port: u16::from(number),
     };
-    unit.attach(Arc::new(SessionTraits::new(initiator, target_port)))
+    let session = SessionTraits::new(initiator, target_port);
+    unit.attach(Arc::new(session), start() + time)
+}
+
+/// The time at which nexuses attach.
+pub fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
 }
 
 /// Runs a future to completion; it may have to wait for other threads.
