@@ -445,9 +445,10 @@ impl CoreShelves {
     }
 
     fn see_off(&self, slot: &CoreSlot, station: &Station) {
+        let is_it = |gone: &MacAddress| *gone == station.address;
         slot.departed
             .borrow_mut()
-            .note(station.address, station.told.get());
+            .note(station.address, station.told.get(), is_it);
         self.tally
             .session_ended(&slot.name, &station.counted_as, station.traffic.get());
     }

@@ -240,7 +240,7 @@ impl ReportedLosses {
         departed.take(|gone| *gone == station).unwrap_or_else(|| {
             ReportedLosses::since(
                 departed
-                    .forgotten()
+                    .forgotten(|gone| *gone == station)
                     .map_or(presumed, |count| count.min(presumed)),
             )
         })
@@ -396,13 +396,21 @@ mod tests {
     }
     #[test]
     fn a_station_that_comes_back_knows_what_it_knew() {
-        let station = |number: u8| MacAddress([2, 0, 0, 0, 0, number]);
+        let station = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            MacAddress([2, 0, 0, 0, high, low])
+        };
+        let leaves = |departed: &mut Departed<_, _>, station: MacAddress, count| {
+            departed.note(station, ReportedLosses::since(count), |gone| {
+                *gone == station
+            });
+        };
         let mut departed = Departed::default();
-        departed.note(station(1), ReportedLosses::since(3));
+        leaves(&mut departed, station(1), 3);
         let mut arrives = |number| ReportedLosses::of_arriving(&mut departed, station(number), 5);
         assert_eq!(arrives(2), ReportedLosses::since(5), "a new one");
         assert_eq!(arrives(1), ReportedLosses::since(3));
-        (0..5000).for_each(|_| departed.note(station(3), ReportedLosses::since(4)));
+        (0..5000).for_each(|number| leaves(&mut departed, station(10 + number), 4));
         let unknown = ReportedLosses::of_arriving(&mut departed, station(4), 5);
         assert_eq!(unknown, ReportedLosses::since(4), "it may have been there");
     }

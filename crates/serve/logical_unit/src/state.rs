@@ -114,10 +114,9 @@ impl UnitState {
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
             let name = DetachedNexus::of(&nexus.name);
             let before = self.departed.take(|gone| gone.name == name.name);
-            self.departed.note(
-                name,
-                before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told)),
-            );
+            let told = before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told));
+            let host = name.host;
+            self.departed.note(name, told, |gone| gone.host == host);
         }
         self.volume.end_reservation(Some(id));
         self.copies.forget_all(id);
@@ -340,6 +339,8 @@ pub(crate) enum Reserved {
 pub(crate) struct DetachedNexus {
     name: u64,
     initiator: u64,
+    /// The host: the initiator port without its qualifier.
+    host: u64,
 }
 
 impl UnitState {
@@ -368,7 +369,8 @@ impl UnitState {
             .lowest(|gone| gone.initiator == name.initiator);
         let presumed = self.volume.presumed_reported(now);
         known.unwrap_or_else(|| {
-            let told = [by_initiator, self.departed.forgotten(), elsewhere];
+            let forgotten = self.departed.forgotten(|gone| gone.host == name.host);
+            let told = [by_initiator, forgotten, elsewhere];
             told.into_iter().flatten().fold(presumed, u64::min)
         })
     }
@@ -379,6 +381,7 @@ impl DetachedNexus {
         DetachedNexus {
             name: hash(name),
             initiator: hash(&name.host),
+            host: hash(&name.host.name),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which lost writes were reported to which client.
 //!
 //! Only a client with a [named connection](crate::channels) can be recognised, and such a client detects losses
-//! itself when it reconnects. Another client that reconnects is known by its address only. To it, the server
+//! itself when it reconnects. Another client that reconnects is known by its [`AddressBlock`] only. To it, the server
 //! reports every loss that was not reported to one of the clients which it may be:
 //!
 //! ```text
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use block::Lock;
+use front_end_core::AddressBlock;
 use volume::{Departed, Volume};
 
 /// A reply that was sent within this time before the end of its connection may not have arrived.
@@ -32,8 +33,8 @@ pub(crate) struct Accounts(Lock<BTreeMap<u64, OfVolume>>);
 
 #[derive(Default)]
 struct OfVolume {
-    present: Vec<(IpAddr, Arc<AtomicU64>)>,
-    departed: Departed<IpAddr>,
+    present: Vec<(AddressBlock, Arc<AtomicU64>)>,
+    departed: Departed<AddressBlock>,
 }
 
 /// The losses reported to one client.
@@ -47,7 +48,7 @@ pub(crate) struct Account {
 struct Unnamed {
     accounts: Arc<Accounts>,
     opening: u64,
-    address: IpAddr,
+    address: AddressBlock,
     /// Whether the client may be a departed one, to which its next report is then also the report.
     may_have_returned: Cell<bool>,
     /// The count before the last report, and the time of that report.
@@ -62,7 +63,7 @@ impl Accounts {
         address: IpAddr,
         now: Instant,
     ) -> Account {
-        let (opening, address) = (volume.opening(), address.to_canonical());
+        let (opening, address) = (volume.opening(), AddressBlock::containing(address));
         let mut accounts = self.0.lock();
         let of_volume = accounts.entry(opening).or_default();
         let departed = of_volume.departed.lowest(|departed| *departed == address);
@@ -71,10 +72,10 @@ impl Accounts {
             .iter()
             .filter(|(present, _)| *present == address);
         let present = present.map(|(_, told)| told.load(SeqCst)).min();
-        let known = [departed, present, of_volume.departed.forgotten()]
-            .into_iter()
-            .flatten()
-            .min();
+        let forgotten = of_volume
+            .departed
+            .forgotten(|departed| *departed == address);
+        let known = [departed, present, forgotten].into_iter().flatten().min();
         let presumed = volume.presumed_reported(now);
         let told = Arc::new(AtomicU64::new(
             known.map_or(presumed, |known| known.min(presumed)),
@@ -143,7 +144,10 @@ impl Account {
         let undelivered = unnamed.last_report.get().filter(may_be_lost);
         let told = undelivered.map_or_else(|| self.told(), |(before, _)| before);
         if let Some(of_volume) = unnamed.accounts.0.lock().get_mut(&unnamed.opening) {
-            of_volume.departed.note(unnamed.address, told);
+            let address = unnamed.address;
+            of_volume
+                .departed
+                .note(address, told, |departed| *departed == address);
         }
     }
 }

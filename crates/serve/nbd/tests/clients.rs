@@ -597,3 +597,27 @@ fn a_client_that_returns_to_a_restarted_server_is_told_of_a_loss_found_for_anoth
         assert_eq!(flush(&new).await, 0);
     });
 }
+
+/// Each client is known by its address until it returns, and these records have a limit.
+#[test]
+fn hosts_whose_many_clients_have_broken_off_make_the_server_forget_no_other_host() {
+    with_losses(async |losses| {
+        let first = connected(HERE).await;
+        first.breaks().await;
+        sleep(RETURN_TIME).await;
+        for host in 0..14 {
+            let mut crowd = Vec::new();
+            for _ in 0..300 {
+                crowd.push(connected([198, 51, 100, host]).await);
+            }
+            for client in crowd {
+                client.breaks().await;
+            }
+        }
+        losses.count();
+        let new = connected(ELSEWHERE).await;
+        assert_eq!(flush(&new).await, 0);
+        let again = connected(HERE).await;
+        assert_eq!([flush(&again).await, flush(&again).await], [5, 0]);
+    });
+}

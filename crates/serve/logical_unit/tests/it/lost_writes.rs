@@ -331,6 +331,10 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     }
     let mut again = bench.second();
     flush(&mut bench, &mut again).check(3, 0x0c00);
+    // Hosts that are not of the crowd are new.
+    let mut later = attach_after(&bench.unit, 3, Duration::from_secs(301));
+    bench.by(&mut later, &[0; 6]);
+    flush(&mut bench, &mut later).good();
 }
 
 /// Sends a flush whose response is not acknowledged. Returns the number of losses that it reports.
