@@ -103,8 +103,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
         .map(|folder| workspace::root().join("fuzz").join(folder).join(target));
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(&artifacts)?;
-    let folder = workspace::target_directory().join(Build::of(seconds).folder);
-    let mut command = Command::new(folder.join(target));
+    let mut command = Command::new(workspace::target_directory().join("debug").join(target));
     command
         .arg(corpus)
         .arg(format!("-artifact_prefix={}/", artifacts.display()));
@@ -126,61 +125,24 @@ fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
 /// Additional time for a target to start and exit.
 const SPARE: Duration = Duration::from_mins(5);
 
-/// Builds all targets, for runs of `seconds`.
+/// Builds all targets, for runs of `seconds`. In short runs, optimisation takes more time than it saves.
 pub(crate) fn build(seconds: u64) -> Result<Command> {
-    let Build {
-        profile, options, ..
-    } = Build::of(seconds);
     // Cargo selects the features of the dependencies for all selected packages together, with those of
     // development dependencies if there is an example. With the same features as for the tests, both share them. The example
     // is one of this package: instrumented crates need libFuzzer to link.
-    let mut command = process::cargo(&[
-        "build",
-        "--profile",
-        profile,
-        "--workspace",
-        "--example",
-        "fuzz_nothing",
-    ]);
+    let mut command = process::cargo(&["build", "--workspace", "--example", "fuzz_nothing"]);
     for target in targets()? {
         command.args(["--bin", &target.name]);
     }
-    command.env(
-        "RUSTC_WORKSPACE_WRAPPER",
-        workspace::root().join("fuzz/instrument"),
-    );
+    let wrapper = if seconds < OPTIMISED_SECONDS_MIN {
+        "fuzz/instrument"
+    } else {
+        "fuzz/instrument-optimised"
+    };
     command
-        .env("HOT_OPTIONS", options)
+        .env("RUSTC_WORKSPACE_WRAPPER", workspace::root().join(wrapper))
         .env(CLIPPY_ARGS.0, CLIPPY_ARGS.1);
     Ok(command)
-}
-
-/// How targets are built. Both profiles have assertions and overflow checks.
-struct Build {
-    profile: &'static str,
-    /// The directory of the profile in the target directory.
-    folder: &'static str,
-    /// Compiler options for the crates in which most time is spent.
-    options: &'static str,
-}
-
-impl Build {
-    /// Returns the profile for a run. In short runs, optimisation takes more time than it saves.
-    fn of(seconds: u64) -> Build {
-        if seconds < OPTIMISED_SECONDS_MIN {
-            Build {
-                profile: "dev",
-                folder: "debug",
-                options: "-Copt-level=1",
-            }
-        } else {
-            Build {
-                profile: "simulation",
-                folder: "simulation",
-                options: "",
-            }
-        }
-    }
 }
 
 const OPTIMISED_SECONDS_MIN: u64 = 30;

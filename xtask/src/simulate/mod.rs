@@ -3,6 +3,7 @@
 //! A *world* is one simulated environment: a server, initiators, networks and disks. It is determined by its seed.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -61,6 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     };
     words.extend(options.without.iter().cloned());
     words.extend(parts_told(&options.with));
+    process::succeed(build())?;
     let mut command = simulate(Build::Fast);
     command.args(words);
     Ok(Verdict::of(process::succeed(command).is_ok()))
@@ -189,20 +191,48 @@ enum Build {
     Debug,
 }
 
-const PACKAGE: [&str; 4] = ["--package", "linerate-sim", "--bin", "simulate"];
-
-/// Builds the simulation for [`measure`].
+/// Builds the optimised simulation for [`measure`].
 pub(crate) fn build() -> Command {
-    process::cargo(&[&["build", "--profile", "simulation"], &PACKAGE[..]].concat())
+    build_of(workspace::root())
+}
+
+/// Builds the optimised simulation of a source tree.
+fn build_of(tree: &Path) -> Command {
+    // See `fuzz::build` about the workspace.
+    let mut command = process::cargo(&[
+        "build",
+        "--workspace",
+        "--features",
+        "linerate-sim/optimised",
+    ]);
+    command
+        .args(["--example", "simulate_optimised"])
+        .current_dir(tree)
+        .env(
+            "RUSTC_WORKSPACE_WRAPPER",
+            tree.join("crates/runtime/sim/optimise"),
+        );
+    command
+}
+
+/// Returns the optimised simulation in a target directory.
+fn optimised(target: &Path) -> Command {
+    Command::new(target.join("debug/examples/simulate_optimised"))
 }
 
 fn simulate(build: Build) -> Command {
-    let profile = match (build, workspace::built_by_tests("simulate")) {
-        (Build::Debug, Some(program)) => return Command::new(program),
-        (Build::Debug, None) => "dev",
-        (Build::Fast, _) => "simulation",
-    };
-    process::cargo(&[&["run", "--profile", profile], &PACKAGE[..], &["--"]].concat())
+    match (build, workspace::built_by_tests("simulate")) {
+        (Build::Fast, _) => optimised(&workspace::target_directory()),
+        (Build::Debug, Some(program)) => Command::new(program),
+        (Build::Debug, None) => process::cargo(&[
+            "run",
+            "--package",
+            "linerate-sim",
+            "--bin",
+            "simulate",
+            "--",
+        ]),
+    }
 }
 
 /// Returns the output for the first steps of these worlds.

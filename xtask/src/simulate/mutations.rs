@@ -415,20 +415,11 @@ impl Mutation {
         if RAID_MUTATIONS.iter().any(|other| other.name == self.name) {
             return self.try_out_on_raid(&tree);
         }
-        let build = [
-            "build",
-            "--profile",
-            "simulation",
-            "--package",
-            "linerate-sim",
-            "--bin",
-            "simulate",
-        ];
-        let mut command = process::cargo(&build);
         let target = tree.with_file_name("mutant-target");
-        command.current_dir(&tree).env("CARGO_TARGET_DIR", &target);
-        process::succeed(command).context("building the mutant")?;
-        let mut command = Command::new(target.join("simulation/simulate"));
+        let mut build = super::build_of(&tree);
+        build.env("CARGO_TARGET_DIR", &target);
+        process::succeed(build).context("building the mutant")?;
+        let mut command = super::optimised(&target);
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
         let (_, part) = IN_WORLDS
             .iter()
