@@ -55,6 +55,8 @@ pub(crate) struct Store {
     journal_on_members: Mutex<bool>,
     /// Whether the second bitmap contains all regions that members not in sync have missed.
     is_missed_noted: Mutex<bool>,
+    /// Whether a member has been replaced since all members were in sync.
+    is_one_replaced: Mutex<bool>,
 }
 
 impl Store {
@@ -66,6 +68,7 @@ impl Store {
     /// Records that a member is replaced by a disk without data.
     pub(crate) fn forget_missed(&self) {
         *self.is_missed_noted.lock().expect("no panic") = false;
+        *self.is_one_replaced.lock().expect("no panic") = true;
     }
 
     /// Whether the journal disk no longer belongs to the set.
@@ -100,7 +103,8 @@ impl MetadataStore for Store {
             );
             pause().await;
             if !states.lacking().contains(&true) {
-                self.forget_missed();
+                *self.is_missed_noted.lock().expect("no panic") = false;
+                *self.is_one_replaced.lock().expect("no panic") = false;
             }
             *self.states.lock().expect("no panic") = states;
             pause().await;
@@ -112,7 +116,8 @@ impl MetadataStore for Store {
     fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool> {
         Box::pin(async move {
             pause().await;
-            let is_noted = is_noted && self.states().lacking().contains(&true);
+            let is_one_replaced = *self.is_one_replaced.lock().expect("no panic");
+            let is_noted = is_noted && self.states().lacking().contains(&true) && !is_one_replaced;
             *self.is_missed_noted.lock().expect("no panic") = is_noted;
             pause().await;
             Ok::<bool, DeviceError>(is_noted)
@@ -159,6 +164,7 @@ impl Rig {
             recording: Mutex::default(),
             journal_on_members: Mutex::default(),
             is_missed_noted: Mutex::default(),
+            is_one_replaced: Mutex::default(),
         };
         let mut rig = Rig {
             layout,
