@@ -71,7 +71,8 @@ fn read(path: &Path) -> Result<Plan, Failure> {
     File::open(path)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(cannot)?;
-    Plan::parse(&text).map_err(|error| Failure::refused(format_args!("{shown}:{error}")))
+    Plan::parse(&text)
+        .map_err(|error| Failure::refused(format_args!("{shown}:{}", error.shown_in(&text))))
 }
 
 const PLAN_BYTES_MAX: u64 = 1 << 20;

@@ -109,6 +109,29 @@ fn the_command_does_not_outlive_a_lab_that_is_killed() {
     assert!(said.next().is_none());
 }
 
+#[test]
+fn programs_end_in_reverse_order() {
+    if !can_build() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let program = |name: &str, pause: &str| {
+        let script = format!(
+            "trap '{pause}; echo {name} >> {log}; exit' TERM; touch {log}.{name}; while :; do sleep 0.01; done",
+            log = log.display()
+        );
+        let ready = format!("ready = [\"test\", \"-e\", \"{}.{name}\"]", log.display());
+        format!("[host.{name}]\nrun = [\"sh\", \"-c\", {script:?}]\n{ready}\n")
+    };
+    // The gateway takes longer to end than its server.
+    let plan = program("server", ":") + &program("gateway", "sleep 0.2");
+    let ended = ended(&plan, &["--", "true"]);
+    assert!(ended.status.success(), "{}", ended.said);
+    let order = fs::read_to_string(&log).expect("both ended");
+    assert_eq!(order, "gateway\nserver\n");
+}
+
 /// A shell command that starts a daemon in a new session, with the outputs of its parent.
 const DAEMON: &str = "setsid sleep 1000 & echo started >&2;";
 

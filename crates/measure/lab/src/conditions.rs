@@ -13,6 +13,11 @@ pub struct Conditions {
     /// The rate of the link in bits per second; `None` means unlimited. An Ethernet frame counts with all its
     /// overhead (38 bytes in addition to the IP packet, at least 84 bytes in total).
     pub bits_per_s: Option<f64>,
+    /// The number of bytes that a transmitter that was idle sends at the peak rate, before it is limited to
+    /// its rate: the size of a token bucket. 0 means that frames are always sent at the rate.
+    pub burst_bytes: u64,
+    /// The rate of a burst in bits per second; `None` means unlimited.
+    pub peak_bits_per_s: Option<f64>,
     /// The one-way delay of a frame, from the time when its last bit has been sent.
     pub delay: Duration,
     /// The maximum additional delay, which is uniformly distributed. It does not reorder frames.
@@ -53,6 +58,8 @@ impl Default for Conditions {
     fn default() -> Conditions {
         Conditions {
             bits_per_s: None,
+            burst_bytes: 0,
+            peak_bits_per_s: None,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
             loss: 0.0,
@@ -80,6 +87,15 @@ impl Conditions {
         }
     }
 
+    /// Returns the rate at which the frames of one segment follow each other, in bits per second.
+    pub(crate) fn momentary_bits_per_s(&self) -> Option<f64> {
+        if self.burst_bytes > 0 {
+            self.peak_bits_per_s
+        } else {
+            self.bits_per_s
+        }
+    }
+
     /// Returns the largest MTU of all paths.
     pub(crate) fn mtu_max(&self) -> u32 {
         self.paths()
@@ -95,10 +111,13 @@ impl Conditions {
             (!(0.0..=1.0).contains(&value))
                 .then(|| format!("{name} is {value}, but must be 0 to 1"))
         };
-        let rate = self
-            .bits_per_s
-            .filter(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
-        rate.map(|rate| format!("the rate is {rate} bit/s, but must be 1 kbit/s to 1 Tbit/s"))
+        let rates = [self.bits_per_s, self.peak_bits_per_s];
+        let mut rates = rates.into_iter().flatten();
+        let wrong = rates.find(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
+        let pointless = self.burst_bytes > 0 && self.bits_per_s.is_none();
+        wrong
+            .map(|rate| format!("the rate is {rate} bit/s, but must be 1 kbit/s to 1 Tbit/s"))
+            .or_else(|| pointless.then(|| "a burst requires a rate".to_owned()))
             .or_else(|| share("loss", self.loss))
             .or_else(|| share("reorder", self.reorder))
             .or_else(|| (self.delay > DELAY_MAX).then(|| "the maximum delay is 10 s".to_owned()))

@@ -16,6 +16,19 @@ pub struct PlanError {
     pub what: String,
 }
 
+impl PlanError {
+    /// Formats the error with its line of the plan's text, and a mark below its column.
+    pub fn shown_in(&self, text: &str) -> String {
+        let line = text.lines().nth(self.line - 1).unwrap_or_default();
+        let before: String = line
+            .chars()
+            .take(self.column - 1)
+            .map(|letter| if letter == '\t' { '\t' } else { ' ' })
+            .collect();
+        format!("{self}\n  {line}\n  {before}^")
+    }
+}
+
 /// The reason why a lab, or a part of a lab, is not available.
 #[derive(Debug, Display)]
 pub enum LabError {

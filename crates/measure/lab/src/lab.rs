@@ -326,7 +326,7 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions
         .paths()
         .iter()
-        .filter_map(|path| path.bits_per_s)
+        .filter_map(Conditions::momentary_bits_per_s)
         .reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
     let frames = slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| {
@@ -363,7 +363,9 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
     }
 }
 
-/// Running programs. Dropping this asks the programs to end, and kills them after a timeout.
+/// Running programs. Dropping this ends them in reverse order, one after the other, so that a program can still
+/// reach those that were started before it, such as a gateway its servers. A program that does not end in time
+/// is killed.
 pub struct Background(Vec<Program>);
 
 struct Program {
@@ -396,13 +398,10 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        for program in &self.0 {
+        for program in self.0.iter_mut().rev() {
             // This fails only if the process has already ended.
             let _ = pidfd_send_signal(&program.descriptor, Signal::TERM);
-        }
-        let until = Instant::now() + ENDING_MAX;
-        for program in &mut self.0 {
-            wait_until(&mut program.child, until);
+            wait_until(&mut program.child, Instant::now() + ENDING_MAX);
         }
     }
 }

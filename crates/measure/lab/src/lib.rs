@@ -17,6 +17,7 @@ mod host;
 mod lab;
 mod pipe;
 mod plan;
+pub mod section;
 mod wire;
 
 pub use conditions::{Conditions, Spread};

@@ -29,6 +29,10 @@ pub(crate) struct Pipe {
     /// The time at which the transmitter will have sent all waiting frames, in picoseconds. The transmission
     /// time of a frame on a fast link is not a whole number of nanoseconds.
     busy_until_ps: u64,
+    /// The transmission time of a byte during a burst, in picoseconds.
+    peak_ps_per_byte: f64,
+    /// The time at which the bucket of a burst will be full again, in picoseconds.
+    full_at_ps: u64,
     /// The arrival time of the last frame. It ensures that jitter does not reorder frames.
     last_ns: u64,
     /// Frames received so far.
@@ -52,11 +56,13 @@ pub(crate) enum FrameOutcome {
 
 impl Pipe {
     pub(crate) fn new(conditions: Conditions) -> Pipe {
-        let ps_per_byte = conditions.bits_per_s.map_or(0.0, |rate| 8e12 / rate);
+        let ps_per_byte = |rate: Option<f64>| rate.map_or(0.0, |rate| 8e12 / rate);
         Pipe {
+            ps_per_byte: ps_per_byte(conditions.bits_per_s),
+            peak_ps_per_byte: ps_per_byte(conditions.momentary_bits_per_s()),
             conditions,
-            ps_per_byte,
             busy_until_ps: 0,
+            full_at_ps: 0,
             last_ns: 0,
             frames: 0,
         }
@@ -66,8 +72,10 @@ impl Pipe {
     /// 0 again, so that the same seed loses the frames with the same numbers.
     pub(crate) fn set(&mut self, conditions: Conditions) {
         let (busy_until_ps, last_ns) = (self.busy_until_ps, self.last_ns);
+        let full_at_ps = self.full_at_ps;
         *self = Pipe {
             busy_until_ps,
+            full_at_ps,
             last_ns,
             ..Pipe::new(conditions)
         };
@@ -86,7 +94,7 @@ impl Pipe {
         {
             return FrameOutcome::Overflowed;
         }
-        self.busy_until_ps = self.busy_until_ps.max(now_ps) + self.sending_ps(wire_bytes);
+        self.transmit(now_ps, wire_bytes);
         if self.draws(Purpose::Loss, number, self.conditions.loss) {
             return FrameOutcome::Lost;
         }
@@ -100,12 +108,37 @@ impl Pipe {
         FrameOutcome::Arrives { at_ns }
     }
 
-    /// Returns the number of bytes that wait or are being sent.
+    /// Sends a frame when the transmitter is free and, with a burst, the bucket contains as many bytes. The
+    /// bucket fills at the rate of the link.
+    fn transmit(&mut self, now_ps: u64, wire_bytes: u32) {
+        let (bucket_ps, frame_ps) = (self.bucket_ps(), self.sending_ps(wire_bytes));
+        let free_ps = self.busy_until_ps.max(now_ps);
+        let begun_ps = if bucket_ps > 0 {
+            // A frame longer than the bucket waits until it is full.
+            free_ps.max((self.full_at_ps + frame_ps.min(bucket_ps)).saturating_sub(bucket_ps))
+        } else {
+            free_ps
+        };
+        self.full_at_ps = self.full_at_ps.max(begun_ps) + frame_ps;
+        self.busy_until_ps =
+            begun_ps + (f64::from(wire_bytes) * self.peak_ps_per_byte).round() as u64;
+    }
+
+    /// Returns the time in which the bucket fills.
+    fn bucket_ps(&self) -> u64 {
+        (self.conditions.burst_bytes as f64 * self.ps_per_byte) as u64
+    }
+
+    /// Returns the number of bytes that wait or are being sent, except those of a burst.
     fn waiting_bytes(&self, now_ps: u64) -> f64 {
         if self.ps_per_byte == 0.0 {
             return 0.0;
         }
-        self.busy_until_ps.saturating_sub(now_ps) as f64 / self.ps_per_byte
+        let until_ps = match self.bucket_ps() {
+            0 => self.busy_until_ps,
+            bucket_ps => self.full_at_ps.saturating_sub(bucket_ps),
+        };
+        until_ps.saturating_sub(now_ps) as f64 / self.ps_per_byte
     }
 
     fn sending_ps(&self, bytes: u32) -> u64 {
@@ -551,6 +584,38 @@ mod tests {
     use crate::frame::tests::{MSS, Version, made, payload};
 
     const GIGABIT: f64 = 1e9;
+
+    /// The table of document 002 needs such a link: 256 KiB cross it as fast as Gigabit Ethernet, and more at
+    /// 160 Mbit/s.
+    #[test]
+    fn a_burst_crosses_at_the_peak_rate_and_the_rest_at_the_rate() {
+        const FRAME: u32 = 1538;
+        const BURST: u64 = 100 * FRAME as u64;
+        let mut pipe = pipe(|conditions| {
+            conditions.bits_per_s = Some(160e6);
+            conditions.burst_bytes = BURST;
+            conditions.peak_bits_per_s = Some(GIGABIT);
+        });
+        let mut arrivals = |now_ns: u64, frames: usize| -> Vec<u64> {
+            let each = (0..frames).map(|_| match pipe.carry(now_ns, 1500, FRAME) {
+                FrameOutcome::Arrives { at_ns } => at_ns - now_ns,
+                other => panic!("{other:?}"),
+            });
+            each.collect()
+        };
+        let frame_ns = |bits_per_s: f64| f64::from(FRAME) * 8e9 / bits_per_s;
+        let first = arrivals(0, 300);
+        let peak = first[99] as f64 / 100.0;
+        assert!((peak / frame_ns(GIGABIT) - 1.0).abs() < 0.01, "{peak}");
+        let rate = (first[299] - first[199]) as f64 / 100.0;
+        assert!((rate / frame_ns(160e6) - 1.0).abs() < 0.01, "{rate}");
+        // All 300 frames take as long as 200 frames at the rate, since the bucket was full.
+        let all = first[299] as f64 / 200.0;
+        assert!((all / frame_ns(160e6) - 1.0).abs() < 0.01, "{all}");
+        // After a pause in which the bucket fills, there is another burst.
+        let later = arrivals(1_000_000_000, 100);
+        assert!(later[99].abs_diff(first[99]) < 1000, "{}", later[99]);
+    }
 
     fn pipe(change: impl FnOnce(&mut Conditions)) -> Pipe {
         let mut conditions = Conditions {

@@ -1,14 +1,14 @@
 //! The plan of a lab: the hosts, the links between them, and the document format with its units.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::conditions::{Conditions, Spread};
 use crate::error::PlanError;
+use crate::section::{self, Mistake, Read, Section, placed};
 
 /// The hosts and links of a lab.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +80,34 @@ impl Plan {
     /// Returns the first error, with its position.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         parse(text)
+    }
+
+    /// The keys of a plan.
+    pub const KEYS: &[&str] = &["seed", "host", "link"];
+
+    /// Reads the [keys](Plan::KEYS) of a plan from a section, which may have others.
+    ///
+    /// # Errors
+    /// Returns the first error, with its position.
+    pub fn read(file: &Section<'_>) -> Read<Plan> {
+        let seed = file.number("seed", 0..=u64::MAX >> 1)?.unwrap_or(0);
+        let hosts = file.tables("host")?;
+        if hosts.is_empty() {
+            return Err(file.wrong("the plan has no host; add [host.NAME]"));
+        }
+        let hosts = hosts
+            .iter()
+            .map(|(name, section)| host(name, section))
+            .collect::<Read<Vec<_>>>()?;
+        let links = file.tables("link")?;
+        if let Some((_, section)) = links.get(LINKS_MAX) {
+            return Err(section.wrong(format!("the maximum is {LINKS_MAX} links")));
+        }
+        let links = links
+            .iter()
+            .map(|(name, section)| link(name, section, &hosts, seed))
+            .collect::<Read<_>>()?;
+        Ok(Plan { hosts, links })
     }
 
     /// Creates a plan with two hosts, `client` and `server`, and one link between them, `wire`, which has the
@@ -239,70 +267,14 @@ pub(crate) const MTU: std::ops::RangeInclusive<u32> = 68..=IP_BYTES_MAX;
 const IP_BYTES_MAX: u32 = 65_521;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(PlanError {
-            line: 1,
-            column: 1,
-            what: "the plan is larger than 1 MiB".to_owned(),
-        });
-    }
-    let whole = DeTable::parse(text).map_err(|error| {
-        let at = error.span().unwrap_or(0..0);
-        placed(
-            text,
-            Mistake {
-                at,
-                what: format!("the file is not valid TOML: {}", error.message()),
-            },
-        )
-    })?;
-    plan(whole.get_ref()).map_err(|mistake| placed(text, mistake))
-}
-
-/// Maximum length of a plan. Plans are written by people, so they are short.
-const TEXT_BYTES_MAX: usize = 1 << 20;
-
-struct Mistake {
-    at: Range<usize>,
-    what: String,
-}
-
-type Read<T> = Result<T, Mistake>;
-
-fn placed(text: &str, mistake: Mistake) -> PlanError {
-    let before = text.get(..mistake.at.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    PlanError {
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        what: mistake.what,
-    }
-}
-
-fn plan(root: &DeTable<'_>) -> Read<Plan> {
+    let whole = section::document(text)?;
     let file = Section {
         at: 0..0,
-        table: root,
+        table: &whole,
     };
-    file.knows(&["seed", "host", "link"])?;
-    let seed = file.number("seed", 0..=u64::MAX >> 1)?.unwrap_or(0);
-    let hosts = file.tables("host")?;
-    if hosts.is_empty() {
-        return Err(file.wrong("the plan has no host; add [host.NAME]"));
-    }
-    let hosts = hosts
-        .iter()
-        .map(|(name, section)| host(name, section))
-        .collect::<Read<Vec<_>>>()?;
-    let links = file.tables("link")?;
-    if let Some((_, section)) = links.get(LINKS_MAX) {
-        return Err(section.wrong(format!("the maximum is {LINKS_MAX} links")));
-    }
-    let links = links
-        .iter()
-        .map(|(name, section)| link(name, section, &hosts, seed))
-        .collect::<Read<_>>()?;
-    Ok(Plan { hosts, links })
+    file.knows(Plan::KEYS)
+        .and_then(|()| Plan::read(&file))
+        .map_err(|mistake| placed(text, mistake))
 }
 
 fn host(name: &str, section: &Section<'_>) -> Read<HostPlan> {
@@ -458,12 +430,14 @@ fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
 }
 
 const CONDITIONS: &[&str] = &[
-    "rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer",
+    "rate", "burst", "peak", "delay", "jitter", "loss", "reorder", "mtu", "buffer",
 ];
 
 /// Reads the conditions of a section. Keys that the section does not contain have the values of `unsaid`.
 fn conditions(section: &Section<'_>, mut unsaid: Conditions) -> Read<Conditions> {
     unsaid.bits_per_s = section.read("rate", rate)?.or(unsaid.bits_per_s);
+    unsaid.burst_bytes = section.read("burst", size)?.unwrap_or(unsaid.burst_bytes);
+    unsaid.peak_bits_per_s = section.read("peak", rate)?.or(unsaid.peak_bits_per_s);
     unsaid.delay = section.read("delay", time)?.unwrap_or(unsaid.delay);
     unsaid.jitter = section.read("jitter", time)?.unwrap_or(unsaid.jitter);
     unsaid.loss = section.read("loss", share)?.unwrap_or(unsaid.loss);
@@ -501,180 +475,6 @@ fn address(text: &str) -> Result<(IpAddr, u8), String> {
         (prefix <= bits).then_some((address, prefix))
     });
     parsed.ok_or_else(|| format!("`{text}` is not an address; use one such as \"10.0.0.1/24\""))
-}
-
-/// A string with its position.
-type PlacedText<'a> = (Range<usize>, &'a str);
-
-/// A table of the file.
-struct Section<'a> {
-    /// The position of the section's name.
-    at: Range<usize>,
-    table: &'a DeTable<'a>,
-}
-
-impl<'a> Section<'a> {
-    fn wrong(&self, what: impl Into<String>) -> Mistake {
-        Mistake {
-            at: self.at.clone(),
-            what: what.into(),
-        }
-    }
-
-    fn wrong_at(&self, key: &str, what: impl Into<String>) -> Mistake {
-        let at = self
-            .table
-            .get(key)
-            .map_or_else(|| self.at.clone(), Spanned::span);
-        Mistake {
-            at,
-            what: format!("`{key}`: {}", what.into()),
-        }
-    }
-
-    /// Rejects keys that are not valid in this section.
-    fn knows(&self, keys: &[&str]) -> Read<()> {
-        let mut unknown: Vec<_> = self
-            .table
-            .iter()
-            .filter(|(key, _)| !keys.contains(&key.get_ref().as_ref()))
-            .collect();
-        unknown.sort_by_key(|(key, _)| key.span().start);
-        unknown.first().map_or(Ok(()), |(key, _)| {
-            let what = format!(
-                "unknown key `{}`; valid keys: {}",
-                key.get_ref(),
-                keys.join(", ")
-            );
-            Err(Mistake {
-                at: key.span(),
-                what,
-            })
-        })
-    }
-
-    fn text(&self, key: &str) -> Read<Option<&'a str>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(None);
-        };
-        let text = value.get_ref().as_str();
-        text.map(Some)
-            .ok_or_else(|| self.wrong_at(key, "use a string in quotes"))
-    }
-
-    /// Reads a string, or a number, which is parsed like a string.
-    fn read<T>(&self, key: &str, read: fn(&str) -> Result<T, String>) -> Read<Option<T>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(None);
-        };
-        let text = match value.get_ref() {
-            DeValue::String(text) => text.as_ref(),
-            DeValue::Integer(number) => number.as_str(),
-            DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.wrong_at(key, "use a string in quotes")),
-        };
-        read(text)
-            .map(Some)
-            .map_err(|what| self.wrong_at(key, what))
-    }
-
-    fn number(&self, key: &str, range: std::ops::RangeInclusive<u64>) -> Read<Option<u64>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(None);
-        };
-        let integer = value.get_ref().as_integer();
-        let number =
-            integer.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
-        number
-            .filter(|number| range.contains(number))
-            .map(Some)
-            .ok_or_else(|| {
-                self.wrong_at(
-                    key,
-                    format!("use a number from {} to {}", range.start(), range.end()),
-                )
-            })
-    }
-
-    fn texts(&self, key: &str) -> Read<Option<Vec<PlacedText<'a>>>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(None);
-        };
-        let refused = || self.wrong_at(key, "use strings in brackets: [\"…\", \"…\"]");
-        let list = value.get_ref().as_array().ok_or_else(refused)?;
-        let text = |value: &'a Spanned<DeValue<'a>>| {
-            value
-                .get_ref()
-                .as_str()
-                .map(|text| (value.span(), text))
-                .ok_or_else(refused)
-        };
-        list.iter().map(text).collect::<Read<_>>().map(Some)
-    }
-
-    /// As `texts`, without the positions.
-    fn words(&self, key: &str) -> Read<Option<Vec<String>>> {
-        let texts = self.texts(key)?;
-        Ok(texts.map(|texts| texts.into_iter().map(|(_, word)| word.to_owned()).collect()))
-    }
-
-    fn section(&self, key: &str) -> Read<Option<Section<'a>>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(None);
-        };
-        let table = value.get_ref().as_table();
-        let table = table.ok_or_else(|| self.wrong_at(key, format!("use a table, [{key}]")))?;
-        Ok(Some(Section {
-            at: value.span(),
-            table,
-        }))
-    }
-
-    /// Returns the tables of an array of tables.
-    fn sections(&self, key: &str) -> Read<Vec<Section<'a>>> {
-        let Some(value) = self.table.get(key) else {
-            return Ok(Vec::new());
-        };
-        let refused = || {
-            self.wrong_at(
-                key,
-                format!("use a table with double brackets for each: [[…{key}]]"),
-            )
-        };
-        let list = value.get_ref().as_array().ok_or_else(refused)?;
-        let table = |value: &'a Spanned<DeValue<'a>>| {
-            let table = value.get_ref().as_table().ok_or_else(refused)?;
-            Ok(Section {
-                at: value.span(),
-                table,
-            })
-        };
-        list.iter().map(table).collect()
-    }
-
-    /// Returns the tables under `key`, which have user-defined names, in the order of the file.
-    fn tables(&self, key: &str) -> Read<Vec<(&'a str, Section<'a>)>> {
-        let Some(parent) = self.section(key)? else {
-            return Ok(Vec::new());
-        };
-        let mut entries: Vec<_> = parent.table.iter().collect();
-        entries.sort_by_key(|(name, _)| name.span().start);
-        let named = entries.into_iter().map(|(name, value)| {
-            let what = || format!("use a table, [{key}.{}]", name.get_ref());
-            let table = value.get_ref().as_table().ok_or_else(|| Mistake {
-                at: name.span(),
-                what: what(),
-            })?;
-            Ok((
-                name.get_ref().as_ref(),
-                Section {
-                    at: name.span(),
-                    table,
-                },
-            ))
-        });
-        named.collect()
-    }
 }
 
 /// Parses a rate in bits per second, such as `1Gbit/s` or `160 Mbit/s`.
