@@ -163,6 +163,7 @@ mod tests {
         seek_s: 8.5e-3,
         turns_per_s: 120.0,
         bytes_per_s: 100e6,
+        request_s: 0.0,
     };
     const BOX: Array = Array {
         disk: DISK,
@@ -231,6 +232,7 @@ mod tests {
             seek_s: 9e-3,
             turns_per_s: 120.0,
             bytes_per_s: 28e6,
+            request_s: 0.0,
         };
         let array = Array {
             disk,

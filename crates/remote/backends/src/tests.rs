@@ -152,7 +152,7 @@ fn the_examples_of_the_documents_are_understood() {
         "delay:0s:[null:1TiB]?flush=20ms",
         "limit:1000iops+100MB/s:[null:1TiB]",
         "disk:sata2009:[ram:1GiB]",
-        "disk:sas15k:[ram:1GiB]?seek=4ms&rpm=10000&rate=90MB/s&cache=0B&write-through",
+        "disk:sas15k:[ram:1GiB]?seek=4ms&rpm=10000&rate=90MB/s&cache=0B&per-request=420us&write-through",
         "buffered:1MiB:[ram:1GiB]",
         "fault:[ram:1GiB]?removable",
         "512e:[delay:1ms:[ram:1GiB?block=4096]]",

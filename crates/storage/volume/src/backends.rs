@@ -304,7 +304,14 @@ static DISK: Kind = Kind {
     usage: "disk:MODEL:[VOLUME]",
     about: "another volume, as slow as one rotating disk: `ide2004`, `sata2009`, `sas15k` or `nearline`",
     blocks: BlockPlaces::Below,
-    options: Options::Known(&["seek", "rpm", "rate", "cache", "write-through"]),
+    options: Options::Known(&[
+        "seek",
+        "rpm",
+        "rate",
+        "cache",
+        "per-request",
+        "write-through",
+    ]),
     read: read_disk,
 };
 
@@ -316,6 +323,8 @@ struct Sheet {
     /// Media transfer rate.
     bytes_per_s: u64,
     cache_bytes: u64,
+    /// Time of a request on the interface.
+    request: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,6 +348,7 @@ const fn model(
             turns_per_minute,
             bytes_per_s: rate * 1_000_000,
             cache_bytes,
+            request: Duration::ZERO,
         },
     }
 }
@@ -398,6 +408,9 @@ fn read_disk(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
         cache_bytes: written
             .parsed::<Bytes>("cache")?
             .map_or(usual.cache_bytes, |bytes| bytes.0),
+        request: written
+            .value("per-request")?
+            .map_or(Ok(usual.request), per_request)?,
     };
     let write_through = written.flag("write-through")?;
     Layered::read(
@@ -418,6 +431,17 @@ fn seek(word: &Token) -> Result<Duration, Problem> {
     Err(Problem::new(
         word.at.clone(),
         "the average seek time is at most 10s; current disks take 3 to 12ms",
+    ))
+}
+
+fn per_request(word: &Token) -> Result<Duration, Problem> {
+    let Time(time) = word.parsed()?;
+    if time <= Duration::from_secs(1) {
+        return Ok(time);
+    }
+    Err(Problem::new(
+        word.at.clone(),
+        "the time per request is at most 1s; interfaces of 2004 took 0.2 to 0.5ms",
     ))
 }
 
@@ -462,11 +486,14 @@ impl Layer for DiskLayer {
             .then(|| format!("rate={}/s", Bytes(sheet.bytes_per_s)));
         let cache = (sheet.cache_bytes != usual.cache_bytes)
             .then(|| format!("cache={}", Bytes(sheet.cache_bytes)));
+        let request = (sheet.request != usual.request)
+            .then(|| format!("per-request={}", Time(sheet.request)));
         let through = self.write_through.then(|| "write-through".to_owned());
         seek.into_iter()
             .chain(turns)
             .chain(rate)
             .chain(cache)
+            .chain(request)
             .chain(through)
             .collect()
     }
@@ -477,11 +504,13 @@ impl Layer for DiskLayer {
             turns_per_minute,
             bytes_per_s,
             cache_bytes,
+            request,
         } = self.sheet;
         let model = DiskModel {
             seek_s: seek.as_secs_f64(),
             turns_per_s: f64::from(turns_per_minute) / 60.0,
             bytes_per_s: bytes_per_s as f64,
+            request_s: request.as_secs_f64(),
         };
         let cache = DiskCache {
             bytes: cache_bytes,

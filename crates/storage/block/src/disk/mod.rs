@@ -50,15 +50,16 @@ impl Pace for Rotation {
     /// Returns the time at which the drive completes the request.
     fn begin(&self, now: Instant, work: Work, capacity: u64) -> Option<Instant> {
         let mut drive = self.drive.lock();
-        match work {
-            Work::Read(bytes) => Some(drive.read(now, bytes, capacity)),
+        let done = match work {
+            Work::Read(bytes) => drive.read(now, bytes, capacity),
             Work::Write(bytes, durability) => {
-                Some(drive.write(now, bytes, durability == Durability::Stable, capacity))
+                drive.write(now, bytes, durability == Durability::Stable, capacity)
             }
-            Work::Zero(bytes) => Some(drive.write(now, bytes, false, capacity)),
-            Work::Flush => Some(drive.flush(now, capacity)),
-            Work::Manage => None,
-        }
+            Work::Zero(bytes) => drive.write(now, bytes, false, capacity),
+            Work::Flush => drive.flush(now, capacity),
+            Work::Manage => return None,
+        };
+        Some(done.max(drive.transmit(now)))
     }
 
     fn profile(&self, inner: Profile) -> Profile {
@@ -79,12 +80,15 @@ pub struct DiskModel {
     pub turns_per_s: f64,
     /// Media transfer rate in bytes per second.
     pub bytes_per_s: f64,
+    /// Time of each request on the disk's interface, in seconds. The head continues meanwhile, so this time
+    /// limits requests that are short or in the cache.
+    pub request_s: f64,
 }
 
 impl DiskModel {
     /// Returns the average time of a random access of this many bytes, in seconds.
     pub fn access_s(&self, bytes: f64) -> f64 {
-        self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s
+        (self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s).max(self.request_s)
     }
 
     /// Returns the time of a seek over a fraction of the disk, from 0 to 1.
@@ -131,8 +135,9 @@ pub struct DiskCache {
 /// - *Writing behind*: writes are acknowledged when they are in the cache, and reach the medium in the order of their
 ///   addresses while the head is idle.
 ///
-/// Requests are served in order of arrival. The model does not include zones, defects, the time of the
-/// interface, and out-of-order reads (NCQ), which make a disk with many outstanding random reads faster.
+/// Requests are served in order of arrival, and use the interface one after another. The model does not
+/// include zones, defects, and out-of-order reads (NCQ), which make a disk with many outstanding random reads
+/// faster.
 ///
 /// The model has no clock: it derives all times from the arrival times of requests.
 struct Drive {
@@ -140,6 +145,8 @@ struct Drive {
     cache: DiskCache,
     /// Time at which the disk was at angle 0.
     started: Option<Instant>,
+    /// Time at which the interface has completed all requests.
+    sent: Option<Instant>,
     /// Time at which the head has completed all its work.
     idle_from: Option<Instant>,
     /// The head passed this byte at time `passed`. It continues reading from there only if `ahead` is set.
@@ -166,17 +173,26 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 impl Drive {
     fn new(model: DiskModel, cache: DiskCache) -> Drive {
-        let (started, idle_from, passed, ahead) = (None, None, None, None);
+        let (started, sent, idle_from, passed, ahead) = (None, None, None, None, None);
         Drive {
             model,
             cache,
             started,
+            sent,
             idle_from,
             head: 0,
             passed,
             ahead,
             dirty: Dirty::default(),
         }
+    }
+
+    /// Returns the time at which the interface has completed a request that arrives at `now`.
+    fn transmit(&mut self, now: Instant) -> Instant {
+        let free = self.sent.map_or(now, |sent| sent.max(now));
+        let end = later(free, seconds(self.model.request_s));
+        self.sent = Some(end);
+        end
     }
 
     /// Returns the completion time of a read that arrives at `now`, on a disk of `capacity` bytes.

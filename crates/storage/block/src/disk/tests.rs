@@ -14,6 +14,7 @@ const MODEL: DiskModel = DiskModel {
     seek_s: 8.5e-3,
     turns_per_s: 120.0,
     bytes_per_s: 100e6,
+    request_s: 0.0,
 };
 const CAPACITY: u64 = 1 << 40;
 const CACHE: DiskCache = DiskCache {
@@ -248,6 +249,43 @@ fn the_layer_answers_when_the_drive_has_done_it() {
         poll(beyond.as_mut()).map(|result| result.err()),
         Some(Some(crate::DeviceError::OutOfRange))
     );
+}
+
+/// The hard drive in table 4 of document 000: 2,384 reads per second of 4 KiB, and as many of 8 KiB, but
+/// 58.6 MB/s from 64 KiB.
+#[test]
+fn short_requests_take_the_time_of_the_interface_and_long_ones_that_of_the_medium() {
+    let model = DiskModel {
+        bytes_per_s: 60e6,
+        request_s: 0.42e-3,
+        ..MODEL
+    };
+    let clock = Arc::new(ManualClock::default());
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(CAPACITY / 512),
+        physical_exponent: 0,
+    };
+    let disk = RotatingDisk::new(Null::new(geometry), model, CACHE, Arc::clone(&clock) as _);
+    let mut next = 0;
+    let mut took = |blocks: u64| {
+        let mut read = disk.read(
+            Extent::new(next, blocks),
+            Buffer::zeroed(blocks as usize * 512),
+        );
+        next += blocks;
+        let mut us = 0;
+        while poll(read.as_mut()).is_none() {
+            clock.pass(Duration::from_micros(10));
+            us += 10;
+        }
+        us
+    };
+    took(8); // the first read seeks
+    assert_eq!([8, 8, 16, 16].map(&mut took), [420; 4]);
+    let reads = 100;
+    let long: u64 = (0..reads).map(|_| took(128)).sum();
+    close(long as f64 / reads as f64, 65_536.0 / 60.0, 0.02);
 }
 
 proptest! {

@@ -20,6 +20,7 @@ const MODEL: DiskModel = DiskModel {
     seek_s: 8.5e-4,
     turns_per_s: 1200.0,
     bytes_per_s: 1e9,
+    request_s: 0.0,
 };
 const DISK_BLOCKS: Blocks = Blocks(1 << 21);
 const REQUEST_BLOCKS: u64 = 8;
