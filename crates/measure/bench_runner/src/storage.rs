@@ -97,7 +97,7 @@ impl Storage {
         let geometry = opened.device.geometry();
         let subject = Subject {
             place: place.to_string(),
-            kind: kind(place).to_owned(),
+            kind: kind(place),
             bytes: geometry.bytes(),
             block_bytes: geometry.block_size.bytes(),
             product: None,
@@ -160,12 +160,24 @@ impl Storage {
     }
 }
 
-/// Returns the kind of storage, in one or two words.
-fn kind(place: &Location) -> &'static str {
+/// Returns the kind of storage: its layers and the store below them, such as `iscsi`, `file`, or `disk over ram`.
+fn kind(place: &Location) -> String {
     match place {
-        Location::Lun(_) => "iscsi",
-        Location::Path(path) => path_kind(path),
-        Location::Volume(spec) => spec.path().map_or(spec.store().kind().name, path_kind),
+        Location::Lun(_) => "iscsi".to_owned(),
+        Location::Path(path) => path_kind(path).to_owned(),
+        Location::Volume(spec) => {
+            let backend = spec.backend();
+            match backend.members().first() {
+                Some(member) => {
+                    let below = kind(&Location::Volume(member.clone()));
+                    format!("{} over {below}", backend.kind().name)
+                }
+                None => backend
+                    .path()
+                    .map_or(backend.kind().name, path_kind)
+                    .to_owned(),
+            }
+        }
     }
 }
 
@@ -328,6 +340,18 @@ mod tests {
     use backends::remote;
     use block::{Buffer, Durability};
     use host::{RamDevice, RamOptions};
+
+    #[test]
+    fn a_layer_is_part_of_the_kind() {
+        let kind_of = |text: &str| kind(&Location::parse(text).expect("storage"));
+        assert_eq!(kind_of("ram:1MiB"), "ram");
+        assert_eq!(kind_of("disk:sata2009:[ram:1MiB]"), "disk over ram");
+        assert_eq!(
+            kind_of("limit:1000iops:[raid0:64KiB:[nbd://a/b,nbd://a/c]]"),
+            "limit over raid0 over nbd"
+        );
+        assert_eq!(kind_of("iscsi://a/iqn.b/0"), "iscsi");
+    }
 
     #[test]
     fn only_the_span_is_purged() {

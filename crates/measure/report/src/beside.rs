@@ -155,30 +155,16 @@ fn of_cell<'a>(subject: &Subject, summary: &'a CellSummary) -> Vec<Measured<'a>>
     let Some(total) = conditions(subject, &summary.cell) else {
         return Vec::new();
     };
-    let mut of_clients: Vec<Measured<'a>> = Vec::new();
-    if total.clients > 1 {
-        for (role, client) in summary.cell.roles.iter().zip(&summary.clients) {
-            let Some(alone) = of_role(role) else { continue };
-            let conditions = Conditions {
-                clients: total.clients,
-                load: total.load,
-                scope: Scope::Share,
-                ..within(subject, &alone)
-            };
-            let nth = of_clients
-                .iter()
-                .filter(|other| other.conditions == conditions)
-                .count();
-            let (client, rate) = (Some(client.role.as_str()), client.bytes_per_s);
-            of_clients.push(Measured {
-                summary,
-                client,
-                rate,
-                conditions,
-                nth,
-            });
-        }
-    }
+    let of_clients = shares(&summary.cell).into_iter().filter_map(|share| {
+        let client = summary.clients.get(share.role)?;
+        Some(Measured {
+            summary,
+            client: Some(client.role.as_str()),
+            rate: client.bytes_per_s,
+            conditions: within(subject, &share.conditions),
+            nth: share.nth,
+        })
+    });
     let total = Measured {
         summary,
         client: None,
@@ -189,9 +175,49 @@ fn of_cell<'a>(subject: &Subject, summary: &'a CellSummary) -> Vec<Measured<'a>>
     std::iter::once(total).chain(of_clients).collect()
 }
 
+/// One of several concurrent clients.
+pub(crate) struct Share {
+    /// The index of its role in the cell.
+    pub(crate) role: usize,
+    /// Its conditions, on unknown storage.
+    pub(crate) conditions: Conditions,
+    /// Its position among the clients of the cell with the same conditions.
+    pub(crate) nth: usize,
+}
+
+/// Returns the clients of a cell, if there are several.
+pub(crate) fn shares(cell: &Cell) -> Vec<Share> {
+    let Some(total) = on_unknown_storage(cell).filter(|total| total.clients > 1) else {
+        return Vec::new();
+    };
+    let mut shares: Vec<Share> = Vec::new();
+    for (at, role) in cell.roles.iter().enumerate() {
+        let Some(alone) = of_role(role) else { continue };
+        let conditions = Conditions {
+            clients: total.clients,
+            load: total.load,
+            scope: Scope::Share,
+            ..alone
+        };
+        let is_same = |other: &&Share| other.conditions == conditions;
+        let nth = shares.iter().filter(is_same).count();
+        shares.push(Share {
+            role: at,
+            conditions,
+            nth,
+        });
+    }
+    shares
+}
+
 /// Returns the conditions of a cell, or `None` if no document has such requests: several lengths, an uneven
 /// distribution, or a rate that was asked for.
 pub(crate) fn conditions(subject: &Subject, cell: &Cell) -> Option<Conditions> {
+    on_unknown_storage(cell).map(|conditions| within(subject, &conditions))
+}
+
+/// Returns the conditions of a cell like [`conditions`], for storage that is not known.
+pub(crate) fn on_unknown_storage(cell: &Cell) -> Option<Conditions> {
     let roles: Vec<Conditions> = cell.roles.iter().map(of_role).collect::<Option<_>>()?;
     let (first, others) = roles.split_first()?;
     let clients = crate::views::clients(cell);
@@ -204,7 +230,7 @@ pub(crate) fn conditions(subject: &Subject, cell: &Cell) -> Option<Conditions> {
     };
     Some(Conditions {
         clients: u16::try_from(clients).ok()?,
-        ..within(subject, &of_all)
+        ..of_all
     })
 }
 
@@ -293,24 +319,31 @@ fn within(subject: &Subject, conditions: &Conditions) -> Conditions {
     }
 }
 
-/// Returns the path to the storage, and the media that it may have. A layer such as `raid5:` uses a network
-/// if one of its members is a URL.
+/// Media of storage that is not known.
+pub(crate) const ANY_MEDIUM: &[Medium] = &[Medium::Ram, Medium::Drive, Medium::Array];
+
+/// Returns the path to the storage, and the media that it may have. The kind of storage is the list of its
+/// layers and of its store: `raid0 over nbd`.
 fn storage(subject: &Subject) -> (Path, &'static [Medium]) {
-    const ALL: &[Medium] = &[Medium::Ram, Medium::Drive, Medium::Array];
-    let protocol = subject
+    let (layers, store) = subject
         .kind
+        .rsplit_once(" over ")
+        .unwrap_or(("", &subject.kind));
+    let has = |layer: &str| layers.split(" over ").any(|name| name.starts_with(layer));
+    let protocol = store
         .split_once('+')
-        .map_or(subject.kind.as_str(), |(protocol, _)| protocol);
+        .map_or(store, |(protocol, _)| protocol);
     match protocol {
-        "iscsi" => (Path::Iscsi, ALL),
-        "nbd" | "nbds" => (Path::Nbd, ALL),
-        "hyperscsi" => (Path::HyperScsi, ALL),
-        "aoe" | "rbd" => (Path::Network, ALL),
-        _ if subject.place.contains("://") => (Path::Network, ALL),
+        "iscsi" => (Path::Iscsi, ANY_MEDIUM),
+        "nbd" | "nbds" => (Path::Nbd, ANY_MEDIUM),
+        "hyperscsi" => (Path::HyperScsi, ANY_MEDIUM),
+        "aoe" | "rbd" => (Path::Network, ANY_MEDIUM),
+        _ if subject.place.contains("://") => (Path::Network, ANY_MEDIUM),
+        _ if has("raid") => (Path::Local, &[Medium::Array]),
+        _ if has("disk") => (Path::Local, &[Medium::Drive]),
         "ram" => (Path::Local, &[Medium::Ram]),
         "file" | "block device" => (Path::Local, &[Medium::Drive, Medium::Array]),
-        kind if kind.starts_with("raid") => (Path::Local, &[Medium::Array]),
-        _ => (Path::Local, ALL),
+        _ => (Path::Local, ANY_MEDIUM),
     }
 }
 
@@ -360,7 +393,9 @@ mod tests {
         assert_eq!(sources("ram", read(), "000"), [local]);
         let drive = "86.3: document 000, Table 7, sequential disk access";
         assert_eq!(sources("file", read(), "000"), [drive]);
-        assert_eq!(sources("raid5", read(), "000"), [""; 0]);
+        // A model of a disk is a drive, although its data is in memory.
+        assert_eq!(sources("disk over ram", read(), "000"), [drive]);
+        assert_eq!(sources("raid5 over disk over ram", read(), "000"), [""; 0]);
         assert_eq!(
             sources("iscsi", vec![cell("deep", 262_144, 2)], "000"),
             [""; 0]
@@ -448,14 +483,14 @@ mod tests {
         ] {
             assert!(storage(&subject(kind)).0.is_network(), "{kind}");
         }
-        for kind in ["file", "ram", "block device", "raid5"] {
+        for kind in ["file", "ram", "block device", "raid5 over file"] {
             assert!(!storage(&subject(kind)).0.is_network(), "{kind}");
         }
         let place = "raid1:iscsi://a/t/0,iscsi://b/t/0".to_owned();
         assert!(
             storage(&Subject {
                 place,
-                ..subject("raid1")
+                ..subject("raid1 over iscsi")
             })
             .0
             .is_network()

@@ -338,7 +338,7 @@ fn a_lun_is_judged_by_results_over_a_network() {
                           000, Table 5, iSCSI to hard drive, alternate adapter (Intel PRO 1000/T).";
     assert_eq!(judged(&record), over_a_network);
     // No document has numbers for these drives.
-    record.subject.kind = "raid5".to_owned();
+    record.subject.kind = "raid5 over disk over ram".to_owned();
     let none = "There is nothing to compare with: the record has no ceiling, and no result of the same class is \
                 in document 000.";
     assert_eq!(judged(&record), none);
