@@ -28,6 +28,7 @@ use crate::output::{note, remark, report_json, say, wants_json};
 use crate::prove::{self, ProveArguments};
 use crate::raid::{self, RaidArguments};
 use crate::report::{self, CompareArguments, PublishedArguments, ReportArguments};
+use crate::reproduce::{self, ReproduceArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
@@ -103,6 +104,11 @@ enum Command {
     Compare(CompareArguments),
     /// Regenerate the report of a result, or print it in another format
     Report(Box<Nested<ReportArguments, ReportCommand>>),
+    /// Carry out the tests of a source document in a lab, and compare the results with the published ones
+    ///
+    /// The page has every table of the document with measured number, published number and ratio: on a model of the
+    /// document's hardware, and on this machine.
+    Reproduce(ReproduceArguments),
     /// Find out why the path to a LUN or an NBD export is slow
     ///
     /// The path is measured layer by layer, from the network card to the medium. The diagnosis names the bottleneck, the
@@ -201,7 +207,8 @@ impl Command {
             | Command::Man(_)
             | Command::Topic(_)
             | Command::Lab(_)
-            | Command::Report(_) => false,
+            | Command::Report(_)
+            | Command::Reproduce(_) => false,
             Command::Diagnose(diagnose) => matches!(**diagnose, Nested::Own(_)),
             _ => true,
         }
@@ -229,6 +236,7 @@ impl Command {
                 Vec::new()
             }
             Command::Bench(bench) if matches!(**bench, Nested::Own(_)) => Vec::new(),
+            Command::Reproduce(_) => Vec::new(),
             // SIGHUP makes a server reload its configuration.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
@@ -372,6 +380,7 @@ impl Arguments {
                     report::run_published(&arguments)?
                 }
             },
+            Command::Reproduce(arguments) => return reproduce::run(&arguments),
             Command::Diagnose(diagnose) => match *diagnose {
                 Nested::Own(arguments) => return diagnose::run(&arguments),
                 Nested::Below(DiagnoseCommand::Limits(arguments)) => limits::run(&arguments)?,

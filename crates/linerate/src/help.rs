@@ -22,7 +22,14 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     (
         "Measure",
-        &["bench", "compare", "report", "diagnose", "selftest"],
+        &[
+            "bench",
+            "compare",
+            "report",
+            "reproduce",
+            "diagnose",
+            "selftest",
+        ],
     ),
     ("Other", &["lab"]),
 ];

@@ -12,7 +12,7 @@ use std::thread;
 
 use bench_runner::client::lab_failure;
 use clap::Args;
-use lab::{Background, Host, Lab, Plan};
+use lab::{Background, Host, Lab, Output, Plan};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.show {
         lab.hosts().iter().for_each(remark);
     }
-    let background = Background::start(&lab).map_err(lab_failure)?;
+    let background = Background::start(&lab, Output::Shown).map_err(lab_failure)?;
     let outcome = run_in_foreground(at, &arguments.command);
     drop(background);
     if arguments.counts {

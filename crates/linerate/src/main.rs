@@ -21,6 +21,7 @@ mod output;
 mod prove;
 mod raid;
 mod report;
+mod reproduce;
 mod scsi;
 mod serve;
 mod server;

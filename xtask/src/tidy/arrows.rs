@@ -125,10 +125,15 @@ const ARROWS: &[(&str, &str)] = &[
         "block volume logical-unit iscsi hyperscsi reactor host front-end-core iscsi-server nbd-server hyperscsi-server iscsi-client backends \
          model bench environment lab bench-runner",
     ),
+    // Runs the tests of the source documents in labs; `wan` is for its flows of plain TCP.
+    (
+        "reproduce",
+        "volume backends reactor published bench report lab bench-runner wan",
+    ),
     (
         "linerate",
         "block volume disk-contents logical-unit foreign readable iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
-         inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
+         inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan reproduce",
     ),
     // Both ends, connected through memory, in a separate program that builds fast. Not shipped.
     (

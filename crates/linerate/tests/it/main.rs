@@ -78,6 +78,7 @@ mod refusals;
 mod reload;
 mod remote;
 mod report;
+mod reproduce;
 mod scsi_command;
 mod server;
 mod server_command;

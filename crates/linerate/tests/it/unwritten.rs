@@ -191,6 +191,7 @@ impl Stage {
                 Prints,
             ),
             ("report published", vec![], Prints),
+            ("reproduce", words("002 --plan"), Prints),
             (
                 "raid create",
                 words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))),

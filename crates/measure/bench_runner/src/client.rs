@@ -366,7 +366,7 @@ pub enum Site {
         /// The lab.
         lab: Arc<Lab>,
         /// The name of the host.
-        name: &'static str,
+        name: String,
     },
 }
 

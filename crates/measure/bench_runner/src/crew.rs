@@ -80,9 +80,9 @@ pub enum Progress<'a> {
 
 /// A crew of one thread for each role. Threads of earlier cells are kept for later ones.
 pub struct LocalCrew {
-    source: Source,
+    /// The places of the clients; never empty. If there are more clients, they use them in turn.
+    seats: Vec<Seat>,
     spin: Duration,
-    site: Site,
     /// Whether nothing else runs in this process.
     alone: bool,
     /// The journal file of the storage's guarantees.
@@ -92,13 +92,22 @@ pub struct LocalCrew {
     clients: BTreeMap<(u16, usize), Client>,
 }
 
+/// The place of a client: the network on which it runs, and the storage that it measures from there.
+#[derive(Clone)]
+struct Seat {
+    site: Site,
+    source: Source,
+}
+
 impl LocalCrew {
     /// Creates a crew without clients. They are started with their roles.
     pub fn new(source: Source, spin: Duration) -> LocalCrew {
         LocalCrew {
-            source,
+            seats: vec![Seat {
+                site: Site::Here,
+                source,
+            }],
             spin,
-            site: Site::Here,
             alone: true,
             log: None,
             clients: BTreeMap::new(),
@@ -114,9 +123,17 @@ impl LocalCrew {
         }
     }
 
-    /// Sets the network on which the clients run.
-    pub fn at(self, site: Site) -> LocalCrew {
-        LocalCrew { site, ..self }
+    /// Sets the network on which the clients run, or the first client if there are [more](LocalCrew::and_at).
+    pub fn at(mut self, site: Site) -> LocalCrew {
+        self.seats[0].site = site;
+        self
+    }
+
+    /// Adds a network on which clients run, and the storage that they measure from there: the first client
+    /// uses the crew's own, the second one this, and so on.
+    pub fn and_at(mut self, site: Site, source: Source) -> LocalCrew {
+        self.seats.push(Seat { site, source });
+        self
     }
 
     /// Sets the journal file. The crew then has one client, which records the storage's guarantees.
@@ -127,13 +144,14 @@ impl LocalCrew {
     /// Starts and prepares the clients of a cell.
     pub async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
         for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
+            let seat = &self.seats[usize::from(role.client) % self.seats.len()];
             let client = match self.clients.entry(key) {
                 Entry::Occupied(client) => client.into_mut(),
                 Entry::Vacant(place) => place.insert(Client::start(ClientOptions {
                     name: format!("client {}", u32::from(role.client) + 1),
-                    source: self.source.clone(),
+                    source: seat.source.clone(),
                     spin: self.spin,
-                    site: self.site.clone(),
+                    site: seat.site.clone(),
                     log: self.log.clone(),
                 })?),
             };
@@ -222,7 +240,7 @@ impl Crew for LocalCrew {
         span: Span,
         progress: &mut dyn FnMut(Purged) -> Go,
     ) -> Result<(), Failure> {
-        let mut paths = StoragePaths::none(&self.source);
+        let mut paths = StoragePaths::none(&self.seats[0].source);
         paths.prepare(1).await?;
         let outcome = match paths.first() {
             Some(device) => purge(&**device, span, progress).await,

@@ -368,6 +368,15 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
 /// is killed.
 pub struct Background(Vec<Program>);
 
+/// The use of the standard output of a plan's programs. Their errors are always shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// It is printed on standard error.
+    Shown,
+    /// It is not printed.
+    Discarded,
+}
+
 struct Program {
     child: Child,
     /// A descriptor of the process. Unlike a process number, it is not reused after the process has ended.
@@ -379,11 +388,11 @@ impl Background {
     ///
     /// # Errors
     /// A program cannot be run, or ends before it is ready, or is not ready in time.
-    pub fn start(lab: &Lab) -> Result<Background, LabError> {
+    pub fn start(lab: &Lab, output: Output) -> Result<Background, LabError> {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
             if let [program, arguments @ ..] = &host.plan().run[..] {
-                let started = spawn(host, program, arguments)
+                let started = spawn(host, program, arguments, output)
                     .map_err(|error| cannot_run(host, program, &error))?;
                 background.0.push(started);
                 let started = background.0.last_mut();
@@ -406,14 +415,17 @@ impl Drop for Background {
     }
 }
 
-fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program> {
+fn spawn(host: &Host, program: &str, arguments: &[String], output: Output) -> io::Result<Program> {
     let mut child = host.start(program, |command| {
         // Standard output belongs to the command. The program gets a separate process group, since an
         // interrupt from the keyboard is meant for the command.
         command
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(Stdio::from(io::stderr()))
+            .stdout(match output {
+                Output::Shown => Stdio::from(io::stderr()),
+                Output::Discarded => Stdio::null(),
+            })
             .process_group(0);
     })?;
     match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {

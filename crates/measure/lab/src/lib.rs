@@ -23,6 +23,6 @@ mod wire;
 pub use conditions::{Conditions, Spread};
 pub use error::{LabError, PlanError};
 pub use host::Host;
-pub use lab::{Background, Direction, Lab, LinkHandle};
+pub use lab::{Background, Direction, Lab, LinkHandle, Output};
 pub use pipe::Counts;
 pub use plan::{EndPlan, HostPlan, LinkPlan, Plan, ReadyCheck};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::document::{Megabyte, megabyte};
-use super::row::{Quantity, Row, Unit};
+use super::row::{Row, Unit};
 
 /// A table of a document.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,12 +49,8 @@ pub struct Line {
 /// A number in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The number exactly as printed.
-    pub printed: String,
-    /// The unit, in the document's words.
-    pub unit: String,
-    /// The number in base units, if it is a number.
-    pub si: Option<Quantity>,
+    /// The number, with its unit and the conditions of its measurement.
+    pub row: &'static Row,
     /// The footnotes that apply only to this cell.
     pub footnotes: Vec<usize>,
 }
@@ -62,11 +58,12 @@ pub struct Cell {
 impl Cell {
     /// Returns megabytes (10^6 bytes) per second, if the document uses another unit.
     pub fn megabytes_per_s(&self) -> Option<f64> {
-        let si = self.si.filter(|si| si.unit == Unit::BytesPerSecond)?;
+        let si = self.row.si.filter(|si| si.unit == Unit::BytesPerSecond)?;
         let megabytes = si.value / 1e6;
         // If the digits are the same, the unit is the same. One part in a million is far below the precision
         // of any printed number.
         let same = self
+            .row
             .printed
             .parse()
             .is_ok_and(|printed: f64| (printed / megabytes - 1.0).abs() < 1e-6);
@@ -200,8 +197,8 @@ fn layout(row: &Row) -> Layout {
 }
 
 /// Returns the tables of a document's rows, in order.
-pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Table> {
-    let mut tables: Vec<(String, Vec<&Row>)> = Vec::new();
+pub(super) fn of(rows: impl Iterator<Item = &'static Row>) -> Vec<Table> {
+    let mut tables: Vec<(String, Vec<&'static Row>)> = Vec::new();
     for row in rows {
         let name = name(row);
         match tables.iter_mut().find(|(known, _)| known == name) {
@@ -222,7 +219,7 @@ fn name(row: &Row) -> &str {
     }
 }
 
-fn table(name: String, rows: &[&Row]) -> Table {
+fn table(name: String, rows: &[&'static Row]) -> Table {
     let Layout { lines, columns, .. } = layout(rows[0]);
     let (common, shortened) = common(rows, &[lines, columns].concat());
     let head = |keys: &[Key], row: &Row| -> Vec<String> {
@@ -243,18 +240,13 @@ fn table(name: String, rows: &[&Row]) -> Table {
     let mut notes = Notes::of(rows, &columns_of_rows, column_heads.len());
     let mut cells = vec![vec![None; column_heads.len()]; line_heads.len()];
     for ((row, (line, column)), footnotes) in rows.iter().zip(places).zip(notes.on_row.drain(..)) {
-        cells[line][column] = Some(Cell {
-            printed: row.printed.clone(),
-            unit: row.unit.clone(),
-            si: row.si,
-            footnotes,
-        });
+        cells[line][column] = Some(Cell { row, footnotes });
     }
     let column = |(index, head): (usize, &Vec<String>)| Column {
         head: head.join(", "),
         unit: one(cells
             .iter()
-            .filter_map(|line| line[index].as_ref().map(|cell| cell.unit.clone()))),
+            .filter_map(|line| line[index].as_ref().map(|cell| cell.row.unit.clone()))),
         footnotes: notes.on_column[index].clone(),
     };
     Table {
@@ -452,7 +444,7 @@ mod tests {
                 .iter()
                 .flat_map(|table| &table.lines)
                 .flat_map(|line| line.cells.iter().flatten());
-            let shown: Vec<&str> = cells.map(|cell| cell.printed.as_str()).collect();
+            let shown: Vec<&str> = cells.map(|cell| cell.row.printed.as_str()).collect();
             let rows = rows().iter().filter(|row| row.document == document.number);
             assert_eq!(shown.len(), rows.count(), "{}", document.number);
         }
@@ -472,7 +464,7 @@ mod tests {
         assert_eq!(table.lines[7].heads, ["256 KiB", "32"]);
         let last = table.lines[7].cells[3].as_ref().expect("a number");
         assert_eq!(
-            (last.printed.as_str(), last.megabytes_per_s()),
+            (last.row.printed.as_str(), last.megabytes_per_s()),
             ("19.3", None)
         );
     }

@@ -168,7 +168,7 @@ fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'
         .iter()
         .filter_map(|line| line.cells[index].as_ref())
         .collect();
-    let numbers = cells.iter().all(|cell| cell.si.is_some());
+    let numbers = cells.iter().all(|cell| cell.row.si.is_some());
     let marks_letters = cells
         .iter()
         .map(|cell| marks(&cell.footnotes).chars().count())
@@ -230,14 +230,14 @@ impl Shown<'_> {
         if self.ours {
             return cell.megabytes_per_s().map_or_else(String::new, significant);
         }
-        let unit = match (&self.column.unit, cell.unit.as_str()) {
+        let unit = match (&self.column.unit, cell.row.unit.as_str()) {
             (Some(_), _) | (None, "") => String::new(),
             (None, unit) => format!(" {unit}"),
         };
         let marks = marks(&cell.footnotes);
         // Pad the marks, so that numbers with and without marks are aligned.
         let room = if self.numbers { self.marks_letters } else { 0 };
-        format!("{}{unit}{marks:<room$}", cell.printed)
+        format!("{}{unit}{marks:<room$}", cell.row.printed)
     }
 }
 

@@ -17,7 +17,7 @@
 //! [`summary`] summarizes the runs of a record, [`compare`](mod@compare) finds significant differences
 //! between two records, and [`wan`] evaluates the effects of distance. The results of all three are values.
 //! [`measured`] shows one run, [`limits`] the maximum throughput of a link, [`proof`] the result of a suite
-//! on this machine, and [`documents`] published results.
+//! on this machine, [`documents`] published results, and [`reproduced`] those of a document with ours.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
@@ -53,6 +53,7 @@ mod markup;
 pub mod measured;
 mod opening;
 pub mod proof;
+pub mod reproduced;
 mod sections;
 mod several;
 pub mod summary;

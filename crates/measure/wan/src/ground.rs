@@ -187,7 +187,7 @@ impl TestBed {
         let address = lab.host(SERVER).map_err(lab_failure)?.address();
         let site = Site::Host {
             lab: Arc::clone(lab),
-            name: SERVER,
+            name: SERVER.to_owned(),
         };
         let listen = SocketAddr::new(address, 0);
         let usual = Limits::default();
@@ -223,7 +223,10 @@ impl TestBed {
     /// Returns the host of the lab in which clients run.
     pub(crate) fn client(&self) -> Option<Site> {
         let lab = Arc::clone(&self.wire.as_ref()?.lab);
-        Some(Site::Host { lab, name: CLIENT })
+        Some(Site::Host {
+            lab,
+            name: CLIENT.to_owned(),
+        })
     }
 
     /// Returns the address of the peer for plain TCP.

@@ -9,9 +9,8 @@
 //! The crate provides a [`bench_runner::crew::Crew`] for cells whose setting specifies the conditions of the
 //! path. Everything runs in this process, on threads that have entered the hosts of the lab.
 //! Reading order: [`begun`] and [`resumed`] (the record), [`WanCrew`], `ground` (lab, link, target and TCP
-//! peer), [`tcp`] (plain TCP). [`own_target`] and [`tcp::keep`] are also used by other crates that need a
-//! target or a TCP peer in their process.
-//! TCP peer in their process.
+//! peer), [`tcp`] (plain TCP). [`own_target`] and [`tcp`] are also used by other crates that need a target, a
+//! TCP peer or a TCP flow in their process.
 //!
 //! ```
 //! let record = wan::begun(model::LinkRate::GIGABIT, true, |suite| suite);
@@ -21,7 +20,6 @@
 use backends::{Failure, peers};
 use bench::Go;
 use bench::plan::{Cell, Setting, Span, Stop, Suite, Way};
-use bench::raw::Direction;
 use bench::record::{Fact, Facts, Group, Record, Subject};
 use bench::suite::wan::{NAME, WanPlan, suite};
 use bench_runner::client_paths::Source;
@@ -32,7 +30,6 @@ use bench_runner::view::Purged;
 use model::LinkRate;
 
 use crate::ground::TestBed;
-use crate::tcp::TcpFlow;
 
 mod ground;
 pub mod own_target;
@@ -194,29 +191,13 @@ impl WanCrew {
     async fn tcp(
         &self,
         cell: &Cell,
-        setting: &Setting,
         stop: Stop,
-        to_target: bool,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure> {
-        let (Some(site), Some(peer), Some(role)) =
-            (self.ground.client(), self.ground.peer(), cell.roles.first())
-        else {
-            return Err(nothing_to_do(cell));
-        };
-        let direction = if to_target {
-            Direction::Write
-        } else {
-            Direction::Read
-        };
-        let flow = TcpFlow {
-            peer,
-            stream: ground::stream(setting),
-            direction,
-            stop,
-            role: role.clone(),
-        };
-        flow.measure(&site, progress).await
+        match (self.ground.client(), self.ground.peer()) {
+            (Some(site), Some(peer)) => tcp::measure(peer, cell, stop, &site, progress).await,
+            _ => Err(nothing_to_do(cell)),
+        }
     }
 }
 
@@ -239,7 +220,7 @@ impl Crew for WanCrew {
         let setting = cell.setting.as_deref().ok_or_else(|| nothing_to_do(cell))?;
         self.prepare(setting).await?;
         match (setting.way, &mut self.crew) {
-            (Way::Tcp { to_target }, _) => self.tcp(cell, setting, stop, to_target, progress).await,
+            (Way::Tcp { .. }, _) => self.tcp(cell, stop, progress).await,
             (_, Some((crew, _))) => crew.run(cell, stop, progress).await,
             (_, None) => Err(nothing_to_do(cell)),
         }

@@ -11,13 +11,15 @@ use std::{io, thread};
 
 use backends::Failure;
 use bench::Go;
-use bench::plan::{Role, Stop};
+use bench::plan::{Role, Stop, Way};
 use bench::raw::{self, Direction, Question, ask_while};
 use bench::record::{ClientRun, Cpu, Flow, Histogram, Run, Sample};
 use bench_runner::client::{Report, RoleResult, Site, StopFlag};
 use bench_runner::crew::{CellOutcome, Progress, gather};
 use host::{Epoll, EpollOptions, cputime};
 use reactor::{Listener, Sender, Stream, StreamOptions, mailbox};
+
+use crate::ground;
 
 /// The length of a request to the peer. It is small, so that the bytes of a slow flow are counted in small
 /// steps.
@@ -29,18 +31,49 @@ const CALL_BYTES: usize = 256 << 10;
 /// The interval of samples.
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// Measures a cell of plain TCP between this site and a peer.
+///
+/// # Errors
+/// The cell is none of plain TCP, or the peer does not respond.
+pub async fn measure(
+    peer: SocketAddr,
+    cell: &bench::plan::Cell,
+    stop: Stop,
+    site: &Site,
+    progress: &mut dyn FnMut(Progress<'_>) -> Go,
+) -> Result<CellOutcome, Failure> {
+    let (Some(setting), Some(role)) = (cell.setting.as_deref(), cell.roles.first()) else {
+        return Err(crate::nothing_to_do(cell));
+    };
+    let direction = match setting.way {
+        Way::Tcp { to_target: true } => Direction::Write,
+        Way::Tcp { to_target: false } => Direction::Read,
+        Way::Reads | Way::MostSolicited | Way::MostUnsolicited => {
+            return Err(crate::nothing_to_do(cell));
+        }
+    };
+    let flow = TcpFlow {
+        peer,
+        stream: ground::stream(setting),
+        direction,
+        stop,
+        role: role.clone(),
+    };
+    flow.measure(site, progress).await
+}
+
 /// A flow to measure.
-pub(crate) struct TcpFlow {
-    pub(crate) peer: SocketAddr,
-    pub(crate) stream: StreamOptions,
-    pub(crate) direction: Direction,
-    pub(crate) stop: Stop,
-    pub(crate) role: Role,
+struct TcpFlow {
+    peer: SocketAddr,
+    stream: StreamOptions,
+    direction: Direction,
+    stop: Stop,
+    role: Role,
 }
 
 impl TcpFlow {
     /// Measures the flow from this site.
-    pub(crate) async fn measure(
+    async fn measure(
         self,
         site: &Site,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,

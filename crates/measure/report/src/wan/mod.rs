@@ -28,6 +28,7 @@ use constants::Seen;
 pub use constants::Share;
 pub use constants::Verdict;
 pub use published::Published;
+pub(crate) use published::is_of;
 
 // Cells with measured, modelled and published results.
 
@@ -112,7 +113,7 @@ impl Wan {
 }
 
 impl Asked {
-    fn of(cell: &Cell) -> Option<Asked> {
+    pub(crate) fn of(cell: &Cell) -> Option<Asked> {
         let workload = &cell.roles.first()?.workload;
         Some(Asked {
             block_bytes: workload.block_bytes_max(),

@@ -45,7 +45,8 @@ impl Published {
     }
 }
 
-fn is_of(row: &Row, setting: &Setting, asked: Asked) -> bool {
+/// Whether a number of document 002 is the result of a cell with this setting.
+pub(crate) fn is_of(row: &Row, setting: &Setting, asked: Asked) -> bool {
     let same_load = row.block_bytes == Some(asked.block_bytes) && row.depth == Some(asked.depth);
     let pattern = match setting.way {
         Way::Tcp { to_target } => {
