@@ -1,8 +1,8 @@
 //! Which lost writes were reported to which client.
 //!
 //! Only a client with a [named connection](crate::channels) can be recognised, and such a client detects losses
-//! itself when it reconnects. Another client that reconnects is known by its [`AddressBlock`] only. To it, the server
-//! reports every loss that was not reported to one of the clients which it may be:
+//! itself when it reconnects. Another client that reconnects may be any client of its [`AddressBlock`]. To it, the
+//! server reports every loss that was not reported to one of these clients:
 //!
 //! ```text
 //!   it may be a client                              the loss count that was reported to it
@@ -33,8 +33,30 @@ pub(crate) struct Accounts(Lock<BTreeMap<u64, OfVolume>>);
 
 #[derive(Default)]
 struct OfVolume {
-    present: Vec<(AddressBlock, Arc<AtomicU64>)>,
-    departed: Departed<AddressBlock>,
+    present: Vec<(ClientAddress, Arc<AtomicU64>)>,
+    departed: Departed<ClientAddress>,
+}
+
+/// The address of a client, which may return with another address of the block. Its record is nevertheless only
+/// removed by a report to the exact address: other hosts may share the block, and a record that is left causes a
+/// spurious error, but a missing one hides a loss.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ClientAddress {
+    block: AddressBlock,
+    exact: IpAddr,
+}
+
+impl ClientAddress {
+    fn new(address: IpAddr) -> ClientAddress {
+        ClientAddress {
+            block: AddressBlock::containing(address),
+            exact: address.to_canonical(),
+        }
+    }
+
+    fn shares_block(self, other: &ClientAddress) -> bool {
+        self.block == other.block
+    }
 }
 
 /// The losses reported to one client.
@@ -48,7 +70,7 @@ pub(crate) struct Account {
 struct Unnamed {
     accounts: Arc<Accounts>,
     opening: u64,
-    address: AddressBlock,
+    address: ClientAddress,
     /// Whether the client may be a departed one, to which its next report is then also the report.
     may_have_returned: Cell<bool>,
     /// The count before the last report, and the time of that report.
@@ -63,18 +85,20 @@ impl Accounts {
         address: IpAddr,
         now: Instant,
     ) -> Account {
-        let (opening, address) = (volume.opening(), AddressBlock::containing(address));
+        let (opening, address) = (volume.opening(), ClientAddress::new(address));
         let mut accounts = self.0.lock();
         let of_volume = accounts.entry(opening).or_default();
-        let departed = of_volume.departed.lowest(|departed| *departed == address);
+        let departed = of_volume
+            .departed
+            .lowest(|departed| address.shares_block(departed));
         let present = of_volume
             .present
             .iter()
-            .filter(|(present, _)| *present == address);
+            .filter(|(present, _)| address.shares_block(present));
         let present = present.map(|(_, told)| told.load(SeqCst)).min();
         let forgotten = of_volume
             .departed
-            .forgotten(|departed| *departed == address);
+            .forgotten(|departed| address.shares_block(departed));
         let known = [departed, present, forgotten].into_iter().flatten().min();
         let presumed = volume.presumed_reported(now);
         let told = Arc::new(AtomicU64::new(
@@ -137,17 +161,23 @@ impl Account {
     /// Records the end of a connection whose requests have ended. A client that has not disconnected may return.
     pub(crate) fn end(&self, has_disconnected: bool, now: Instant) {
         let Some(unnamed) = &self.unnamed else { return };
-        if has_disconnected || unnamed.may_have_returned.get() {
-            return; // if it may be a departed client, that one's record is still there
+        if has_disconnected {
+            return;
         }
         let may_be_lost = |(_, at): &(u64, Instant)| now.saturating_duration_since(*at) < DELIVERED;
         let undelivered = unnamed.last_report.get().filter(may_be_lost);
         let told = undelivered.map_or_else(|| self.told(), |(before, _)| before);
         if let Some(of_volume) = unnamed.accounts.0.lock().get_mut(&unnamed.opening) {
             let address = unnamed.address;
+            // If this may be a departed client, its record may still be there. Another connection may also have
+            // removed it.
+            let recorded = of_volume.departed.lowest(|departed| *departed == address);
+            if unnamed.may_have_returned.get() && recorded.is_some_and(|lowest| lowest <= told) {
+                return;
+            }
             of_volume
                 .departed
-                .note(address, told, |departed| *departed == address);
+                .note(address, told, |departed| address.shares_block(departed));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -28,7 +28,7 @@ const CALLS_MAX: u32 = 1000;
 
 /// A simulated client, and a record of its calls.
 struct Client {
-    address: [u8; 4],
+    address: IpAddr,
     first: RefCell<Vec<u8>>,
     /// Sent repeatedly after these bytes, unless it is empty.
     again: Vec<u8>,
@@ -47,9 +47,9 @@ impl Client {
         Client::from([127, 0, 0, 1], first, again)
     }
 
-    fn from(address: [u8; 4], first: Vec<u8>, again: Vec<u8>) -> Rc<Client> {
+    fn from(address: impl Into<IpAddr>, first: Vec<u8>, again: Vec<u8>) -> Rc<Client> {
         Rc::new(Client {
-            address,
+            address: address.into(),
             first: RefCell::new(first),
             again,
             sent: Cell::default(),
@@ -463,7 +463,7 @@ fn with_losses(scene: impl AsyncFnOnce(LossCounter)) {
 }
 
 /// A client with this address connects to the disk.
-async fn connected(address: [u8; 4]) -> Rc<Client> {
+async fn connected(address: impl Into<IpAddr>) -> Rc<Client> {
     let client = Client::from(address, hello(), Vec::new());
     comes(&client).await;
     client.until(|| client.received.borrow().len() == 28).await; // greeting, size and flags
@@ -579,6 +579,39 @@ fn each_client_of_a_host_that_reconnects_is_told() {
             client.send(&request(DISCONNECT));
             client.until(|| client.is_closed.get()).await;
         }
+    });
+}
+
+/// All addresses of an IPv6 network may belong to one host, but also to several.
+#[test]
+fn a_host_does_not_take_the_report_for_another_host_of_its_network() {
+    let host = |number| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number);
+    with_losses(async |losses| {
+        connected(host(1)).await.breaks().await;
+        sleep(RETURN_TIME).await;
+        losses.count();
+        for (number, reports) in [(2, [5, 0]), (1, [5, 0]), (3, [0, 0])] {
+            let client = connected(host(number)).await;
+            let replies = [flush(&client).await, flush(&client).await];
+            assert_eq!(replies, reports, "host {number}");
+            client.send(&request(DISCONNECT));
+            client.until(|| client.is_closed.get()).await;
+        }
+    });
+}
+
+/// Two clients may both be the one that has departed. The report to one of them removes its record.
+#[test]
+fn a_client_that_may_have_returned_is_recorded_again_if_another_got_the_report() {
+    with_losses(async |losses| {
+        connected(HERE).await.breaks().await;
+        sleep(RETURN_TIME).await;
+        losses.count();
+        let [first, second] = [connected(HERE).await, connected(HERE).await];
+        assert_eq!(flush(&first).await, 5);
+        second.breaks().await;
+        let again = connected(HERE).await;
+        assert_eq!([flush(&again).await, flush(&again).await], [5, 0]);
     });
 }
 
