@@ -346,7 +346,7 @@ pub(crate) struct DetachedNexus {
 impl UnitState {
     /// Returns the count reported to a nexus with this name, if it was attached before. Otherwise returns the
     /// count reported to its initiator port through another target port, because the initiator may have been
-    /// redirected from that port, or a lower count if it may have used an earlier server process.
+    /// redirected from that port. If it may have used an earlier server process, the count is lower.
     fn losses_told(&mut self, name: &NexusName, now: Instant) -> u64 {
         let present = |is_meant: &dyn Fn(&NexusName) -> bool| {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
