@@ -87,13 +87,10 @@ struct Html {
 fn write_source(target: &Path) -> Result<()> {
     let root = workspace::root();
     let configuration = fs::read_to_string(root.join("book.toml")).context("book.toml")?;
-    let repository = toml::from_str::<Configuration>(&configuration)?
-        .output
-        .html
-        .git_repository_url;
+    let repository = repository()?;
     let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;
     let pages: BTreeSet<PathBuf> = links(&summary)
-        .map(|(_, link)| PathBuf::from(link))
+        .map(|(_, link)| Path::new("docs").join(link))
         .collect();
     if target.exists() {
         fs::remove_dir_all(target).with_context(|| target.display().to_string())?;
@@ -101,28 +98,42 @@ fn write_source(target: &Path) -> Result<()> {
     write(&target.join("book.toml"), &configuration)?;
     write(&target.join("docs/SUMMARY.md"), &summary)?;
     for page in &pages {
-        let place = Path::new("docs").join(page);
         let text =
-            fs::read_to_string(root.join(&place)).with_context(|| place.display().to_string())?;
-        let folder = page.parent().unwrap_or(Path::new(""));
-        let text = with_destinations(&text, |link| {
-            let (path, anchor) = link
-                .split_once('#')
-                .map_or((link, String::new()), |(path, anchor)| {
-                    (path, format!("#{anchor}"))
-                });
-            if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
-                return None;
-            }
-            let path = normalized(&Path::new("docs").join(folder).join(path));
-            let is_in_book = path
-                .strip_prefix("docs")
-                .is_ok_and(|page| pages.contains(page));
-            (!is_in_book).then(|| format!("{repository}/blob/HEAD/{}{anchor}", path.display()))
-        });
-        write(&target.join(place), &text)?;
+            fs::read_to_string(root.join(page)).with_context(|| page.display().to_string())?;
+        let text = with_outside_links(&text, page, &repository, |path| pages.contains(path));
+        write(&target.join(page), &text)?;
     }
     Ok(())
+}
+
+/// Returns the address of the repository.
+pub(crate) fn repository() -> Result<String> {
+    let configuration = fs::read_to_string(workspace::root().join("book.toml"))?;
+    let configuration: Configuration = toml::from_str(&configuration).context("book.toml")?;
+    Ok(configuration.output.html.git_repository_url)
+}
+
+/// Replaces the links of a page to files that are not published with it by links to the repository. Paths are
+/// relative to the source tree.
+pub(crate) fn with_outside_links(
+    text: &str,
+    page: &Path,
+    repository: &str,
+    is_published: impl Fn(&Path) -> bool,
+) -> String {
+    let folder = page.parent().unwrap_or(Path::new(""));
+    with_destinations(text, |link| {
+        let (path, anchor) = link
+            .split_once('#')
+            .map_or((link, String::new()), |(path, anchor)| {
+                (path, format!("#{anchor}"))
+            });
+        if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+            return None;
+        }
+        let path = normalized(&folder.join(path));
+        (!is_published(&path)).then(|| format!("{repository}/blob/HEAD/{}{anchor}", path.display()))
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -229,6 +240,21 @@ mod tests {
         assert_eq!(
             normalized(Path::new("docs/design/../../SECURITY.md")),
             Path::new("SECURITY.md")
+        );
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_is_not_published_leads_to_the_repository() {
+        let text = "[a](a.md#b), [c](../C.md#d), [e](https://e.example), [f](#f)\n";
+        let is_published = |path: &Path| path == Path::new("docs/a.md");
+        assert_eq!(
+            with_outside_links(
+                text,
+                Path::new("docs/x.md"),
+                "https://r.example",
+                is_published
+            ),
+            "[a](a.md#b), [c](https://r.example/blob/HEAD/C.md#d), [e](https://e.example), [f](#f)\n"
         );
     }
 }

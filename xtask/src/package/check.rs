@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::FILES;
+use crate::tidy::links::{self, links};
 use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
@@ -120,6 +121,7 @@ impl Root {
         super::COMPLETIONS
             .iter()
             .try_for_each(|(_, file)| self.there(file))?;
+        self.links_lead_somewhere(&self.path.join(super::DOCUMENTS))?;
         let user = fs::read_to_string(self.path.join("etc/passwd"))?;
         let user = user
             .lines()
@@ -137,6 +139,21 @@ impl Root {
             "the configuration has the mode {:o}",
             configuration.mode()
         );
+        Ok(())
+    }
+
+    /// Checks that each link of the installed documents leads to an installed file and heading.
+    fn links_lead_somewhere(&self, folder: &Path) -> Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                self.links_lead_somewhere(&path)?;
+            } else if path.extension().is_some_and(|end| end == "md") {
+                let text = fs::read_to_string(&path)?;
+                let fault = links(&text).find_map(|(_, link)| links::fault(folder, &path, link));
+                ensure!(fault.is_none(), "{}: {fault:?}", path.display());
+            }
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 
 mod check;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::book;
 use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
@@ -78,7 +80,6 @@ const FILES: &[(&str, &str, u32)] = &[
     ("contrib/debian/postinst", "DEBIAN/postinst", 0o755),
     ("contrib/debian/prerm", "DEBIAN/prerm", 0o755),
     ("contrib/debian/postrm", "DEBIAN/postrm", 0o755),
-    ("README.md", "usr/share/doc/linerate/README.md", 0o644),
     (
         "contrib/prometheus/linerate.rules.yml",
         "usr/share/doc/linerate/examples/prometheus/linerate.rules.yml",
@@ -166,15 +167,16 @@ fn texts(root: &Path, binary: &Path) -> Result<()> {
             0o644,
         )?;
     }
-    let documents = root.join("usr/share/doc/linerate");
-    for document in fs::read_dir(workspace::root().join("docs"))? {
-        let path = document?.path();
-        if let Some(name) = path
-            .file_name()
-            .filter(|_| path.extension().is_some_and(|end| end == "md"))
-        {
-            put(&documents.join("docs").join(name), &fs::read(&path)?, 0o644)?;
+    let documents = root.join(DOCUMENTS);
+    let (published, repository) = (documents_of(Path::new("docs"))?, book::repository()?);
+    for path in &published {
+        let mut bytes = fs::read(workspace::root().join(path))?;
+        if path.extension().is_some_and(|end| end == "md") {
+            let text = String::from_utf8(bytes)?;
+            let is_published = |path: &Path| published.contains(path);
+            bytes = book::with_outside_links(&text, path, &repository, is_published).into_bytes();
         }
+        put(&documents.join(path), &bytes, 0o644)?;
     }
     put(&documents.join("copyright"), copyright()?.as_bytes(), 0o644)?;
     let upstream = documents.join("changelog");
@@ -191,6 +193,23 @@ fn texts(root: &Path, binary: &Path) -> Result<()> {
     );
     put(&debian, entry.as_bytes(), 0o644)?;
     compressed(&debian)
+}
+
+const DOCUMENTS: &str = "usr/share/doc/linerate";
+
+/// Returns README.md, SECURITY.md and all files below a directory of documents, as paths in the source tree.
+fn documents_of(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::from(["README.md", "SECURITY.md"].map(PathBuf::from));
+    for entry in fs::read_dir(workspace::root().join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            found.extend(documents_of(&path)?);
+        } else {
+            found.insert(path);
+        }
+    }
+    Ok(found)
 }
 
 const MAINTAINER: &str = "The Linerate contributors <linerate@users.noreply.github.com>";

@@ -52,7 +52,8 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
         })
 }
 
-fn fault(folder: &Path, page: &Path, link: &str) -> Option<String> {
+/// Returns the fault of a link on a page in this directory, if any.
+pub(crate) fn fault(folder: &Path, page: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
     }
