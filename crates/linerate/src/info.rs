@@ -7,7 +7,7 @@ use crate::remote;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArguments {
-    /// LUN, target with all its LUNs, portal with all its targets, or NBD export or AoE device: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
+    /// LUN, target (all its LUNs), portal (all its targets), NBD export or AoE device: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
     /// HOST[:PORT], nbd://HOST[:PORT]/EXPORT, aoe://INTERFACE/SHELF.SLOT, hyperscsi://INTERFACE/TARGET[/LUN]
     /// or hyperscsi+udp://HOST[:PORT]/TARGET[/LUN]
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
@@ -52,23 +52,20 @@ pub(crate) struct DiscoverArguments {
 }
 
 /// Runs the command. Targets that could not be queried are reported in the list. The exit code is that of the
-/// first such failure.
+/// first such failure; finding nothing is also a failure.
 pub(crate) fn run_discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
-    if let Some(interface) = &arguments.aoe {
-        say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));
-        return Ok(());
-    }
-    if let Some(place) = &arguments.hyperscsi {
-        say(remote::run(inspect::hyperscsi::discover(place))?.printed(arguments.json));
-        return Ok(());
-    }
     let portal = arguments.portal.as_deref().unwrap_or_default();
-    if backends::nbd::is_url(portal) {
-        say(remote::run(inspect::nbd::discover(portal))?.printed(arguments.json));
-        return Ok(());
-    }
-    let (portal, settings) = remote::portal(portal)?;
-    let (found, looked) = remote::run(inspect::discover(&portal, &settings, arguments.luns))?;
+    let (found, looked) = match (&arguments.aoe, &arguments.hyperscsi) {
+        (Some(interface), _) => remote::run(inspect::aoe::discover(interface))?,
+        (None, Some(place)) => remote::run(inspect::hyperscsi::discover(place))?,
+        (None, None) if backends::nbd::is_url(portal) => {
+            remote::run(inspect::nbd::discover(portal))?
+        }
+        (None, None) => {
+            let (portal, settings) = remote::portal(portal)?;
+            remote::run(inspect::discover(&portal, &settings, arguments.luns))?
+        }
+    };
     say(found.printed(arguments.json));
     looked
 }

@@ -140,6 +140,40 @@ fn a_target_that_does_not_let_us_in_keeps_nobody_from_the_others() {
     assert_eq!(said.matches("LUN 0  1MiB").count(), 2, "{said}");
 }
 
+const HIDDEN: &str = r#"
+[volume.disk]
+spec = "ram:1MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+initiators = ["iqn.2026-01.com.example:other"]
+lun = [{ lun = 0, volume = "disk" }]
+[nbd]
+listen = ["127.0.0.1:{nbd}"]
+"#;
+
+#[test]
+fn a_discovery_that_finds_nothing_fails() {
+    let port = free_port();
+    let Some(server) = Server::configured(&HIDDEN.replace("{nbd}", &port.to_string())) else {
+        return;
+    };
+    let nbd = format!("nbd://127.0.0.1:{port}");
+    for (place, what) in [
+        (server.portal(), "targets for this initiator"),
+        (nbd, "exports for this client"),
+    ] {
+        let Ended { status, said } = discover(&[&place], &[]);
+        assert_eq!(status.code(), Some(6), "{said}");
+        assert!(
+            said.starts_with("linerate: ") && said.contains(what),
+            "{said}"
+        );
+        let Ended { status, said } = discover(&[&place, "--json"], &[]);
+        assert_eq!(status.code(), Some(6), "{said}");
+        assert!(said.contains("\": []"), "the list is empty: {said}");
+    }
+}
+
 #[test]
 fn nobody_there_is_an_exit_code_of_its_own() {
     let Ended { status, said } = discover(&[&format!("127.0.0.1:{}", free_port())], &[]);

@@ -173,9 +173,9 @@ impl From<OpenError> for Failure {
             }
             OpenError::Refused(_, refused) => match refused {
                 Refused::NoExport(_) => FailureKind::NotFound,
-                Refused::TlsRequired | Refused::NoTls(_) | Refused::Server(_) => {
-                    FailureKind::LoginRefused
-                }
+                // The URL is wrong, and the message contains the remedy.
+                Refused::TlsRequired => FailureKind::Refused,
+                Refused::NoTls(_) | Refused::Server(_) => FailureKind::LoginRefused,
                 Refused::NotNbd(_) | Refused::OldStyle | Refused::Violation(_) => {
                     FailureKind::Failed
                 }
@@ -183,6 +183,7 @@ impl From<OpenError> for Failure {
             OpenError::JournalFile(error) => failure::of_journal_file(error),
             OpenError::Changed(..) | OpenError::Empty(_) => FailureKind::Failed,
             OpenError::Ragged { .. } | OpenError::Unreachable { .. } => FailureKind::Failed,
+            OpenError::NoCertificate(_) => FailureKind::Refused,
             OpenError::Tls(_, tls::Failure::Socket(_)) => FailureKind::Unreachable,
             OpenError::Tls(_, tls::Failure::Tls(_)) => FailureKind::LoginRefused,
         };

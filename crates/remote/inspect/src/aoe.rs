@@ -45,7 +45,7 @@ struct DeviceInfo {
 ///
 /// # Errors
 /// The interface cannot be used.
-pub async fn discover(interface: &str) -> Result<Answer, Failure> {
+pub async fn discover(interface: &str) -> Result<(Answer, Result<(), Failure>), Failure> {
     let device = |found: &backends::aoe::Found| Device {
         address: found.address.to_string(),
         url: format!("aoe://{interface}/{}", found.address),
@@ -54,13 +54,18 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
         sectors_max: found.sectors_max,
         configuration: String::from_utf8_lossy(&found.string).into_owned(),
     };
-    let devices = backends::aoe::discover(interface)
+    let devices: Vec<Device> = backends::aoe::discover(interface)
         .await?
         .iter()
         .map(device)
         .collect();
+    let nothing = format!("no AoE device responds on {interface}");
+    let looked = crate::unless_empty(&devices, nothing);
+    let mut text = match devices.is_empty() {
+        true => String::new(),
+        false => format!("aoe://{interface}\n"),
+    };
     let found = Devices { interface, devices };
-    let mut text = format!("aoe://{interface}\n");
     for device in &found.devices {
         let Device {
             address,
@@ -82,7 +87,7 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
         };
         let _ = writeln!(text, "{quoted}");
     }
-    Ok(Answer::of_text(text, &found))
+    Ok((Answer::new(text, &found), looked))
 }
 
 /// Opens the device at `aoe://INTERFACE/SHELF.SLOT`, and describes it.

@@ -67,10 +67,12 @@ struct Path {
 ///
 /// # Errors
 /// The text is invalid, or the place cannot be used.
-pub async fn discover(text: &str) -> Result<Answer, Failure> {
+pub async fn discover(text: &str) -> Result<(Answer, Result<(), Failure>), Failure> {
     let (place, found) = backends::hyperscsi::discover(text).await?;
     let discovery = Discovery::new(&place, &found);
-    Ok(Answer::of_text(discovery.text(), &discovery))
+    let nothing = format!("{} has no targets for this initiator", discovery.place);
+    let looked = crate::unless_empty(&discovery.targets, nothing);
+    Ok((Answer::new(discovery.text(), &discovery), looked))
 }
 
 impl Discovery {
@@ -98,7 +100,7 @@ impl Discovery {
 
     fn text(&self) -> String {
         if self.targets.is_empty() {
-            return format!("{} has no targets for this initiator", self.place);
+            return String::new();
         }
         let mut text = format!("{}\n", self.place);
         for Named { url, stations, .. } in &self.targets {

@@ -22,15 +22,24 @@ pub mod nbd;
 pub mod negotiation;
 pub mod pages;
 
-use backends::{Failure, remote};
+use backends::{Failure, FailureKind, remote};
 use iscsi_client::{Portal, Settings, Url};
 use readable::table::pairs;
 use serde::Serialize;
 
 pub use pages::Answer;
 
+/// Fails with `nothing` if a discovery found nothing.
+fn unless_empty<T>(found: &[T], nothing: impl std::fmt::Display) -> Result<(), Failure> {
+    match found.is_empty() {
+        true => Err(Failure::new(FailureKind::NotFound, nothing)),
+        false => Ok(()),
+    }
+}
+
 /// Lists a portal's targets and, with `luns`, the LUNs of each target. If a target cannot be inspected, its
-/// entry contains the failure. The first such failure is returned together with the answer.
+/// entry contains the failure. The first such failure, or the failure to find any target, is returned together
+/// with the answer.
 ///
 /// # Errors
 /// The portal cannot be queried.
@@ -41,11 +50,15 @@ pub async fn discover(
 ) -> Result<(Answer, Result<(), Failure>), Failure> {
     let mut discovery =
         discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
-    let mut looked = Ok(());
+    let mut looked = unless_empty(&discovery.targets, no_targets(portal));
     for target in discovery.targets.iter_mut().filter(|_| luns) {
         looked = looked.and(discovery::look(target, settings).await);
     }
     Ok((Answer::new(discovery.text(), &discovery), looked))
+}
+
+fn no_targets(portal: &Portal) -> String {
+    format!("{portal} has no targets for this initiator")
 }
 
 /// Describes the storage that a text names: a LUN, a target with its LUNs, a portal with its targets, or
@@ -124,13 +137,14 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
 /// one answer.
 ///
 /// # Errors
-/// The portal cannot be queried, or as for [`info`].
+/// The portal cannot be queried or has no targets, or as for [`info`].
 pub async fn info_of_all(
     portal: &Portal,
     settings: &Settings,
     pages: &[u8],
 ) -> Result<Answer, Failure> {
     let found = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
+    unless_empty(&found.targets, no_targets(portal))?;
     let mut targets = Vec::new();
     for target in &found.targets {
         let mut answer = Err(Failure::failed(format!("{} has no portal", target.name)));

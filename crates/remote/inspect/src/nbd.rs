@@ -74,7 +74,7 @@ struct ListedExport {
 ///
 /// # Errors
 /// The URL is wrong, or the server could not be queried.
-pub async fn discover(url: &str) -> Result<Answer, Failure> {
+pub async fn discover(url: &str) -> Result<(Answer, Result<(), Failure>), Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let listed = backends::nbd::list(&url)
         .await?
@@ -96,7 +96,12 @@ pub async fn discover(url: &str) -> Result<Answer, Failure> {
         .to_string(),
         exports: listed.collect(),
     };
-    let mut text = format!("{}\n", found.server);
+    let nothing = format!("{} has no exports for this client", found.server);
+    let looked = crate::unless_empty(&found.exports, nothing);
+    let mut text = match found.exports.is_empty() {
+        true => String::new(),
+        false => format!("{}\n", found.server),
+    };
     for ListedExport {
         name,
         description,
@@ -111,7 +116,7 @@ pub async fn discover(url: &str) -> Result<Answer, Failure> {
             description.escape_debug()
         );
     }
-    Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
+    Ok((Answer::new(text.replace("  \n", "\n"), &found), looked))
 }
 
 /// The display form of an export's name. A server may have an export with an empty name, which is the default

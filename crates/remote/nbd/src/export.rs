@@ -602,6 +602,12 @@ pub enum OpenError {
     /// The connection is not encrypted, or authentication failed on either side.
     #[display("{_0}: {_1}")]
     Tls(Address, tls::Failure),
+    /// The server requires a certificate, and the URL names none.
+    #[display(
+        "{_0}: the server requires a client certificate; add tls-certificate=FILE and tls-key=FILE, or \
+         tls-certificates=DIR with a client-cert.pem and a client-key.pem"
+    )]
+    NoCertificate(Address),
     /// The journal file cannot be used.
     #[display("{_0}")]
     JournalFile(JournalFileError),
@@ -637,8 +643,12 @@ impl OpenError {
     /// Chooses the error to report: this error of the next address, unless a server at an earlier address has
     /// answered and no server has answered here.
     fn or_answer(self, earlier: Option<OpenError>) -> OpenError {
-        let is_answer =
-            |error: &OpenError| matches!(error, OpenError::Refused(..) | OpenError::Tls(..));
+        let is_answer = |error: &OpenError| {
+            matches!(
+                error,
+                OpenError::Refused(..) | OpenError::Tls(..) | OpenError::NoCertificate(_)
+            )
+        };
         match earlier {
             Some(earlier) if is_answer(&earlier) && !is_answer(&self) => earlier,
             _ => self,
@@ -923,6 +933,9 @@ impl Path {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(Failure::Socket(error))) => Err(OpenError::Connection(address.clone(), error)),
             Ok(Err(Failure::Refused(refused))) => Err(OpenError::Refused(address.clone(), refused)),
+            Ok(Err(Failure::Tls(failure))) if failure.is_missing_certificate() => {
+                Err(OpenError::NoCertificate(address.clone()))
+            }
             Ok(Err(Failure::Tls(failure))) => Err(OpenError::Tls(address.clone(), failure)),
             Err(_) => Err(OpenError::TimedOut(address.clone())),
         }

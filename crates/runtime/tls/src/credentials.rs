@@ -203,9 +203,15 @@ fn unfit(error: rustls::Error) -> CredentialsError {
         rustls::Error::InconsistentKeys(_) => {
             CredentialsError::Key("the private key does not match the certificate".to_owned())
         }
-        rustls::Error::InvalidCertificate(error) => {
-            CredentialsError::Certificate(format!("the first certificate is unusable: {error}"))
-        }
+        rustls::Error::InvalidCertificate(error) => CredentialsError::Certificate(
+            // rustls has no variant for this error of webpki.
+            match error.to_string().contains("UnsupportedCertVersion") {
+                true => "the first certificate is of X.509 version 1; create it with an extension, such as \
+                         subjectAltName, so that it is of version 3"
+                    .to_owned(),
+                false => format!("the first certificate is unusable: {error}"),
+            },
+        ),
         error => CredentialsError::Key(format!("the private key is unusable: {error}")),
     }
 }

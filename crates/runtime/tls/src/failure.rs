@@ -16,6 +16,14 @@ pub enum Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// Whether the peer requires a certificate, and none was presented.
+    pub fn is_missing_certificate(&self) -> bool {
+        let alert = AlertDescription::CertificateRequired;
+        matches!(self, Failure::Tls(Error::AlertReceived(received)) if *received == alert)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::Socket(error)

@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// fails if there is none: otherwise, a peer could block the thread with endless empty records and key
 /// updates.
 const READ_BYTES_MAX: usize = 4 * INCOMING_BYTES;
-/// Space for what encryption adds: at most 22 bytes per record (RFC 8446 5.2), a key update (4.6.3) and an
+/// Space for the overhead of encryption: at most 22 bytes per record (RFC 8446 5.2), a key update (4.6.3) and an
 /// alert.
 const OVERHEAD_BYTES: usize = 1024;
 

@@ -298,6 +298,9 @@ fn what_is_no_certificate_or_key_is_told() {
         matches!(told(b"", SERVER.1, None), CredentialsError::Certificate(why) if why.contains("BEGIN CERTIFICATE"))
     );
     assert!(
+        matches!(told(pem!("version1-cert"), SERVER.1, None), CredentialsError::Certificate(why) if why.contains("version 1"))
+    );
+    assert!(
         matches!(told(SERVER.0, SERVER.0, None), CredentialsError::Key(why) if why.contains("BEGIN PRIVATE KEY"))
     );
     assert!(

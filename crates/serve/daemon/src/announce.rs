@@ -21,7 +21,7 @@ pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     config
         .front_ends()
         .for_each(|front_end| text += &front_end.announcement(&portals, volumes));
-    text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n"
+    text + "\n`linerate server usage` prints the commands for Linux, Windows, ESXi and QEMU.\n\n"
         + READY
 }
 
@@ -157,6 +157,21 @@ mod tests {
         }
         let fixed = "127.0.0.1:1".parse().expect("an address");
         assert_eq!(reachable(fixed), fixed);
+    }
+
+    #[test]
+    fn a_target_without_luns_is_announced_without_a_blank_line() {
+        let name = "iqn.2026-01.com.example:empty";
+        let text = format!(
+            "[[portal]]\nlisten = \"127.0.0.1:3260\"\n[[target]]\nname = \"{name}\"\n\
+             [[target.lun]]\nlun = 0\nvolume = \"\"\n"
+        );
+        let config = Config::parse("x.toml", &text).expect("nothing wrong");
+        let bound: Vec<Portal> = config.portals().map(|(_, portal)| portal).collect();
+        let announced = super::text(&config, &[], &bound);
+        let target =
+            format!("\n{name}, for any initiator\n  no LUNs\n  iscsi://127.0.0.1:3260/{name}\n");
+        assert!(announced.contains(&target), "{announced}");
     }
 
     #[test]

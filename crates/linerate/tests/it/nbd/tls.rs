@@ -178,8 +178,13 @@ fn clear_text_gets_nothing_where_tls_is_required() {
     until("it is logged", || {
         both.server.log().contains("requires TLS")
     });
-    let told = linerate(&["info", &both.url("disk")]).expect_failure();
-    assert!(told.contains("requires TLS; use nbds://"), "{told}");
+    let told = linerate(&["info", &both.url("disk")]);
+    assert_eq!(told.status.code(), Some(2), "{}", told.said);
+    assert!(
+        told.said.contains("requires TLS; use nbds://"),
+        "{}",
+        told.said
+    );
 }
 
 /// SELECTIVETLS: an export for certain clients does not exist for others, and cannot be opened in clear text.
@@ -262,9 +267,11 @@ fn the_check_of_a_certificate_that_failed_is_named() {
     );
     fails(
         &ca,
-        "no certificate: the peer requires one",
+        "the server requires a client certificate; add tls-certificate=FILE and tls-key=FILE",
         "no certificate: the peer did not present",
     );
+    let wrong_url = linerate(&["info", &both.secure("disk", &ca)]);
+    assert_eq!(wrong_url.status.code(), Some(2), "{}", wrong_url.said);
     fails(
         &own("expired"),
         "expired: the peer rejects our certificate",
@@ -275,6 +282,34 @@ fn the_check_of_a_certificate_that_failed_is_named() {
         let folder = pki.without_own("ca-cert.pem");
         let query = format!("tls-certificates={}", folder.path().display());
         run("nbdinfo", &[&both.secure("disk", &query)]).expect_failure();
+    }
+}
+
+/// The commands of docs/tls.md create certificates that our server and the clients accept.
+#[test]
+fn the_documented_commands_create_certificates() {
+    if !installed(&["openssl"]) {
+        return;
+    }
+    let document = include_str!("../../../../../docs/tls.md");
+    let commands = document
+        .split_once("```sh\n")
+        .and_then(|(_, rest)| Some(rest.split_once("```")?.0))
+        .expect("a block of commands");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-ec", &commands.replace("san1", "localhost")])
+        .current_dir(folder.path());
+    run_command(&mut shell).expect_success();
+    let pki = Pki(folder);
+    let Some(both) = serving(&pki, MUTUAL) else {
+        return;
+    };
+    let place = both.secure("secret", &format!("tls-certificates={}", pki.folder()));
+    linerate(&["info", &place]).expect_success();
+    if installed(&["nbdinfo"]) {
+        run("nbdinfo", &[&place]).expect_success();
     }
 }
 

@@ -29,3 +29,7 @@ always='20260101000000Z 21251231000000Z'
     certificate client /CN=host1 DNS:host1.example clientAuth $always
     certificate expired /CN=expired DNS:localhost,IP:127.0.0.1 serverAuth,clientAuth 20200101000000Z 20200102000000Z
 }
+# Without extensions, openssl makes a certificate of version 1.
+key >"$work/version1.key"
+openssl req -new -key "$work/version1.key" -out "$work/request" -subj /CN=version1
+openssl x509 -req -in "$work/request" -CA ca-cert.pem -CAkey "$work/ca.key" -days 36500 -out version1-cert.pem

@@ -105,7 +105,7 @@ pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
     let before: &dyn Any = before;
     before
         .downcast_ref()
-        .expect("what one front end exposes is of one type")
+        .expect("all exports of a front end have one type")
 }
 
 /// Converts an optional list to texts.
@@ -195,6 +195,7 @@ pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], plac
     };
     let contents = match exposed.contents() {
         Contents::Volume(volume) => sized(volume),
+        Contents::Luns([]) => "no LUNs".to_owned(),
         Contents::Luns(luns) => {
             let (shown, rest) = luns.split_at(luns.len().min(LUNS_SHOWN));
             let shown: Vec<String> = shown
