@@ -75,7 +75,7 @@ enum Command {
     Import(ImportArguments),
     /// Create and maintain RAID sets of volumes
     Raid(RaidArguments),
-    /// Show what a login negotiates, and the LUNs of a target
+    /// Show the parameters negotiated at login, and the LUNs of a target
     Info(InfoArguments),
     /// Attach a LUN or volume as a file, for losetup and mount
     Attach(AttachArguments),

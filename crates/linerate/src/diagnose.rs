@@ -308,7 +308,7 @@ struct ShowOptions {
     #[arg(long, conflicts_with = "json")]
     details: bool,
     /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "FORM")]
     progress: Option<ProgressKind>,
     /// Also write a report to this directory: report.html, report.md and diagnosis.json
     #[arg(long, value_name = "DIR")]

@@ -1,5 +1,5 @@
-//! `linerate diagnose limits` computes the maximum throughput of a link, frame by frame as in document 003's
-//! Appendix B, the data rate of iSCSI on the link, and the window and queue depth that fill it over a
+//! `linerate diagnose limits` computes limits of a link, frame by frame as in document 003's Appendix B: its
+//! maximum throughput, the data rate of iSCSI on it, and the window and queue depth that fill it over a
 //! distance. Nothing is measured.
 
 use std::time::Duration;

@@ -47,8 +47,8 @@ pub(crate) struct ProveArguments {
     /// Directory for the report; an earlier report there is replaced
     #[arg(long, value_name = "DIR", default_value = "linerate-selftest")]
     out: PathBuf,
-    /// TCP congestion control of target and initiator [default: cubic, because others pace unnecessarily on
-    /// loopback]
+    /// TCP congestion control of target and initiator [default: cubic, because other algorithms
+    /// pace unnecessarily on loopback]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Busy-poll time in microseconds [default: 50, or 0 on a single CPU]

@@ -55,7 +55,7 @@ enum RaidCommand {
         #[arg(value_name = "SPEC", value_parser = parse)]
         set: Spec,
         /// Display name of the set
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         name: String,
         /// Volume that automatically replaces a failed member; repeatable
         #[arg(long = "spare", value_name = "VOLUME", value_parser = parse)]
@@ -124,7 +124,7 @@ enum RaidCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Mark a member failed
+    /// Mark a member as failed
     ///
     /// The set continues degraded. Refused if this would lose data.
     Fail {
@@ -146,7 +146,7 @@ enum RaidCommand {
         /// Member number, from `raid status`
         #[arg(value_name = "MEMBER")]
         member: usize,
-        /// New volume; files by their absolute paths
+        /// New volume; use absolute paths for files
         #[arg(value_name = "NEW", value_parser = parse)]
         volume: Spec,
         /// Overwrite existing data without asking
@@ -158,7 +158,7 @@ enum RaidCommand {
         /// Set; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
-        /// New volume; files by their absolute paths
+        /// New volume; use absolute paths for files
         #[arg(value_name = "NEW", value_parser = parse)]
         volume: Spec,
         /// Overwrite existing data without asking

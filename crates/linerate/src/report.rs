@@ -227,7 +227,7 @@ pub(crate) struct PublishedArguments {
     /// Print only this document
     #[arg(value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     document: Option<String>,
-    /// Print only tables with this in their name, such as "Table 2"
+    /// Print only tables whose name contains this text, such as "Table 2"
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// Print every number as JSON

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     server.join()
 }
 
-/// Prints what would be served, or all errors.
+/// Prints the exports, or all errors.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     let not_logged = crate::log::begin(log, &config.log).err();
     let Checked {
@@ -107,8 +107,8 @@ pub(crate) struct ServeArguments {
     /// File I/O engine: uring (io_uring), threads, or auto for the first that works [default: auto]
     #[arg(long, value_name = "auto|uring|threads")]
     io_engine: Option<host::IoEngine>,
-    /// Try all steps of a start (open volumes for reading, bind addresses, check file modes), print what
-    /// would be served or all errors, and exit; nothing is modified
+    /// Try all steps of a start (open volumes for reading, bind addresses, check file modes), print the
+    /// exports or all errors, and exit; nothing is modified
     #[arg(long)]
     check: bool,
     /// Print only `ready` after the start

@@ -45,7 +45,7 @@ enum Command {
     ///
     /// This also changes the configuration file, and keeps its comments. Other sessions are not affected.
     Add {
-        /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their absolute paths
+        /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; use absolute paths for files
         #[arg(value_name = "NAME=VOLUME")]
         volume: NamedSpec,
         /// Front end that exports the volume [default: iscsi]
@@ -72,7 +72,7 @@ enum Command {
     Remove {
         /// Name of the volume
         volume: VolumeName,
-        /// Remove it even if initiators use it: their commands are aborted
+        /// Remove the volume even if it is in use; its commands are aborted
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -90,7 +90,7 @@ enum Command {
         /// Allow a smaller size even if the part to be cut off contains data
         #[arg(long, requires = "shrink")]
         discard_data: bool,
-        /// Shrink it even if initiators use it: their commands are aborted
+        /// Shrink the volume even if it is in use; its commands are aborted
         #[arg(long, requires = "shrink")]
         force: bool,
         #[command(flatten)]
@@ -113,7 +113,7 @@ enum Command {
     /// Prints the changes. Sessions that are not affected continue. If the file has an error, nothing
     /// changes.
     Reload {
-        /// Also remove what initiators use: their commands are aborted
+        /// Also remove LUNs, targets and portals that are in use; their commands are aborted
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -129,9 +129,9 @@ enum Command {
             value_parser = Offering(str::parse::<FaultMode>, || vec!["pass", "hang", "fail", "lose", "slow="]))]
         mode: FaultMode,
     },
-    /// Print the metrics in Prometheus' text format
+    /// Print the metrics in the Prometheus text format
     Metrics,
-    /// Print commands that use the served volumes from Linux, Windows, ESXi, QEMU and libiscsi
+    /// Print the commands that attach the volumes on Linux, Windows and ESXi, and with QEMU and libiscsi
     Usage,
     /// Print events as they happen, one line of JSON each
     Events,

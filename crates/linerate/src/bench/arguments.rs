@@ -173,7 +173,7 @@ impl BenchArguments {
         }
         let Some(place) = self.place.as_deref() else {
             return Err(Failure::refused(
-                "name what to measure: a URL, a volume, or a path (`linerate help targets`)",
+                "specify the storage to measure: a URL, a volume, or a path (`linerate help targets`)",
             ));
         };
         Location::parse(place)?.reached_by(session.connections, session.congestion.as_deref())

@@ -53,7 +53,7 @@ pub(crate) struct ProgressLine {
     now: LiveState,
 }
 
-/// The bar's units per second of a run: it counts milliseconds. During a purge, it counts bytes.
+/// Units of the bar per second of a run; the bar counts milliseconds. During a purge, it counts bytes.
 const PER_SECOND: f64 = 1000.0;
 
 impl ProgressLine {

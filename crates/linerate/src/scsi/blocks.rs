@@ -21,7 +21,7 @@ use crate::{private_file, remote};
 pub(super) struct VpdArguments {
     #[command(flatten)]
     pub(super) ask: UnitArguments,
-    /// Page by its hexadecimal number, such as 83 [default: the list of pages]
+    /// Page number in hexadecimal, such as 83 [default: the list of pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     pub(super) page: Option<u8>,
     /// Also print the bytes
@@ -146,7 +146,7 @@ impl WriteSameArguments {
 }
 
 impl CompareArguments {
-    /// Runs the command without confirmation: the user has proved to know the data that is overwritten.
+    /// Runs the command without confirmation: the user has confirmed the overwriting of known data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (expected, new) = (read(&self.expect)?, read(&self.write)?);
         self.unit.carry_out("compare-and-write", async |unit| {

@@ -15,7 +15,7 @@ use crate::scsi::unit::UnitArguments;
 pub(super) struct ModesArguments {
     #[command(flatten)]
     ask: UnitArguments,
-    /// Page by its hexadecimal number, such as 08 [default: all pages]
+    /// Page number in hexadecimal, such as 08 [default: all pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     page: Option<u8>,
     /// Set of values
@@ -94,7 +94,7 @@ impl ModesArguments {
 pub(super) struct KeyArguments {
     #[command(flatten)]
     unit: UnitArguments,
-    /// Reservation key that this initiator registers with, hexadecimal
+    /// Reservation key of this initiator, in hexadecimal
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(super) key: u64,
 }
