@@ -49,7 +49,7 @@ async fn run(url: &str, file: &str) -> Result<(), Anything> {
     let mut back = vec![0; content.len()];
     disk.read_exact(&mut back).await?;
     if back != content {
-        return Err("what was read is not what was written".into());
+        return Err("the read data differs from the written data".into());
     }
     println!("{} bytes were written and read back", content.len());
     println!("32 blocks have the sum {}", sum_of_blocks(&lun).await?);

@@ -240,12 +240,12 @@ impl CellRun {
         self.clients.iter().map(|client| of(&client.run)).sum()
     }
 
-    /// Returns requests per second of all clients together.
+    /// Returns requests per second of all clients combined.
     pub fn iops(&self) -> f64 {
         self.total(Run::iops)
     }
 
-    /// Returns bytes per second of all clients together.
+    /// Returns bytes per second of all clients combined.
     pub fn bytes_per_s(&self) -> f64 {
         self.total(Run::bytes_per_s)
     }

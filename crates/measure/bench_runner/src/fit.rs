@@ -156,7 +156,7 @@ fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
             .for_each(|cell| cell.divide(limits.device_bytes));
         if let Some(cell) = cells.iter().find(|cell| cell.verifies_foreign_data()) {
             return Err(Failure::refused(format!(
-                "the roles of {} overwrite data that others of them verify; give each its own span",
+                "some roles of {} overwrite data that others verify; give each role its own span",
                 cell.name
             )));
         }

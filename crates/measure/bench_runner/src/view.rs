@@ -170,7 +170,7 @@ impl LiveState {
         self.clients.get(role).map_or_else(Rates::default, rates)
     }
 
-    /// Returns the rates of all clients together.
+    /// Returns the rates of all clients combined.
     pub fn all(&self) -> Rates {
         let each = self.clients.iter().map(rates);
         let all = each.fold(Rates::default(), |sum, one| Rates {

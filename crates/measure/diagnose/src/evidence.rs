@@ -60,7 +60,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Returns the keys that determine how often a request waits for the peer.
+    /// Returns the keys that determine the number of waits of a request for the peer.
     pub(super) fn keys(&self) -> Keys {
         self.got.unwrap_or(NBD)
     }

@@ -11,7 +11,7 @@ use model::Load;
 pub struct LoadRun {
     /// The requested load.
     pub load: Load,
-    /// Whether the user specified the load. Its depth and block size are then part of what can be changed.
+    /// Whether the user specified the load. Its depth and block size can then be changed as well.
     #[serde(default)]
     pub named: bool,
     /// Bytes per second, for each round.

@@ -143,8 +143,7 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
         .map_or_else(String::new, |least| format!(", shortest {}", us(least)));
     // BBR sets its rate according to a model of the path that does not suit the loopback interface.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
-    let congestion =
-        paced.then(|| "cubic (congestion=cubic): BBR is slow on a loopback".to_owned());
+    let congestion = paced.then(|| "cubic (congestion=cubic): BBR is slow on loopback".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
     let narrow = narrow
         .map(|mtu| format!("{mtu}, as on the interface: a hop on the path has a smaller MTU"));

@@ -338,7 +338,7 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
 /// The number of full-size frames in a segment of 64 KiB.
 const SEGMENT_FRAMES_MAX: u32 = 44;
 
-/// Returns the reported speed of a link's interface in Mbit/s: the rate of all its lanes together.
+/// Returns the reported speed of a link's interface in Mbit/s: the rate of all its lanes combined.
 fn megabits(conditions: &Conditions) -> Option<u32> {
     let rates: Option<Vec<f64>> = conditions
         .paths()

@@ -188,7 +188,7 @@ impl Keys {
         asked_for.div_ceil(self.max_burst_bytes.max(1))
     }
 
-    /// Returns how often a command of this length waits for the peer: once for its response and, in a write,
+    /// Returns the number of waits of a command of this length for the peer: once for its response and, in a write,
     /// once for each batch of outstanding R2Ts.
     pub fn exchanges(&self, direction: Direction, block_bytes: u32) -> u32 {
         match direction {

@@ -157,7 +157,7 @@ impl Demand {
     }
 }
 
-/// Predicts the rate of all sessions of a load together. The law describes the losses between them; it was
+/// Predicts the rate of all sessions of a load combined. The law describes the losses between them; it was
 /// fitted to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
 ///
 /// The law reduces the limits of the depth, of outstanding write data, and of exchanges. The limits of the

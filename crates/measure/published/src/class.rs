@@ -95,7 +95,7 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// All clients together.
+    /// All clients combined.
     Total,
     /// One of several concurrent clients.
     Share,

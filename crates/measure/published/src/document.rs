@@ -1,4 +1,4 @@
-//! The five source documents, and what their megabytes mean.
+//! The five source documents, and the meaning of their megabytes.
 
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub const DOCUMENTS: [Document; 5] = [
         number: "003",
         title: "Building High-Performance iSCSI SAN Configurations",
         by: "Alacritech and McDATA, 2004",
-        about: "512 B to 1 MiB at depth 6, both directions, and what Gigabit Ethernet allows",
+        about: "512 B to 1 MiB at depth 6, both directions, and the limit of Gigabit Ethernet",
     },
     Document {
         number: "004",
@@ -49,7 +49,7 @@ pub const DOCUMENTS: [Document; 5] = [
     },
 ];
 
-/// What `MB/s` means in a document.
+/// The meaning of `MB/s` in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Megabyte {
     /// 10^6 bytes, as GNU dd prints them.
@@ -83,7 +83,7 @@ impl Megabyte {
     }
 }
 
-/// Returns what `MB/s` means in a table. For Iometer's measurements (001, 003), the rows themselves contain
+/// Returns the meaning of `MB/s` in a table. For Iometer's measurements (001, 003), the rows themselves contain
 /// `MiB/s`.
 pub fn megabyte(document: &str, table: &str) -> Megabyte {
     match (document, table) {

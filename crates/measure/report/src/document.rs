@@ -20,7 +20,7 @@ pub(super) struct Document {
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     /// Answers to the first questions, shown before all numbers: the measured storage, whether the result is
-    /// good, and what would improve it.
+    /// good, and possible improvements.
     pub(super) lead: Vec<Lead>,
     /// The severity.
     pub(super) tone: Tone,

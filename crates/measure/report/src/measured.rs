@@ -12,7 +12,7 @@ use volume::spec::Bytes;
 use crate::summary::{self, CellSummary, Flag, Latencies};
 use crate::terminal;
 
-/// The results of a run, for all its clients together.
+/// The results of a run, for all its clients combined.
 #[derive(Serialize)]
 pub struct Measured<'a> {
     version: u32,

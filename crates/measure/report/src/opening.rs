@@ -310,7 +310,7 @@ fn good(judged: &[Judgement<'_>], documents: &[&str]) -> String {
     let verdict = match (share, lowest) {
         (Some(share), _) if share >= FULL => "Yes, close to the limit: ",
         (Some(share), _) if share >= HALF => "Partly; more is possible: ",
-        (Some(_), _) => "Less than half of what is possible: ",
+        (Some(_), _) => "Less than half of the possible rate: ",
         (None, Some(times)) if times >= 1.0 => "As fast as published results, or faster: ",
         (None, Some(_)) => "Slower than published results: ",
         (None, None) if judged.is_empty() => {

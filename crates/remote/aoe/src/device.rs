@@ -51,7 +51,7 @@ impl RemoteAoe {
         identity: &Identity,
         sectors: u8,
     ) -> RemoteAoe {
-        debug_assert!(sectors > 0, "a frame has room for a sector");
+        debug_assert!(sectors > 0, "a frame has space for a sector");
         let commands = Commands {
             session,
             claims: Claims::default(),

@@ -51,7 +51,7 @@ const BATCH: usize = 64;
 const SLOW: Duration = Duration::from_secs(1);
 /// Pause after a network interface error.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long the session keeps an abandoned change or flush that has no reply.
+/// Time for which the session keeps an abandoned change or flush that has no reply.
 const KEPT: Duration = Duration::from_secs(60);
 /// Maximum quarantine for which a Linerate server recognises every copy of a write: the server keeps the
 /// record of a write for 5 s.
@@ -272,7 +272,7 @@ impl Session {
         debug_assert!(
             data.as_ref()
                 .is_none_or(|data| data.len().is_multiple_of(SECTOR_BYTES)),
-            "the data of a command are whole sectors"
+            "the data of a command is whole sectors"
         );
         let mut inner = self.inner.borrow_mut();
         let mut tag = inner.next_tag;
@@ -802,7 +802,7 @@ impl Flow {
         self.window as usize
     }
 
-    /// How long to wait for a reply after the command was sent `times` times.
+    /// Time to wait for a reply after the command was sent `times` times.
     pub(crate) fn patience(&self, times: u32) -> Duration {
         let first = match self.mean {
             None => INITIAL,

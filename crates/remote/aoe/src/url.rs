@@ -28,7 +28,7 @@ pub struct Url {
 pub struct Options {
     /// Time limit of a command, and of the first reply of the device.
     pub timeout: Duration,
-    /// How long copies of a retransmitted write may still arrive. Newer writes to its sectors wait this long.
+    /// Time in which copies of a retransmitted write may still arrive. Newer writes to its sectors wait this long.
     pub quarantine: Duration,
     /// Maximum number of sectors per frame; `None` for the maximum that both hosts' interfaces support.
     pub sectors: Option<u8>,

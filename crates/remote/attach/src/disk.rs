@@ -56,7 +56,7 @@ impl Losses {
         let told = self.told.entry(opening).or_insert(self.reported);
         debug_assert!(
             *told <= self.count,
-            "an open file was told of losses that were counted"
+            "losses were counted before they were reported to an open file"
         );
         if *told < self.count && flushed != Err(DeviceError::NoSpace) {
             *told = self.count;

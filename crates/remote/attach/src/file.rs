@@ -25,7 +25,7 @@ use crate::disk::{Clearing, Disk};
 use crate::file;
 use crate::record::LiveRecord;
 
-/// How long the kernel may cache the file's attributes: not at all, because a LUN may grow.
+/// Time for which the kernel may cache the file's attributes: zero, because a LUN may grow.
 pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
 
 /// Maximum size of a kernel request: 256 pages, the kernel's limit.

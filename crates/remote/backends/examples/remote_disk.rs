@@ -145,7 +145,7 @@ async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
     }
     let back = read_block(disk, lba).await?;
     if back[..] != block[..] {
-        return Err(format!("block {} is not what was written", lba.0).into());
+        return Err(format!("block {} differs from the written data", lba.0).into());
     }
     println!("block {} was overwritten and read back", lba.0);
     Ok(())

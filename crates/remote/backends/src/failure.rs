@@ -20,7 +20,7 @@ use crate::secrets;
 pub struct Failure {
     kind: FailureKind,
     sentence: String,
-    /// Whether the failure is that another user has the object open.
+    /// Whether the object is in use by another user.
     is_in_use: bool,
 }
 

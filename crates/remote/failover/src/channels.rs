@@ -950,7 +950,7 @@ impl<T: Transport> Shared<T> {
         })
     }
 
-    /// Replays the changes. Returns how many of them the server rejected.
+    /// Replays the changes. Returns the number that the server rejected.
     async fn write_again(
         self: &Rc<Self>,
         link: &Rc<T::Link>,

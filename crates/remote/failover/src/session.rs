@@ -920,7 +920,7 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        debug_assert!(self.0.is_taken.get(), "who has the turn gives it back");
+        debug_assert!(self.0.is_taken.get(), "the owner of the turn releases it");
         self.0.is_taken.set(false);
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
         waiting.into_iter().for_each(Waker::wake);

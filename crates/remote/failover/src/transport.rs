@@ -223,7 +223,7 @@ pub struct Status {
     pub resends: u64,
     /// The longest time from a request to its reply, among requests that were resent.
     pub longest_stall: Duration,
-    /// How often the journal was replayed because the server may have been restarted.
+    /// Number of times that the journal was replayed because the server may have been restarted.
     pub replays: u64,
     /// Bytes in the journal: acknowledged changes that no flush has covered.
     pub journal_bytes: usize,

@@ -345,7 +345,7 @@ impl Inner {
                     self.out_bytes += out_bytes;
                     debug_assert!(
                         self.out_bytes <= OUT_BYTES_MAX.max(out_bytes),
-                        "outstanding write data are limited"
+                        "outstanding write data is limited"
                     );
                     let earlier = self.sent.insert(id, ticket);
                     debug_assert!(earlier.is_none(), "the machine numbers each command");
@@ -488,9 +488,9 @@ impl Inner {
     pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
         debug_assert!(
             self.sent.is_empty(),
-            "the commands of the session before have ended"
+            "the commands of the previous session have ended"
         );
-        debug_assert!(!self.is_over(), "a session that is over does not come back");
+        debug_assert!(!self.is_over(), "an ended session does not return");
         let before = mem::replace(&mut self.phase, Phase::Up { since: now });
         self.are_some_lost = false;
         self.heard = now;
@@ -552,7 +552,7 @@ impl Inner {
         self.fail_waiting();
         debug_assert!(
             self.machine.is_none() && self.waiting.is_empty(),
-            "nothing is left of a session that is over"
+            "nothing remains of an ended session"
         );
         self.wake_waiters();
         self.wake_driver();
@@ -605,7 +605,7 @@ impl Inner {
                 .filter_map(|ticket| self.tasks.get(ticket))
                 .map(|task| task.transfer.out_bytes())
                 .sum::<usize>(),
-            "the write data of each outstanding command are counted"
+            "the write data of each outstanding command is counted"
         );
         let command = self.timeouts.command;
         let mut late = Vec::new();

@@ -123,7 +123,7 @@ pub type Random = fn(&mut [u8]);
 
 /// Interval between discovery requests.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How long to wait for more replies after the first. Further stations of the target may reply, and the
+/// Time to wait for more replies after the first. Further stations of the target may reply, and the
 /// replies to longer frames may arrive later.
 const GATHER: Duration = Duration::from_millis(50);
 /// Time without a reply after which a login to a host is tried anyway, because a host need not report that it
@@ -706,7 +706,7 @@ impl Driver {
         }
     }
 
-    /// Sends the state machine's frames, as far as the endpoints have space.
+    /// Sends the state machine's frames until an endpoint has no more space.
     pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         self.outgoing
             .iter_mut()

@@ -58,7 +58,7 @@ pub struct SessionStatus {
     pub paths: Vec<PathStatus>,
     /// The counters of the session's state machines.
     pub counters: Counters,
-    /// How often the session was lost and reinstated.
+    /// Number of times that the session was lost and reinstated.
     pub reinstatements: u64,
     /// Commands that were sent again because their outcome was unknown.
     pub replays: u64,

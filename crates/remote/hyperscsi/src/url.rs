@@ -88,7 +88,7 @@ pub struct Options {
     pub stations: Vec<MacAddress>,
     /// Time limit of a login and of a command, from 1 second to 1 hour.
     pub timeout: Duration,
-    /// How long requests wait for a lost session to be reinstated. If zero, a lost session is not reinstated.
+    /// Time that requests wait for a lost session to be reinstated. If zero, a lost session is not reinstated.
     pub reconnect: Duration,
 }
 

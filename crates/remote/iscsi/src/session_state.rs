@@ -232,7 +232,7 @@ impl SessionState {
     /// Records that the session was reinstated, which has terminated all earlier commands. Returns the length
     /// of the outage.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
-        debug_assert!(!self.is_over(), "a session that is over does not come back");
+        debug_assert!(!self.is_over(), "an ended session does not return");
         let away = match self.state {
             Phase::Down { since, .. } => now.saturating_duration_since(since),
             Phase::Up { .. } | Phase::Over { .. } => Duration::ZERO,

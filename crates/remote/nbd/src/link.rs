@@ -223,7 +223,7 @@ impl Link {
                 .data
                 .as_ref()
                 .is_none_or(|data| data.len() as u64 == length),
-            "the data of a write have its length"
+            "the data of a write has its length"
         );
         let form = self.session.form;
         // With extended headers, a flag must announce a payload.

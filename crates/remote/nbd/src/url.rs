@@ -109,7 +109,7 @@ pub struct Options {
     /// Time without any progress after which a connection is dropped, while replies are outstanding. `None`
     /// for a third of the timeout, but at most 10 s.
     pub stall: Option<Duration>,
-    /// How long newer writes wait for an unfinished write of a lost connection to the same blocks, if the
+    /// Time that newer writes wait for an unfinished write of a lost connection to the same blocks, if the
     /// server cannot confirm the end of the connection.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.

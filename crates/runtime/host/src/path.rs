@@ -148,7 +148,7 @@ impl ReturnedLength {
     }
 }
 
-/// Queries the structure. Also returns how many of its bytes the kernel filled.
+/// Queries the structure. Also returns the number of bytes that the kernel filled.
 fn read(socket: &OwnedFd) -> Option<(TcpInfo, usize)> {
     // SAFETY: a TcpInfo is integers only, for which zeros are values.
     let mut info: TcpInfo = unsafe { std::mem::zeroed() };

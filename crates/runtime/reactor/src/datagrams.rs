@@ -231,7 +231,7 @@ impl DatagramBatch {
     /// # Panics
     /// If either is 0.
     pub fn new(places: usize, place_bytes: usize) -> DatagramBatch {
-        assert!(places > 0 && place_bytes > 0, "a batch has room");
+        assert!(places > 0 && place_bytes > 0, "a batch has space");
         let memory = vec![0; places * place_bytes].into_boxed_slice();
         DatagramBatch {
             memory,

@@ -334,7 +334,7 @@ impl Core {
         }
     }
 
-    /// Returns how long the next turn may wait. `now` is the current time, or `None` if the clock has not
+    /// Returns the maximum wait of the next turn. `now` is the current time, or `None` if the clock has not
     /// been read.
     fn park(&self, now: Option<Instant>) -> Park {
         if !self.ready.borrow().is_empty() {

@@ -5,7 +5,7 @@
 //! One thread runs one [`World`] and one executor. Tasks run on the thread that spawned them and never leave
 //! it; another thread reaches them through a waker or a [`mailbox`]. Reading order: [`World`] and [`Stream`]
 //! (the interface), then the executor ([`block_on`], [`spawn`], [`sleep`]), then [`mailbox`]. [`Spin`]
-//! determines how long a world busy-polls before it sleeps.
+//! determines the time for which a world busy-polls before it sleeps.
 
 mod alone;
 mod datagrams;

@@ -1,4 +1,4 @@
-//! Determines how long to busy-poll for events before sleeping.
+//! Determines the time to busy-poll for events before sleeping.
 //!
 //! If a reactor has a CPU to itself, busy-polling for 50 µs before sleeping triples the number of round trips
 //! per second. If its peer needs that CPU, busy-polling reduces the number by up to two thirds (measured on a

@@ -285,7 +285,7 @@ fn drop_core(core: Core) {
         let place = &mut cores.all[core.0];
         assert!(
             place.state != RunState::Running,
-            "a core is ended where it has stopped"
+            "a core ends while it is stopped"
         );
         place.state = RunState::Ended;
         let taken = (place.body.take(), place.main.take());

@@ -35,7 +35,7 @@ const NEVER: [Never; 14] = [
             "the driver gives it up",
             "its connection is lost",
         ],
-        why: "the driver forgets tasks with the state machine; only existing tasks lose a connection",
+        why: "the driver drops tasks with the state machine; only existing tasks lose a connection",
     },
     Never {
         side: "target",

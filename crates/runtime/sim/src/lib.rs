@@ -1,5 +1,5 @@
 //! Deterministic simulations: machines with several cores, a network, disks and a clock, a complete server
-//! with initiators, and a checker that determines what reads of each block may return. A seed determines each
+//! with initiators, and a checker that determines the permitted results of reads. A seed determines each
 //! simulation, step by step, on every machine and in every build. This crate is not shipped.
 //!
 //! Reading order: [`run`] in `scenario` (the setup and the faults), `simulation` (the shared state),

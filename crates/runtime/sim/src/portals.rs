@@ -136,7 +136,7 @@ async fn carry(
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
             left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {
-                note(&[80], || "a session is broken after a response".to_owned());
+                note(&[80], || "a session fails after a response".to_owned());
                 return Ok(());
             }
         }

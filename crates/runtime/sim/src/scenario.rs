@@ -35,7 +35,7 @@ pub struct Outcome {
     pub ends: u64,
     /// Number of blocks checked.
     pub checks: u64,
-    /// How often the state machines of target and initiator received each event in each state.
+    /// Number of times that the state machines of target and initiator received each event in each state.
     pub met: BTreeMap<Observation, u64>,
     /// A description of the first fault, if any.
     pub fault: Option<String>,

@@ -26,7 +26,7 @@ pub(crate) struct Universe {
     /// Number of receives and sends of the running core.
     pub(crate) transfers: u32,
     trace: Trace,
-    /// How often the state machines received each event in each state.
+    /// Number of times that the state machines received each event in each state.
     met: BTreeMap<Observation, u64>,
     /// A description of the first fault.
     fault: Option<String>,

@@ -440,7 +440,7 @@ impl CoreShelves {
             heard: Cell::new(now),
         });
         stations.insert(address, Rc::clone(&station));
-        debug_assert!(stations.len() <= STATIONS_MAX, "one made room");
+        debug_assert!(stations.len() <= STATIONS_MAX, "one made space");
         Some(station)
     }
 
@@ -773,7 +773,10 @@ impl Outgoing {
                 .collect();
             match by.try_send(&datagrams) {
                 Ok(sent) => {
-                    debug_assert!(sent <= datagrams.len(), "no more is sent than there is");
+                    debug_assert!(
+                        sent <= datagrams.len(),
+                        "a send does not exceed the available bytes"
+                    );
                     drop(frames.drain(..sent));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),

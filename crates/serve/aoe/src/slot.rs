@@ -145,7 +145,7 @@ impl SlotState {
                 _ => return Err(MaskError::BadDirective),
             }
         }
-        debug_assert!(masks.len() <= STATIONS_MAX, "a usual frame has room");
+        debug_assert!(masks.len() <= STATIONS_MAX, "a usual frame has space");
         self.masks = masks;
         Ok(())
     }
@@ -281,7 +281,7 @@ mod tests {
             .write()
             .len()
                 <= 1500,
-            "a usual frame has room"
+            "a usual frame has space"
         );
         assert_eq!(
             state.mask(&Mask {

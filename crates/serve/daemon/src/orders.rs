@@ -155,7 +155,7 @@ impl Rewrite<'_> {
 struct Changed {
     start_options: StartOptions,
     file: Option<ConfigFile>,
-    /// A note on how long the change lasts, if it is not written to the file.
+    /// A note on the duration of the change, if it is not written to the file.
     lasts: Option<String>,
 }
 
@@ -685,8 +685,7 @@ impl LiveState {
         }
     }
 
-    /// Writes the change to the configuration file, if there is one, and adds a note on how long the change
-    /// lasts.
+    /// Writes the change to the configuration file, if there is one, and adds a note on the duration of the change.
     fn written(
         &mut self,
         name: &VolumeName,

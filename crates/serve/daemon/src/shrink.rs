@@ -112,7 +112,7 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
             let end = run.extent.lba.0 + run.extent.blocks.0;
             debug_assert!(
                 at < end && end <= geometry.blocks.0,
-                "runs are parts of what was asked for, in order"
+                "runs are parts of the request, in order"
             );
             while run.allocation == Allocation::Mapped && at < end {
                 debug_assert!(step.0 > 0);

@@ -105,11 +105,7 @@ impl Volumes {
             .iter()
             .filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?)))
             .collect();
-        debug_assert_eq!(
-            taken.len(),
-            renamed.len(),
-            "what gets another name is served"
-        );
+        debug_assert_eq!(taken.len(), renamed.len(), "a renamed volume is served");
         taken
             .iter()
             .for_each(|(name, opened)| opened.name_sets(name));

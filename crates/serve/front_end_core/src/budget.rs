@@ -99,16 +99,13 @@ impl Budget {
             within.add(bytes);
             debug_assert!(
                 self.used.get() <= within.used.get(),
-                "what is held here counts there as well"
+                "the enclosing budget includes these bytes"
             );
         }
     }
 
     fn give_back(&self, bytes: usize) {
-        debug_assert!(
-            bytes <= self.used.get(),
-            "a charge gives back what it holds, once"
-        );
+        debug_assert!(bytes <= self.used.get(), "a charge is released one time");
         self.used.set(self.used.get() - bytes);
         if let Some(within) = &self.within {
             within.give_back(bytes);

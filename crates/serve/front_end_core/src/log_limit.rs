@@ -10,7 +10,7 @@ use crate::address::AddressBlock;
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     blocks: BTreeMap<AddressBlock, Lines>,
-    /// The lines about all addresses together. Its `left_out` counts lines about addresses for which `blocks`
+    /// The lines about all addresses combined. Its `left_out` counts lines about addresses for which `blocks`
     /// has no free entry.
     all: Option<Lines>,
 }

@@ -172,7 +172,7 @@ impl Requests {
         debug_assert_eq!(
             kind == RequestKind::Change,
             changes.is_some(),
-            "a change says which blocks"
+            "a change names its blocks"
         );
         let access = if kind == RequestKind::Change {
             Access::Write

@@ -44,11 +44,11 @@ pub struct Config {
     pub volumes: NamedVolumes,
     /// The portals that hosts connect to.
     pub portals: Vec<Portal>,
-    /// Limits of all front ends together.
+    /// Limits of all front ends combined.
     pub limits: Limits,
 }
 
-/// Limits of all front ends together.
+/// Limits of all front ends combined.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum concurrent connections from one address or IPv6 network (/64), including those still logging
@@ -549,7 +549,7 @@ pub struct CoreHandle {
     pub core: usize,
     /// The server that the core belongs to.
     pub server: Arc<Server>,
-    /// Memory for the commands of this core, for all front ends together.
+    /// Memory for the commands of this core, for all front ends combined.
     pub memory: Rc<Budget>,
 }
 
@@ -663,7 +663,7 @@ impl RunningCore {
             .collect()
     }
 
-    /// Memory for the commands of this core, for all front ends together.
+    /// Memory for the commands of this core, for all front ends combined.
     pub fn memory(&self) -> &Budget {
         &self.memory
     }

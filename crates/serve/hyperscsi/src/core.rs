@@ -424,7 +424,7 @@ impl CoreSessions {
                 last => last.checked_add(step).unwrap_or(first),
             };
             self.last_handle.set(handle);
-            debug_assert!(handle != 0, "0 is what has no session");
+            debug_assert!(handle != 0, "0 means no session");
             debug_assert_eq!(
                 (handle - first) % step,
                 0,

@@ -492,7 +492,7 @@ impl ScsiSession for Session {
         debug_assert_eq!(
             data.len(),
             data_bytes,
-            "the machine sends what the unit has answered"
+            "the state machine sends each response of the unit"
         );
         let response = Response {
             status: status.code(),

@@ -244,7 +244,7 @@ impl LoginDriver {
         debug_assert_eq!(
             self.received.len(),
             length,
-            "what follows belongs to the session"
+            "the following bytes belong to the session"
         );
         Ok(())
     }

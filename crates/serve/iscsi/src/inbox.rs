@@ -77,7 +77,7 @@ impl Inbox {
         let kept = self.stash.len();
         debug_assert!(
             kept == 0 || self.segment.is_none(),
-            "a header begins behind the last segment"
+            "a header begins after the last segment"
         );
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
@@ -119,7 +119,7 @@ impl Inbox {
         segment.received += length;
         debug_assert!(
             segment.received <= segment.length,
-            "what follows is in the scratch buffer"
+            "the following bytes are in the scratch buffer"
         );
         self.end_segment(input, session)
     }

@@ -194,7 +194,7 @@ impl Backoff {
             last: now,
         };
         let wait = entry.wait();
-        debug_assert!(self.entries.len() <= ENTRIES_MAX, "one made room");
+        debug_assert!(self.entries.len() <= ENTRIES_MAX, "one made space");
         let is_news = before != wait && (before.is_zero() || wait == WAIT_MAX);
         is_news.then_some(wait)
     }

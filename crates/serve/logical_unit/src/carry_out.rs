@@ -111,7 +111,7 @@ impl LogicalUnit {
             Work::Placed(_, lock) => {
                 debug_assert!(
                     matches!(data, Data::Placed),
-                    "the lock is released when the data are in place"
+                    "the lock is released when the data is in place"
                 );
                 drop(lock);
                 Step::Now(Reply::good(job.expected_bytes))
@@ -208,7 +208,7 @@ impl LogicalUnit {
         if !self.device().read_nowait(extent, &mut buffer) {
             return None;
         }
-        debug_assert!(bytes as usize <= length, "what is wanted was read");
+        debug_assert!(bytes as usize <= length, "the requested bytes were read");
         self.volume().record_end(RequestKind::Read, &Ok(()));
         buffer.truncate(bytes as usize);
         Some(DataIn::Buffer(buffer).into())

@@ -143,7 +143,7 @@ impl Operations {
     pub(crate) fn proceed(&mut self, done: u64, total: u64) {
         debug_assert!(
             matches!(self.state, OperationState::Running { .. }),
-            "what proceeds has not ended"
+            "a running operation has not ended"
         );
         if let OperationState::Running { progress, .. } = &mut self.state {
             let share = u128::from(done) * 0x1_0000 / u128::from(total.max(1));

@@ -338,7 +338,10 @@ impl Reply {
     pub fn data(mut data: DataIn, room: u32) -> Reply {
         let expected_bytes = data.len() as u64;
         data.truncate(room as usize);
-        debug_assert!(data.len() <= room as usize, "the initiator has room for it");
+        debug_assert!(
+            data.len() <= room as usize,
+            "the initiator has space for it"
+        );
         Reply {
             data,
             ..Reply::good(expected_bytes)

@@ -7,10 +7,10 @@
 //!   Ejected ── START=1 LOEJ=1 ────────────────────► Loaded
 //! ```
 //!
-//! The volume counts lost acknowledged writes. This module records how many of them were reported to each
-//! nexus ([`Departed`] for detached nexuses). Any nexus may have written the lost data, or read it and relied
-//! on it, so a loss is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator
-//! has acknowledged one of these responses. Sending a response is not enough, because it can be lost with its
+//! The volume counts lost acknowledged writes. This module records the number reported to each nexus
+//! ([`Departed`] for detached nexuses). Any nexus may have written the lost data, or read it and relied on
+//! it, so a loss is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator has
+//! acknowledged one of these responses. Sending a response is not enough, because it can be lost with its
 //! connection, or discarded with an aborted task. If two flushes are outstanding, both fail. A loss is not
 //! reported to a nexus that first attaches after the loss, unless its initiator may have used an earlier server
 //! process ([`Volume::presumed_reported`]). It is reported to a nexus that was attached before the loss and

@@ -335,7 +335,7 @@ impl Nexus {
     pub fn note_told(&self, losses: u64) {
         debug_assert!(
             losses <= self.unit.volume.lost_writes(),
-            "no more losses are reported than there are"
+            "reports do not exceed the losses"
         );
         self.unit.note(|state| {
             if let Some(nexus) = state.nexus(self.id) {

@@ -195,7 +195,7 @@ impl Client {
         debug_assert_eq!(
             data.len() as u64,
             request.length,
-            "all of its data are here"
+            "all of its data has arrived"
         );
         if self.durability(request) == Durability::Stable || !self.is_whole(request) {
             return None;

@@ -101,7 +101,7 @@ pub(crate) enum Closing {
     Asked,
     /// Its export was removed.
     Gone,
-    /// It was slow while other clients waited for memory.
+    /// It was too slow while other clients were waiting for memory.
     TooSlow,
     /// The connection is dropped immediately.
     Dropped,
@@ -207,7 +207,7 @@ impl fmt::Display for Closing {
                 "the server is shutting down, or an administrator dropped the connection"
             }
             Closing::Gone => "its export was removed, or now exports another volume",
-            Closing::TooSlow => "slow while other clients waited for memory",
+            Closing::TooSlow => "too slow while other clients were waiting for memory",
             Closing::Dropped => "dropped",
         })
     }
@@ -311,7 +311,7 @@ impl Client {
     pub(crate) fn begin_task(&self) {
         debug_assert!(
             self.running.get() < self.limits.requests,
-            "there is room for one more"
+            "there is space for one more"
         );
         self.running.set(self.running.get() + 1);
     }
@@ -380,7 +380,7 @@ impl Client {
     pub(crate) fn set_backlog(&self, full: Option<(Instant, (u64, u64))>) {
         debug_assert!(
             full.is_none_or(|(_, (sent, queued))| sent <= queued),
-            "what is sent was queued"
+            "sent bytes were queued"
         );
         let kept = |sent| self.backlog.get().filter(|(_, end)| *end > sent);
         self.backlog

@@ -233,7 +233,7 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             debug_assert_eq!(
                 part.len() as u64,
                 request.length,
-                "a reply has the bytes that were asked for"
+                "a reply has the requested bytes"
             );
             read = request.length;
             queue.append(|out| session.read_header(&request, out));
@@ -332,7 +332,7 @@ impl Receiver {
         let kept = self.stash.len();
         debug_assert!(
             kept <= scratch.len() && !(read && self.is_full()),
-            "what waits leaves room to read"
+            "waiting requests leave space to read"
         );
         debug_assert!(
             self.incoming.is_none() || kept == 0,
@@ -408,7 +408,7 @@ impl Receiver {
                         debug_assert_eq!(
                             buffer.len() as u64,
                             request.length,
-                            "all of its data have come"
+                            "all of its data has arrived"
                         );
                         client.start(request, Command::Write, now, Some(buffer), Some(charge));
                     }

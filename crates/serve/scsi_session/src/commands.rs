@@ -827,7 +827,7 @@ impl<S: ScsiSession> Commands<S> {
         debug_assert_eq!(
             self.tasks.len(),
             self.receiving.len(),
-            "each task has a place for its data"
+            "each task has a buffer for its data"
         );
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, || None);
@@ -1072,7 +1072,7 @@ impl<S: ScsiSession> Commands<S> {
             cleared
                 .iter()
                 .all(|id| self.task(*id).is_some_and(Task::is_cleared)),
-            "what was aborted is answered later"
+            "a cleared task stays in the table"
         );
         cleared
     }
@@ -1138,7 +1138,7 @@ impl<S: ScsiSession> Commands<S> {
                 self.tasks().all(|task| task.slot != Some(place)
                     || task.is_answered()
                     || task.is_cleared()),
-                "no command of a removed LUN goes on"
+                "no command of a removed LUN continues"
             );
             removed.tasks.extend(cleared);
             add_units(&mut removed.units, &[unit]);

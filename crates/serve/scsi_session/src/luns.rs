@@ -155,7 +155,7 @@ impl<W> Slot<W> {
 
     /// Records that a command was answered or aborted. An ORDERED command was the only active command.
     pub fn leave(&mut self) {
-        debug_assert!(self.active > 0, "what leaves has entered");
+        debug_assert!(self.active > 0, "only an entered command leaves");
         self.active -= 1;
         self.ordered &= self.active > 0;
     }

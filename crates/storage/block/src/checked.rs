@@ -242,10 +242,7 @@ impl Model {
                 .may_be
                 .iter()
                 .any(|&may| may == found || may == ANYTHING);
-            assert!(
-                possible,
-                "block {lba} reads as what was not last written there"
-            );
+            assert!(possible, "block {lba} does not read as it was last written");
             block.may_be = vec![found];
         }
     }
@@ -262,11 +259,7 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
             let data = self
                 .watch(extent, legal, self.inner.read(extent, buffer))
                 .await?;
-            assert_eq!(
-                data.len(),
-                length,
-                "the buffer of a read comes back as long as it was"
-            );
+            assert_eq!(data.len(), length, "the buffer of a read keeps its length");
             let sums = self.sums(&data);
             self.model.lock().compare(extent, &sums, since);
             Ok(data)
@@ -309,7 +302,7 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
                 .await?;
             assert!(
                 runs.len() <= runs_max.max(1),
-                "{} runs, and {runs_max} were asked for",
+                "{} runs, more than the requested {runs_max}",
                 runs.len()
             );
             let mut at = extent.lba;
@@ -371,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "block 0 reads as what was not last written there")]
+    #[should_panic(expected = "block 0 does not read as it was last written")]
     fn a_device_that_changes_a_byte_is_found_out() {
         let device = Checked::new(Memory::new(64));
         ready(device.write(first(), filled(1), Durability::Stable)).expect("written");
@@ -380,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "block 0 reads as what was not last written there")]
+    #[should_panic(expected = "block 0 does not read as it was last written")]
     fn a_device_that_does_not_keep_what_it_showed_is_found_out() {
         let device = Checked::new(Memory::new(64));
         read(&device);

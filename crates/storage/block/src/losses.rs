@@ -47,7 +47,7 @@ impl Losses {
         self.0 & DOUBT != 0
     }
 
-    /// Returns the same number of losses, and a doubt whether there is one more.
+    /// Returns the same number of losses, in doubt: there may be one more.
     #[must_use]
     pub fn in_doubt(self) -> Losses {
         Losses(self.0 | DOUBT)

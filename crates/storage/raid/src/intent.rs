@@ -236,7 +236,8 @@ impl Intent {
         self.current().unsynced.len() as u64
     }
 
-    /// Returns the stripes of the first unsynchronised region that is not stuck, and how many of them are done.
+    /// Returns the stripes of the first unsynchronised region that is not stuck, and the number of those that
+    /// are done.
     /// `done` is the caller's count, which counts from the start if it does not apply to this region.
     pub(crate) fn first_unsynced(&self, done: u64) -> Option<(std::ops::Range<u64>, u64)> {
         let mut state = self.current();
@@ -540,7 +541,7 @@ impl Intent {
             regions.range(range.clone()).copied().collect()
         };
         let at = self.half() + block;
-        debug_assert!(at < self.area.blocks(), "the second bitmap has room");
+        debug_assert!(at < self.area.blocks(), "the second bitmap has space");
         self.area.write(at, &self.encode(at, &numbers)).await?;
         let mut state = self.state.lock();
         state
@@ -634,7 +635,7 @@ impl Intent {
                 .chain(state.unsynced.range(range).copied())
                 .collect()
         };
-        debug_assert!(block < self.area.blocks(), "the bitmap has room");
+        debug_assert!(block < self.area.blocks(), "the bitmap has space");
         self.area
             .write(block, &self.encode(block, &numbers))
             .await?;

@@ -100,7 +100,7 @@ impl Stripe {
         self.debug_check();
         debug_assert!(
             written.iter().all(|strip| *strip < self.data),
-            "only data are written"
+            "only data is written"
         );
         let others = || (0..self.data).filter(|strip| !written.contains(strip));
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);

@@ -438,7 +438,7 @@ impl Summed {
         debug_assert_eq!(
             state.chunks.range(start..end).count() as u64,
             end - start,
-            "what was changed stays"
+            "changed chunks stay"
         );
         let mut bytes = Buffer::recycled((end - start) as usize * self.chunk_bytes);
         let places = bytes.chunks_exact_mut(self.chunk_bytes);

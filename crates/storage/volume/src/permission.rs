@@ -100,7 +100,7 @@ impl Volume {
     /// # fn now<T>(future: impl Future<Output = T>) -> T {
     /// #     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
     /// #         Poll::Ready(value) => value,
-    /// #         Poll::Pending => unreachable!("nobody else saves"),
+    /// #         Poll::Pending => unreachable!("no other thread saves"),
     /// #     }
     /// # }
     /// # fn path(host: &str) -> HostPath {

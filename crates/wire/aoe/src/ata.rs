@@ -72,7 +72,7 @@ pub enum AtaOperation {
     },
     /// FLUSH CACHE, with EXT or without.
     Flush,
-    /// CHECK POWER MODE: the response is that the device is active.
+    /// CHECK POWER MODE: the response reports an active device.
     CheckPower,
     /// DATA SET MANAGEMENT with TRIM, with [`TrimRanges`] as data.
     Trim {
@@ -335,7 +335,7 @@ pub fn write_trim_ranges(lba: u64, sectors: u64, out: &mut [u8; crate::SECTOR_BY
         entry.copy_from_slice(&value.to_le_bytes());
         written += length;
     }
-    debug_assert!(written <= sectors, "ranges beyond what is asked for");
+    debug_assert!(written <= sectors, "ranges beyond the request");
     written
 }
 

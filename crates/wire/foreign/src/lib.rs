@@ -66,7 +66,7 @@ impl fmt::Display for Text {
         }
         debug_assert!(
             shown.chars().all(is_printable),
-            "a terminal does what a peer says"
+            "a control character of a peer reaches the terminal"
         );
         f.pad(&shown)
     }
@@ -84,7 +84,7 @@ pub fn printable(line: &str) -> String {
     line.chars().for_each(|letter| push(&mut shown, letter));
     debug_assert!(
         shown.len() >= line.len(),
-        "an escape is longer than what it stands for"
+        "an escape is longer than its character"
     );
     shown
 }

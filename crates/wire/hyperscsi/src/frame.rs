@@ -530,7 +530,7 @@ impl Protection {
         match self {
             Protection::Crc => frame.put(&frame.crc().to_be_bytes()),
             Protection::Aead { ours, .. } => {
-                debug_assert!(frame.data.is_empty(), "what is sealed is in one piece");
+                debug_assert!(frame.data.is_empty(), "encrypted data is in one piece");
                 let (head, body) = frame.bytes.split_at_mut(HEADER_BYTES);
                 let tag = ours.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
                 frame.put(

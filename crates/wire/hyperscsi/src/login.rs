@@ -229,7 +229,7 @@ pub fn is_name(name: &str) -> bool {
 pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
     debug_assert!(
         bytes.len() <= usize::from(u8::MAX),
-        "{} bytes behind a length of eight bits",
+        "{} bytes after a length of eight bits",
         bytes.len()
     );
     into.push(bytes.len() as u8);

@@ -193,7 +193,7 @@ impl Path {
         });
         debug_assert!(
             self.in_flight as usize <= self.sent.len(),
-            "each frame under way is kept"
+            "each outstanding frame is kept"
         );
         number
     }

@@ -250,7 +250,7 @@ impl Request {
                     (1..=CDB_BYTES_MAX).contains(&command.cdb.len()),
                     "a CDB of no valid length"
                 );
-                debug_assert!(command.data_out.len() <= DATA_BYTES_MAX, "too many data");
+                debug_assert!(command.data_out.len() <= DATA_BYTES_MAX, "too much data");
                 let mut head = Vec::with_capacity(COMMAND_HEAD + command.cdb.len());
                 head.extend([COMMAND, command.attribute.into()]);
                 head.extend_from_slice(&(command.cdb.len() as u16).to_be_bytes());
@@ -321,7 +321,7 @@ impl Reply {
             Reply::Response { number, response } => {
                 debug_assert!(
                     response.sense.len() <= SENSE_BYTES_MAX,
-                    "too many sense data"
+                    "too much sense data"
                 );
                 let mut head = Vec::with_capacity(REPLY_HEAD + response.sense.len());
                 head.extend([COMMAND, response.status]);

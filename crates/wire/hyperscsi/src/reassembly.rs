@@ -146,7 +146,7 @@ impl Reassembly {
             .partial
             .remove(&header.message)
             .map_or(Vec::new(), |partial| partial.bytes);
-        debug_assert_eq!(bytes.len(), total, "a message as long as it said");
+        debug_assert_eq!(bytes.len(), total, "a message of its announced length");
         self.delivered.insert(serial);
         Fragment::Complete(Delivered {
             opcode: header.opcode,

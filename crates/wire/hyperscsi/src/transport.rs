@@ -133,7 +133,7 @@ impl Transport {
     pub(crate) fn new(now: Instant, agreed: Agreed) -> Transport {
         debug_assert!(
             (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&agreed.frame_bytes),
-            "what a login agrees on"
+            "parameters negotiated at login"
         );
         let fragment_bytes = agreed.frame_bytes - HEADER_BYTES - agreed.protection.trailer_bytes();
         Transport {
@@ -533,7 +533,7 @@ impl Transport {
         let total = open.message.bytes();
         let start = usize::from(piece.fragment) * fragment_bytes;
         let end = total.min(start + fragment_bytes);
-        debug_assert!(start <= end, "a fragment behind the end of its message");
+        debug_assert!(start <= end, "a fragment beyond the end of its message");
         let header = Header {
             last: piece.fragment + 1 == open.count,
             fragment: piece.fragment,

@@ -117,7 +117,7 @@ pub struct Segment<T> {
 }
 
 /// The destination of a received data segment.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<T> {
     /// There is no data.
@@ -144,7 +144,7 @@ pub enum Destination<T> {
 }
 
 /// The data of a PDU to send.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<T> {
     /// No data.

@@ -9,7 +9,7 @@ use crate::rules::{DigestKind, Offered, Rule, SessionType, Setting, TaskReportin
 use crate::text::{PrintableText, Range};
 
 /// The standard's definition of a key.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: Key,

@@ -63,7 +63,7 @@ pub enum SessionType {
 
 /// A negotiated value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Setting {
     #[display("{}", if *_0 { "Yes" } else { "No" })]
     Flag(bool),

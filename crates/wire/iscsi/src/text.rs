@@ -119,7 +119,7 @@ fn is_key(key: &[u8]) -> bool {
 }
 
 /// The range of a key's numbers, including both ends.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub least: u32,
@@ -298,7 +298,7 @@ impl Pieces {
     }
 }
 
-/// Section 6.1: "the maximum length of a text-value […] is 255 bytes", unless a key says otherwise.
+/// Section 6.1: "the maximum length of a text-value […] is 255 bytes", unless the key has another limit.
 const BYTES_MAX: usize = 255;
 
 /// Printable text that fits into a text value, such as an alias or a CHAP name.

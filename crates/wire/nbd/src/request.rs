@@ -213,7 +213,7 @@ impl Session {
         }
         debug_assert!(
             self.export.block_sizes.minimum.is_power_of_two(),
-            "a block that no mask tells"
+            "a block that the mask does not describe"
         );
         let unaligned =
             (request.offset | request.length) & u64::from(self.export.block_sizes.minimum - 1);

@@ -296,7 +296,7 @@ pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
 fn put<const N: usize>(mut cdb: Cdb, at: usize, bytes: [u8; N]) -> Cdb {
     debug_assert!(
         (1..=cdb.len() - N).contains(&at),
-        "a field behind the CDB, or over its operation code"
+        "a field after the CDB, or over its operation code"
     );
     cdb[at..at + N].copy_from_slice(&bytes);
     cdb

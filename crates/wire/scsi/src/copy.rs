@@ -28,7 +28,7 @@ pub struct CopyList {
     pub segments: Vec<CopySegment>,
 }
 
-/// LIST ID USAGE: how long the list identifier refers to this copy (SPC-4 table 118).
+/// LIST ID USAGE: lifetime of the list identifier of this copy (SPC-4 table 118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListIdUsage {
     /// Until the results of the copy are no longer needed.

@@ -251,7 +251,7 @@ macro_rules! layout {
             /// Encodes the whole page, header included. A value that is too large for its field is truncated
             /// to its low bits.
             pub fn write(&self) -> [u8; $bytes] {
-                debug_assert!(Self::FIELDS.iter().all(|field| field.end() <= Self::BYTES), "a field behind the page");
+                debug_assert!(Self::FIELDS.iter().all(|field| field.end() <= Self::BYTES), "a field after the page");
                 let mut page = [0; $bytes];
                 $(page[..$header.len()].copy_from_slice(&$header);)?
                 let values = [$($crate::fields::FieldValue::number(self.$field)),*];

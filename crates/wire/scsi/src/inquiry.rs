@@ -93,7 +93,7 @@ impl Inquiry {
         );
         debug_assert!(
             data.len() <= Self::BYTES,
-            "more standards than there is room for"
+            "more standards than the field has space for"
         );
         data.resize(Self::BYTES, 0);
         data

@@ -203,7 +203,7 @@ impl Notification {
 }
 
 fn json(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).expect("the names of all fields are texts, as JSON wants it")
+    serde_json::to_vec(message).expect("the names of all fields are texts, as JSON requires")
 }
 
 #[cfg(test)]

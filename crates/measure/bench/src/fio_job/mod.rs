@@ -248,7 +248,7 @@ fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
 /// Maximum number of clients of a cell.
 const CLIENTS_MAX: usize = 256;
 
-/// Maximum number of roles in all cells together. It limits the memory that a file can request.
+/// Maximum number of roles in all cells combined. It limits the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
 /// Maximum memory for the requests of all roles of a cell, the same as in suites.

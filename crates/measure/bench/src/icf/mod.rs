@@ -179,7 +179,7 @@ impl Setup {
 /// Maximum number of cells.
 const CELLS_MAX: usize = 4096;
 
-/// Maximum number of roles in all cells together. It limits the memory that a file can request.
+/// Maximum number of roles in all cells combined. It limits the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
 /// Maximum memory for the requests of all roles of a cell, the same as in suites.

@@ -244,8 +244,7 @@ impl Cell {
     }
 
     /// Returns whether the results of both cells can be compared: the same clients make the same requests.
-    /// The place of the requests may differ, since its effect can be what a comparison is to show: the part
-    /// of the storage, and the alignment.
+    /// The span and the alignment of the requests may differ, because a comparison can be about their effect.
     pub fn is_comparable(&self, other: &Cell) -> bool {
         let requests = |cell: &Cell| -> Vec<(u16, Role)> {
             let of_role = |role: &Role| {
@@ -289,8 +288,8 @@ impl Cell {
         }
     }
 
-    /// Returns whether a role verifies blocks that another role overwrites. A role knows only its own writes,
-    /// so it would report the other's data as wrong.
+    /// Returns whether a role verifies blocks that another role overwrites. A role records only its own
+    /// writes, so it would report the other's data as wrong.
     pub fn verifies_foreign_data(&self) -> bool {
         let part = |role: &Role| {
             let Span { start_bytes, bytes } = role.workload.span;
@@ -418,7 +417,7 @@ pub enum Pace {
         per_second: f64,
     },
     /// Open loop: send requests at independent, exponentially distributed intervals. The average rate applies
-    /// to all sessions together.
+    /// to all sessions combined.
     Poisson {
         /// Requests per second.
         per_second: f64,

@@ -63,7 +63,7 @@ pub fn pace(depth: u32, per_second: Option<f64>) -> String {
 }
 
 impl Workload {
-    /// Returns the kind of all requests together.
+    /// Returns the kind of all requests combined.
     pub fn kind(&self) -> WorkloadKind {
         let [read, random] = [
             self.share(|access| access.read),

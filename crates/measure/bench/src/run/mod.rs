@@ -35,7 +35,7 @@ use crate::record::{Run, Sample};
 
 /// Runs the workload on all devices concurrently, and measures them together. Several devices are several
 /// paths to the same data (sessions of one LUN). In a closed loop, each device has [`Workload::depth`]
-/// outstanding requests. In an open loop, the rate applies to all devices together.
+/// outstanding requests. In an open loop, the rate applies to all devices combined.
 ///
 /// Each sample is passed to `each` at the end of its interval, even if nothing completed in it. Only requests
 /// that complete within the counted time are counted. After the end of the run, requests that are still

@@ -187,8 +187,8 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     });
 }
 
-/// Returns the storage as the evidence was measured: with shorter segments, if the path drops long packets. A
-/// finding about the long packets themselves is tested on the unmodified path.
+/// Returns the storage with the settings of the measured evidence: with shorter segments, if the path drops
+/// long packets. A finding about the long packets themselves is tested on the unmodified path.
 fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject, String> {
     let works = evidence
         .long_packets

@@ -610,7 +610,7 @@ fn judged(window: &Window) -> String {
 
 // Samples over time, summed over all clients, and reduced in number for a drawing.
 
-/// One interval of a run, for all clients together.
+/// One interval of a run, for all clients combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Moment {
     /// The end of the interval, in seconds since counting started.

@@ -91,9 +91,9 @@ pub struct CellSummary {
     pub cell: Cell,
     /// The number of runs that count: all runs, or those of the steady rounds.
     pub runs: usize,
-    /// Requests per second of all clients together.
+    /// Requests per second of all clients combined.
     pub iops: Estimate,
-    /// Bytes per second of all clients together.
+    /// Bytes per second of all clients combined.
     pub bytes_per_s: Estimate,
     /// The median of bytes read per second.
     pub read_bytes_per_s: f64,
@@ -103,9 +103,9 @@ pub struct CellSummary {
     pub service: Latencies,
     /// The latency from the due times of the requests; open loop only.
     pub response: Option<Latencies>,
-    /// The measured average number of outstanding requests of all clients together.
+    /// The measured average number of outstanding requests of all clients combined.
     pub under_way: f64,
-    /// The configured number of outstanding requests of all clients together.
+    /// The configured number of outstanding requests of all clients combined.
     pub depth: u32,
     /// CPU time of the clients.
     pub client_cpu: Option<CpuCost>,

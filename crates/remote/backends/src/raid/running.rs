@@ -291,7 +291,7 @@ impl Current {
             now.losses += set.losses().count() + u64::from(set.profile().volatile_cache);
             debug_assert!(
                 now.ending.is_none(),
-                "a set stops after the one before has ended"
+                "a set stops after the previous one has ended"
             );
             now.ending = Some(set);
         }
@@ -317,7 +317,7 @@ impl Current {
         }
         debug_assert!(
             now.parts.is_none() && now.ending.is_none(),
-            "a set starts when the one before has ended"
+            "a set starts when the previous one has ended"
         );
         now.parts = Some(parts);
         Ok(())

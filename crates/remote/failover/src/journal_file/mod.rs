@@ -344,7 +344,7 @@ impl JournalFile {
         debug_assert_eq!(
             data.len() as u64,
             length,
-            "the data of a write are its bytes, and nothing else has any"
+            "the data of a write is its bytes, and nothing else has data"
         );
         let bytes = (RECORD_BYTES + data.len()) as u64;
         let position = self.header.place(self.head, bytes);
@@ -432,7 +432,7 @@ impl JournalFile {
         if self.header.loss != UnreportedLoss::None {
             self.header.loss = UnreportedLoss::Dropped; // the lost changes may be among them
         }
-        debug_assert!(mark <= self.head, "a flush covers what was appended");
+        debug_assert!(mark <= self.head, "a flush covers the appended records");
         debug_assert!(
             self.candidates.iter().all(|(end, _)| *end <= self.head),
             "a candidate is the block of an appended record"

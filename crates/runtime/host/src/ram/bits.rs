@@ -57,7 +57,7 @@ impl Bits {
         (next < self.length).then_some(next)
     }
 
-    /// Sets these bits, and returns how many of them were clear.
+    /// Sets these bits, and returns the number that were clear.
     pub(super) fn insert(&self, bits: Range<usize>) -> usize {
         let mut inserted = 0;
         for (word, mask) in masks(bits) {
@@ -73,7 +73,7 @@ impl Bits {
         inserted as usize
     }
 
-    /// Clears these bits, and returns how many of them were set.
+    /// Clears these bits, and returns the number that were set.
     pub(super) fn remove(&self, bits: Range<usize>) -> u64 {
         let mut removed = 0;
         for (word, mask) in masks(bits) {

@@ -1,4 +1,4 @@
-//! A simple NBD client that follows the specification, and sends only what its callers request. It shares no
+//! A simple NBD client that follows the specification, and sends only the requests of its callers. It shares no
 //! code with `wire/nbd`, so that the two cannot share a misinterpretation of the specification. It reports
 //! protocol violations by the server as faults.
 

@@ -82,7 +82,7 @@ pub struct Limits {
     pub logins: Option<usize>,
     /// The time for which task management waits for a device before fencing it.
     pub fence_time: Option<Duration>,
-    /// Memory for command data and working buffers, for all sessions together.
+    /// Memory for command data and working buffers, for all sessions combined.
     pub staging_bytes: Option<usize>,
 }
 
@@ -313,7 +313,7 @@ impl Config {
         );
         debug_assert!(
             names.len() >= config.volumes.len(),
-            "volumes with mistakes have names only"
+            "volumes with errors have names only"
         );
         limits.iter().chain([root]).for_each(Section::done);
         config

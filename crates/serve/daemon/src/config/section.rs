@@ -476,7 +476,7 @@ impl<'a> Mistakes<'a> {
         let mut list = self.list.into_inner();
         debug_assert!(
             value.is_some() || !list.is_empty(),
-            "a file without mistakes has a value"
+            "a file without errors has a value"
         );
         list.sort_by_key(|mistake| mistake.at.start);
         match value {

@@ -89,7 +89,7 @@ impl Reader {
         let length = read.map_err(|error| refused(&error.to_string()))? as u64;
         let left = self.bytes_left.checked_sub(length);
         self.bytes_left =
-            left.ok_or_else(|| refused("it is longer than 16 MiB, with what it includes"))?;
+            left.ok_or_else(|| refused("with its included files, it is longer than 16 MiB"))?;
         Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
     }
 }

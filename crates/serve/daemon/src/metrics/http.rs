@@ -365,7 +365,7 @@ impl Bucket {
         }
         debug_assert!(
             (1.0..=self.most).contains(&self.tokens),
-            "there is one, and no more than a burst"
+            "there is at least one, and at most a burst"
         );
         self.tokens -= 1.0;
         Ok(())

@@ -34,7 +34,7 @@ pub(super) struct Sizes {
     pub(super) block_bytes: usize,
     /// Size of a chunk, which is also the size of one request to the device.
     pub(super) chunk: usize,
-    /// Maximum read-ahead of a reader, and maximum write-behind of all writers together.
+    /// Maximum read-ahead of a reader, and maximum write-behind of all writers combined.
     pub(super) window: usize,
     /// Maximum number of chunks in memory.
     pub(super) chunks_kept: usize,

@@ -213,7 +213,7 @@ impl TestSet {
             }
             if !std::mem::replace(&mut self.has_failed, true) {
                 let device = Arc::clone(&self.device);
-                end(async move { device.fail(1).await }).expect("it goes on without one");
+                end(async move { device.fail(1).await }).expect("it continues without one");
             }
         }
         let bytes = self.kind.request_bytes(work);

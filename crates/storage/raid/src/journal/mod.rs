@@ -110,7 +110,7 @@ impl Journal {
         };
         debug_assert!(
             blocks > 0 && enough <= blocks,
-            "a journal has room for records"
+            "a journal has space for records"
         );
         let ring = Ring::new(blocks, enough, 0);
         let state = State {

@@ -607,7 +607,7 @@ impl Members {
                 slots[member.index].state = MemberState::Failed;
                 debug_assert!(
                     self.survives_without(&slots, member.index),
-                    "all data are still there"
+                    "all data is still present"
                 );
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
@@ -821,7 +821,7 @@ impl Members {
     pub(crate) fn advance(&self, member: &Member, done: u64) {
         debug_assert!(
             done <= self.layout().stripes(),
-            "a member holds no more than there is"
+            "a rebuild does not exceed the stripes"
         );
         let mut slots = self.slots.lock();
         let slot = &mut slots[member.index];
@@ -928,7 +928,7 @@ impl Members {
         let lost = self.lost.lock().recorded();
         debug_assert!(
             lost.extents() <= LOST_RECORDED_MAX,
-            "a record has room for all lost blocks"
+            "a record has space for all lost blocks"
         );
         (MemberStates { members, lost }, number)
     }

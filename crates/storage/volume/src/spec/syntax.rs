@@ -243,7 +243,7 @@ fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let rest = word(input, |c| !SIGNS.contains(c))?;
     debug_assert!(
         start + front.len() <= rest.at.end,
-        "the rest is behind the host"
+        "the rest follows the host"
     );
     Ok(Token {
         text: format!("{front}{}", rest.text),

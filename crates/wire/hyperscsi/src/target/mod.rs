@@ -742,7 +742,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.sessions.insert(session, begun);
         debug_assert!(
             self.sessions.len() <= self.config.sessions_max,
-            "more sessions than there is room for"
+            "more sessions than slots"
         );
     }
 }

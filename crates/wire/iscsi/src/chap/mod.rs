@@ -47,7 +47,7 @@ pub enum Algorithm {
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 /// A name and its secret.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub name: String,
@@ -56,7 +56,7 @@ pub struct Credentials {
 }
 
 /// The challenge to one side: fresh random numbers for every login.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     pub identifier: u8,

@@ -160,7 +160,7 @@ impl Outbound {
         };
         debug_assert!(
             immediate <= unsolicited_end && unsolicited_end <= length,
-            "more unsolicited data than there are"
+            "more unsolicited data than available"
         );
         let allowed = u64::from(unsolicited_end);
         Outbound {
@@ -216,10 +216,7 @@ impl Outbound {
     /// Notes that the driver has taken this many more bytes.
     pub(super) fn hand_out(&mut self, length: u32) {
         self.handed_out += u64::from(length);
-        debug_assert!(
-            self.handed_out <= self.allowed,
-            "more data than were asked for"
-        );
+        debug_assert!(self.handed_out <= self.allowed, "more data than requested");
     }
 
     /// Bytes that the driver has taken.

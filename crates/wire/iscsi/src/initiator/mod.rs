@@ -70,7 +70,7 @@ pub use crate::keepalive::NopPolicy;
 pub use crate::slab::ConnectionId;
 
 /// Configuration of a session.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// The parameters negotiated by the leading login.
@@ -87,7 +87,7 @@ pub struct SessionConfig {
 }
 
 /// State of a connection at the end of its login.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionStart {
     pub exp_stat_sn: Sn,
@@ -146,7 +146,7 @@ pub struct TmfId(Key);
 pub struct PingId(Key);
 
 /// An event.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command ended with a status. All data that the target sent for it has arrived.

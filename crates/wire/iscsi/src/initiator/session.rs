@@ -222,7 +222,7 @@ impl Window {
         }
         debug_assert!(
             self.exp_cmd_sn.le(self.cmd_sn),
-            "what was never sent is acknowledged"
+            "the target acknowledges a command that was never sent"
         );
     }
 }

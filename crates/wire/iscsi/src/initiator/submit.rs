@@ -16,7 +16,7 @@ use crate::slab::Key;
 use crate::text::Assembly;
 
 /// A SCSI command. One that reads and writes is bidirectional.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     pub lun: Lun,

@@ -159,7 +159,7 @@ impl Session {
         );
     }
 
-    /// Removes an ended command, and returns what `wanted` reads from it.
+    /// Removes an ended command, and returns the value that `wanted` reads from it.
     pub(super) fn end_task<T>(
         &mut self,
         key: Key,

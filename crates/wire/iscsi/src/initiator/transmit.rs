@@ -19,7 +19,7 @@ use crate::pdu::{Bhs, DataOut, ScsiCommand, Sn, Ttt};
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     pub header: Bhs,

@@ -25,7 +25,7 @@ use crate::pdu::{
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
 /// Configuration of a login.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
     pub initiator_name: Name,
@@ -66,7 +66,7 @@ pub enum InitiatorEvent {
 }
 
 /// A connection in full feature phase.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
     pub parameters: Parameters,

@@ -45,7 +45,7 @@ pub const LOGIN_TEXT_BYTES_MAX: usize = 16384;
 pub const LOGIN_PDUS_MAX: usize = 64;
 
 /// A PDU to send: its header, and its data without padding. There are no digests before the full feature phase.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     pub bhs: Bhs,
@@ -56,7 +56,7 @@ pub struct Transmit {
 // The interface between the target's login and its driver: queries, replies, and login failures with their status.
 
 /// An event for the driver of a target's login.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
     /// A login request. Reply with [`TargetLogin::admit`].
@@ -73,7 +73,7 @@ pub enum TargetEvent {
 }
 
 /// The identity of the initiator, and the target and session that it requests.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
     /// InitiatorName. Not authenticated yet.
@@ -122,7 +122,7 @@ pub struct Acceptance {
 }
 
 /// The result of the negotiation, for the driver to find or create a session.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
     /// The initiator, authenticated if required.
@@ -135,7 +135,7 @@ pub struct SessionRequest {
 }
 
 /// The session of a login: the reply to [`TargetEvent::SessionNeeded`].
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The TSIH; never [`Tsih::NEW`].
@@ -146,7 +146,7 @@ pub struct Grant {
 }
 
 /// A connection in full feature phase.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedIn {
     /// The initiator, its target and its connection. `tsih` is now the handle of the session.

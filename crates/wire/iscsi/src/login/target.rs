@@ -322,10 +322,7 @@ impl TargetLogin {
         grant: Grant,
     ) {
         let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
-        debug_assert!(
-            negotiation.reply.is_empty(),
-            "text behind the last response"
-        );
+        debug_assert!(negotiation.reply.is_empty(), "text after the last response");
         debug_assert_ne!(grant.tsih, Tsih::NEW, "a session has a handle");
         let (exp_cmd_sn, max_cmd_sn) = (grant.exp_cmd_sn, grant.max_cmd_sn);
         let response = LoginResponse {
@@ -454,7 +451,7 @@ impl LatestRequest {
         })
     }
 
-    /// Whether a request belongs to the same login as the one before. The task tag should also be the same
+    /// Whether a request belongs to the same login as the previous one. The task tag should also be the same
     /// (section 11.12), but some initiators increment it, and nothing depends on it.
     fn is_same_login(&self, before: &LatestRequest) -> bool {
         (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)

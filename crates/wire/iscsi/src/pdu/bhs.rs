@@ -159,7 +159,7 @@ impl Bhs {
 
 /// The sequence numbers that every PDU of a target carries (Data-In only with a status): StatSN, and the
 /// command window.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetNumbers {
     /// StatSN: of this status, or of the next one in a PDU without a status.

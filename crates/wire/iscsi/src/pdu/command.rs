@@ -186,7 +186,7 @@ pub enum Residual {
 }
 
 /// Status in the last Data-In.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataInStatus {
     /// SAM-5 status, without sense data.

@@ -190,7 +190,7 @@ pub struct TmfId(Key);
 pub struct LogoutId(Key);
 
 /// An action for the driver.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command to start. Commands are reported in CmdSN order, after their header has arrived and before
@@ -246,7 +246,7 @@ pub enum Event {
 }
 
 /// A SCSI command.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its task.
@@ -296,7 +296,7 @@ pub enum DataFault {
 }
 
 /// A task management function to execute.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmfRequest {
     /// Its identifier, for the response.

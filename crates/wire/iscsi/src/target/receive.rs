@@ -667,7 +667,7 @@ impl Session {
         debug_assert!(
             self.connection(id)
                 .is_some_and(|connection| connection.reserved_bytes == 0),
-            "two segments at once"
+            "two concurrent segments"
         );
         self.count_staged(length);
         if let Some(connection) = self.connection_mut(id) {

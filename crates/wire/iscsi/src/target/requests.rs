@@ -336,7 +336,7 @@ impl Connection {
     }
 
     fn say_text(&mut self, request: &TextRequest, data: Vec<u8>, is_final: bool, continues: bool) {
-        debug_assert!(!(is_final && continues), "text that is over and goes on");
+        debug_assert!(!(is_final && continues), "text continues after its end");
         let ttt = if is_final { None } else { self.text.next_tag() };
         self.text.ttt = ttt;
         let pdu = TextResponse {
@@ -365,7 +365,7 @@ fn send_targets(value: &str, is_discovery: bool) -> Option<TextQuery> {
 }
 
 /// An asynchronous message to an initiator.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// A SCSI event, with its sense data.

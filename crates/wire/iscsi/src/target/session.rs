@@ -140,7 +140,8 @@ impl Session {
         self.staged_bytes + unsent.sum::<usize>()
     }
 
-    /// Sets how many additional bytes may be held. Without a call, only the limits of [`SessionConfig`] apply.
+    /// Sets the number of additional bytes that may be buffered. Without a call, only the limits of
+    /// [`SessionConfig`] apply.
     pub fn set_staging_limit(&mut self, bytes: usize) {
         self.staging_limit = bytes;
     }

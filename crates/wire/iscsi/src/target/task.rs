@@ -271,7 +271,7 @@ impl Inbound {
     pub(super) fn is_drained(&self) -> bool {
         debug_assert!(
             self.fulfilled <= self.sent && self.sent <= self.planned,
-            "R2Ts are asked for, sent and fulfilled in turn"
+            "R2Ts are requested, sent and fulfilled in order"
         );
         let has_ended = !self.unsolicited_open && self.fulfilled >= self.sent;
         let breaks_rules = || {
@@ -319,7 +319,7 @@ impl Inbound {
         let burst = self.burst(self.sent, rules)?;
         debug_assert!(
             burst.length > 0 && burst.offset >= self.received,
-            "an R2T for nothing, or for data that are here"
+            "an R2T requests no data, or data that has arrived"
         );
         self.sent += 1;
         Some(burst)
@@ -355,7 +355,7 @@ impl Inbound {
         }
         debug_assert!(
             self.burst_start <= self.received,
-            "solicited data begin behind the unsolicited ones"
+            "solicited data starts after the unsolicited data"
         );
         self.burst(self.fulfilled, rules)
             .map(|burst| burst.offset + burst.length)
@@ -453,7 +453,7 @@ impl Outbound {
         );
         debug_assert!(
             limits.segment > 0 && limits.burst > 0,
-            "limits that let nothing pass"
+            "limits that permit nothing"
         );
         let left = self.data_in - self.sent;
         if left == 0 {

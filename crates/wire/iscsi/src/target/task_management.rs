@@ -38,7 +38,7 @@ impl Session {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
             debug_assert!(
                 tmf.waiting.is_none(),
-                "the driver knows of no function that waits"
+                "no task management function is waiting"
             );
             *self.active_count(tmf.immediate) -= 1;
             match fence_of(&tmf) {
@@ -421,7 +421,7 @@ fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
     }
 }
 
-/// How long a reset waits for commands that were sent before it on other connections. One TCP retransmission
+/// Time that a reset waits for commands that were sent before it on other connections. One TCP retransmission
 /// takes about 200 ms, two take about 600 ms.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -658,7 +658,7 @@ pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
     Sn(bhs.u32(EXP_STAT_SN))
 }
 
-/// How long a fence waits for acknowledgements. An initiator on a LAN acknowledges within milliseconds; issue
+/// Time that a fence waits for acknowledgements. An initiator on a LAN acknowledges within milliseconds; issue
 /// 2 requires resets to be answered within five seconds.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// Offsets in all PDUs of an initiator (section 11).

@@ -14,7 +14,7 @@ use crate::pdu::{
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Its header. Targets send no additional header segments.
@@ -282,7 +282,7 @@ const EXP_CMD_SN: usize = 28;
 const MAX_CMD_SN: usize = 32;
 
 /// The response to a command.
-#[expect(missing_docs, reason = "where a name says all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     pub status: u8,

@@ -120,7 +120,7 @@ impl Window {
         );
         debug_assert!(
             !matches!(self.held.front(), Some(Some(_))),
-            "what is held for this CmdSN is skipped"
+            "the command held for this CmdSN is skipped"
         );
         self.held.pop_front();
         self.exp_cmd_sn = self.exp_cmd_sn.next();

@@ -205,7 +205,7 @@ impl ClientHandshake {
     /// # Errors
     /// There will be no session.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<ClientStep, Refused> {
-        debug_assert_eq!(bytes.len(), self.wanted(), "as many bytes as were wanted");
+        debug_assert_eq!(bytes.len(), self.wanted(), "the requested number of bytes");
         match self.awaits {
             Awaits::Greeting => self.greeting(bytes, out),
             Awaits::Reply(option) => {

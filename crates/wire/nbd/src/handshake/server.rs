@@ -170,7 +170,7 @@ impl Handshake {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Result<Step, Violation> {
-        debug_assert_eq!(bytes.len(), self.wanted(), "as many bytes as were wanted");
+        debug_assert_eq!(bytes.len(), self.wanted(), "the requested number of bytes");
         match self.awaits {
             Awaits::Flags => self.client_flags(bytes).map(|()| Step::Continue),
             Awaits::Option => {

@@ -272,7 +272,7 @@ impl SenseData {
     fn is_descriptor(&self) -> bool {
         debug_assert!(
             matches!(self.bytes[0] & 0x7f, 0x70..=0x73),
-            "sense data of a format that is written here"
+            "sense data of a supported format"
         );
         self.bytes[0] & 0x7f >= 0x72
     }
