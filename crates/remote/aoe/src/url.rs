@@ -1,6 +1,5 @@
 //! The URL of a device: `aoe://INTERFACE/SHELF.SLOT[?KEY=VALUE&…]`.
 
-use std::fmt;
 use std::time::Duration;
 
 use aoe::{Address, NotAnAddress};
@@ -13,7 +12,8 @@ pub const SCHEME: &str = "aoe";
 pub const KEYS: [&str; 4] = ["cache-loss-unseen", "quarantine", "sectors", "timeout"];
 
 /// A device on the Ethernet of an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("{SCHEME}://{interface}/{address}")]
 pub struct Url {
     /// The local network interface.
     pub interface: String,
@@ -121,12 +121,6 @@ impl Url {
             address,
             options,
         })
-    }
-}
-
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}://{}/{}", self.interface, self.address)
     }
 }
 

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use std::{fmt, io, thread};
+use std::{io, thread};
 
 use block::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Profile, RangeLocks, Slice,
     bytewise,
 };
+use derive_more::Display;
 use host::{Epoll, EpollOptions};
 use iscsi_client::cdb::Cdb;
 use iscsi_client::{
@@ -260,14 +261,9 @@ fn random(bytes: &mut [u8]) {
 // Errors of the session's thread.
 
 /// The session's thread has ended: the LUN was closed, or the thread has panicked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("the session is closed")]
 pub struct Ended;
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the session is closed")
-    }
-}
 
 impl std::error::Error for Ended {}
 
@@ -284,24 +280,15 @@ impl From<Ended> for CommandError {
 }
 
 /// Why a session could not be opened, or a discovery failed.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub enum OpenError {
     /// The system cannot create a thread or an epoll instance.
+    #[display("cannot start a thread for the session: {_0}")]
     System(io::Error),
     /// The initiator's error.
     Open(iscsi_client::OpenError),
     /// The session's thread has panicked.
     Ended(Ended),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::System(error) => write!(f, "cannot start a thread for the session: {error}"),
-            OpenError::Open(error) => error.fmt(f),
-            OpenError::Ended(error) => error.fmt(f),
-        }
-    }
 }
 
 impl std::error::Error for OpenError {}

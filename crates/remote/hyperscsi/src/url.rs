@@ -59,7 +59,8 @@ pub enum Place {
 }
 
 /// A host, and the UDP port of the target there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("{}:{port}", reactor::bracketed(host))]
 pub struct UdpHost {
     /// The host's name or address.
     pub host: String,
@@ -216,12 +217,6 @@ impl UdpHost {
                 port: port.unwrap_or(UDP_PORT),
             }),
         }
-    }
-}
-
-impl fmt::Display for UdpHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
+use derive_more::Display;
 use failover::{ReplayRule, Writers};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::name::Name;
@@ -35,7 +36,8 @@ pub struct Url {
 }
 
 /// A host and a TCP port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("{}:{port}", reactor::bracketed(host))]
 pub struct Portal {
     /// A name, an IPv4 address, or an IPv6 address with its zone and without brackets.
     pub host: String,
@@ -44,7 +46,8 @@ pub struct Portal {
 }
 
 /// An error in a URL, and its position.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("column {}: {problem}", at + 1)]
 pub struct UrlError {
     /// The offset of the first invalid byte.
     pub at: usize,
@@ -53,116 +56,70 @@ pub struct UrlError {
 }
 
 /// The errors that a URL can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum UrlProblem {
     /// The URL does not start with `iscsi://`.
+    #[display("the URL of an iSCSI LUN begins with iscsi://")]
     Scheme,
     /// There is no host between `//` and the next `/`.
+    #[display("the host is missing: iscsi://HOST[:PORT]/TARGET/LUN")]
     NoHost,
     /// A `[` has no matching `]`, or there is no IPv6 address between them.
+    #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
     /// A link-local address has no interface, or an address has another error.
     Address(BadAddress),
     /// There is a `%` in the host. It probably belongs to a secret that contains a `/` or `?`. If the secret
     /// were treated as the host, it would be displayed.
+    #[display("a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F")]
     Percent,
     /// An address from a peer is too long to display, or has characters that are not allowed in a host name.
+    #[display(
+        "an address from a target must have at most {ADDRESS_MAX} printable ASCII characters, without spaces"
+    )]
     PeerAddress,
     /// The port is not a number from 1 to 65535.
+    #[display("the port must be a number from 1 to 65535")]
     Port,
     /// The account has no user name.
+    #[display("the user name before the @ is missing")]
     NoUser,
     /// The account has the form `DOMAIN%5Cuser@`. In an account, `%` separates the name from the secret, and
     /// does not encode a byte.
+    #[display(
+        "before the @, % separates the user name from the secret; for a name with \\ or @, write \
+         ?user=DOMAIN%5Cuser after the LUN; for a secret that begins with 5C or 40, use \
+         ?secret-file=PATH"
+    )]
     EncodedUser,
     /// The account has the form `user:password@`, as in web URLs.
+    #[display(
+        "a user name before the @ cannot contain a colon; for a name with a colon, write ?user=NAME \
+         after the LUN, and put the secret into a file (secret-file=PATH)"
+    )]
     Password,
     /// There is no target name after the portal.
+    #[display("the target name is missing: iscsi://HOST[:PORT]/TARGET/LUN")]
     NoTarget,
     /// There is no LUN after the target's name.
+    #[display("the LUN after the target name is missing; add one, such as /0")]
     NoLun,
     /// The LUN is not a number from 0 to 16383.
+    #[display("a LUN is a number from 0 to 16383")]
     Lun,
     /// A `%` is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
+    #[display("% must be followed by two hexadecimal digits; write %25 for % itself")]
     Encoding,
     /// A key or value is invalid.
     Setting(SettingError),
     /// The URL specifies a session identifier together with several sessions.
+    #[display("isid applies to a single session; omit it if there are several")]
     Isid,
     /// The journal is too small for a journal file, or there is a replay rule without a file.
+    #[display(
+        "journal-file needs a journal of 64KiB or more, and journal-replay needs a journal-file"
+    )]
     Journal,
-}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "column {}: {}", self.at + 1, self.problem)
-    }
-}
-
-impl fmt::Display for UrlProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
-            UrlProblem::NoHost => write!(f, "the host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::Brackets => write!(f, "an IPv6 address must be in brackets, as in [::1]"),
-            UrlProblem::Address(why) => why.fmt(f),
-            UrlProblem::Percent => {
-                write!(
-                    f,
-                    "a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F"
-                )
-            }
-            UrlProblem::PeerAddress => {
-                write!(
-                    f,
-                    "an address from a target must have at most {ADDRESS_MAX} printable ASCII characters, without spaces"
-                )
-            }
-            UrlProblem::Port => write!(f, "the port must be a number from 1 to 65535"),
-            UrlProblem::NoUser => write!(f, "the user name before the @ is missing"),
-            UrlProblem::EncodedUser => {
-                write!(
-                    f,
-                    "before the @, % separates the user name from the secret; for a name with \\ or @, write \
-                     ?user=DOMAIN%5Cuser after the LUN; for a secret that begins with 5C or 40, use \
-                     ?secret-file=PATH"
-                )
-            }
-            UrlProblem::Password => {
-                write!(
-                    f,
-                    "a user name before the @ cannot contain a colon; for a name with a colon, write \
-                     ?user=NAME after the LUN, and put the secret into a file (secret-file=PATH)"
-                )
-            }
-            UrlProblem::NoTarget => write!(
-                f,
-                "the target name is missing: iscsi://HOST[:PORT]/TARGET/LUN"
-            ),
-            UrlProblem::NoLun => write!(
-                f,
-                "the LUN after the target name is missing; add one, such as /0"
-            ),
-            UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
-            UrlProblem::Encoding => {
-                write!(
-                    f,
-                    "% must be followed by two hexadecimal digits; write %25 for % itself"
-                )
-            }
-            UrlProblem::Setting(error) => error.fmt(f),
-            UrlProblem::Isid => write!(
-                f,
-                "isid applies to a single session; omit it if there are several"
-            ),
-            UrlProblem::Journal => {
-                write!(
-                    f,
-                    "journal-file needs a journal of 64KiB or more, and journal-replay needs a journal-file"
-                )
-            }
-        }
-    }
 }
 
 impl std::error::Error for UrlError {}
@@ -237,12 +194,6 @@ impl Portal {
     /// Returns the addresses of the host ([`reactor::resolve`]).
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         reactor::resolve(&self.host, self.port).await
-    }
-}
-
-impl fmt::Display for Portal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
@@ -9,9 +10,9 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 use block::{Buffer, LossCounter, PAGE_BYTES, Slice};
+use derive_more::Display;
 use failover::{Ahead, Claim, Content, Failed, Late, Loss, Patience, RequestKind};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Chunk, Command, Errno, Reply, ReplyForm, Request, Session};
@@ -119,34 +120,22 @@ enum State {
 }
 
 /// Why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub(crate) enum Ending {
     Socket(io::Error),
+    #[display("the server closed the connection")]
     Closed,
+    #[display("the server violates the NBD protocol: {_0}")]
     Violation(BadReply),
     /// The server sent a reply without a matching request, or of the wrong kind.
+    #[display("the server violates the NBD protocol: a reply without a request")]
     Unfit,
     /// The server sent a reply with more chunks than any request needs.
+    #[display("the server violates the NBD protocol: a reply has no end")]
     Endless,
     /// The client closed the connection immediately.
+    #[display("abandoned")]
     Reset,
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Ending::Socket(error) => error.fmt(f),
-            Ending::Closed => f.write_str("the server closed the connection"),
-            Ending::Violation(bad) => write!(f, "the server violates the NBD protocol: {bad}"),
-            Ending::Unfit => {
-                f.write_str("the server violates the NBD protocol: a reply without a request")
-            }
-            Ending::Endless => {
-                f.write_str("the server violates the NBD protocol: a reply has no end")
-            }
-            Ending::Reset => f.write_str("abandoned"),
-        }
-    }
 }
 
 /// An outstanding request, as a future. If the future is dropped early, the request is abandoned, but the

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::{fmt, io};
 
+use derive_more::Display;
+
 use crate::stream::{Detached, OutSlice};
 
 /// Receives and sends datagrams without blocking.
@@ -135,21 +137,12 @@ pub enum DatagramEndpoint {
 }
 
 /// The address of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 pub enum DatagramAddress {
     /// A MAC address.
     Ethernet(MacAddress),
     /// An IP address and UDP port.
     Udp(SocketAddr),
-}
-
-impl fmt::Display for DatagramAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DatagramAddress::Ethernet(address) => address.fmt(f),
-            DatagramAddress::Udp(address) => address.fmt(f),
-        }
-    }
 }
 
 /// A MAC address, written `02:00:00:00:00:01`.
@@ -169,14 +162,9 @@ impl fmt::Display for MacAddress {
 }
 
 /// The error for a text that is not a MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("a MAC address must be six hexadecimal bytes, such as 02:00:00:00:00:01")]
 pub struct NotAMacAddress;
-
-impl fmt::Display for NotAMacAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a MAC address must be six hexadecimal bytes, such as 02:00:00:00:00:01")
-    }
-}
 
 impl std::error::Error for NotAMacAddress {}
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use derive_more::Display;
 use reactor::{DatagramAddress, MacAddress};
 
 /// The unit for counting the connections or failures of an address: an IPv4 address, or the 2^64 addresses of
@@ -50,7 +51,7 @@ impl fmt::Display for AddressBlock {
 }
 
 /// The address of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum HostAddress {
     /// A port of an IP address. Clients of a Unix socket have port 0 of 127.0.0.1.
     Inet(SocketAddr),
@@ -68,15 +69,6 @@ impl HostAddress {
     }
 }
 
-impl fmt::Display for HostAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostAddress::Inet(address) => address.fmt(f),
-            HostAddress::Station(station) => station.fmt(f),
-        }
-    }
-}
-
 impl FromStr for HostAddress {
     type Err = NotAHostAddress;
 
@@ -88,14 +80,9 @@ impl FromStr for HostAddress {
 }
 
 /// The error for a text that is neither an address with a port nor a MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("neither an address with a port nor a MAC address")]
 pub struct NotAHostAddress;
-
-impl fmt::Display for NotAHostAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("neither an address with a port nor a MAC address")
-    }
-}
 
 impl std::error::Error for NotAHostAddress {}
 
@@ -115,23 +102,17 @@ impl From<DatagramAddress> for HostAddress {
 }
 
 /// An IP network in CIDR notation; an address without a prefix length is a network of one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("{address}/{prefix_bits}")]
 pub struct Network {
     address: IpAddr,
     prefix_bits: u8,
 }
 
 /// The error for a text that is not an address, or whose prefix length is not valid for the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("not a network; write an address with a prefix length, such as 10.0.0.0/24 or fd00::/8")]
 pub struct NotANetwork;
-
-impl fmt::Display for NotANetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "not a network; write an address with a prefix length, such as 10.0.0.0/24 or fd00::/8",
-        )
-    }
-}
 
 impl std::error::Error for NotANetwork {}
 
@@ -151,12 +132,6 @@ impl Network {
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
         }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_bits)
     }
 }
 

@@ -18,12 +18,12 @@
 //! reason.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use block::DeviceError;
+use derive_more::Display;
 use volume::{RequestKind, Snapshot, StorageCondition, StorageError, Volume};
 
 /// Receives the events of monitored volumes.
@@ -254,27 +254,13 @@ impl Watched {
 }
 
 /// The reason why a volume could not be flushed before it was closed.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub enum Unflushed {
     /// Its device reported an error.
     Failed(DeviceError),
     /// Its device was unresponsive for this time.
+    #[display("the device has been unresponsive for {:.1} s", _0.as_secs_f64())]
     Unanswered(Duration),
-}
-
-impl fmt::Display for Unflushed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unflushed::Failed(error) => write!(f, "{error}"),
-            Unflushed::Unanswered(limit) => {
-                write!(
-                    f,
-                    "the device has been unresponsive for {:.1} s",
-                    limit.as_secs_f64()
-                )
-            }
-        }
-    }
 }
 
 /// Flushes a volume within a time limit. If that fails, the loss is counted and recorded for the next start.

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use scsi::Name;
 
 /// The identity of a logical unit as INQUIRY and its VPD pages report it.
@@ -45,37 +46,28 @@ pub struct Ascii<const MIN: usize, const MAX: usize>(String);
 pub struct Naa(Vec<u8>);
 
 /// The reason why a text is not a valid name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum NameError {
     /// The name is too short or too long: its length, the minimum and the maximum.
+    #[display("it has {_0} characters; use {_1} to {_2} ASCII characters")]
     Length(usize, usize, usize),
     /// The name contains this character, which is not printable ASCII.
+    #[display(
+        "{_0:?} is not a printable ASCII character; use letters, digits, punctuation and spaces"
+    )]
     Character(char),
     /// The name consists only of spaces.
+    #[display("it contains only spaces; use a name, or remove the key")]
     Blank,
     /// The text has neither 16 hexadecimal digits that start with 2, 3 or 5, nor 32 that start with 6.
+    #[display(
+        "it is not an NAA identifier; write 0x and 32 hexadecimal digits that begin with 6, or 16 that \
+                 begin with 5, 3 or 2"
+    )]
     Naa,
 }
 
 impl std::error::Error for NameError {}
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameError::Length(found, min, max) => {
-                write!(f, "it has {found} characters; use {min} to {max} ASCII characters")
-            }
-            NameError::Character(c) => {
-                write!(f, "{c:?} is not a printable ASCII character; use letters, digits, punctuation and spaces")
-            }
-            NameError::Blank => f.write_str("it contains only spaces; use a name, or remove the key"),
-            NameError::Naa => f.write_str(
-                "it is not an NAA identifier; write 0x and 32 hexadecimal digits that begin with 6, or 16 that \
-                 begin with 5, 3 or 2",
-            ),
-        }
-    }
-}
 
 impl<const MIN: usize, const MAX: usize> FromStr for Ascii<MIN, MAX> {
     type Err = NameError;

@@ -4,14 +4,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
+use derive_more::Display;
 use front_end_core::{
     AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo,
     Span, Traffic, VolumeTally,
@@ -93,32 +94,39 @@ pub struct ClientStatus {
 }
 
 /// The reason why a connection must be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub(crate) enum Closing {
     /// The client requested it.
+    #[display("disconnected by the client")]
     Disconnected,
     /// The server is shutting down, or an administrator requested it: outstanding requests are answered.
+    #[display("the server is shutting down, or an administrator dropped the connection")]
     Asked,
     /// Its export was removed.
+    #[display("its export was removed, or now exports another volume")]
     Gone,
     /// It was too slow while other clients were waiting for memory.
+    #[display("too slow while other clients were waiting for memory")]
     TooSlow,
     /// The connection is dropped immediately.
+    #[display("dropped")]
     Dropped,
 }
 
 /// The reason why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub(crate) enum ConnectionEnd {
     /// The server closed the connection, for this reason.
     Closed(Closing),
     /// The client closed the connection without notice.
+    #[display("closed by the client without disconnecting")]
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
     /// The client violated the protocol in a way that allows no reply.
     Violation(BadMagic),
     /// The client has read no replies, or has sent none of the requested data, for too long.
+    #[display("stalled: did not read, or did not send requested data")]
     Stalled,
 }
 
@@ -134,20 +142,6 @@ impl ConnectionEnd {
             ConnectionEnd::Socket(_) => "socket_error",
             ConnectionEnd::Violation(_) => "protocol_error",
             ConnectionEnd::Stalled => "send_stall",
-        }
-    }
-}
-
-impl fmt::Display for ConnectionEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectionEnd::Closed(closing) => closing.fmt(f),
-            ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
-            ConnectionEnd::Socket(error) => error.fmt(f),
-            ConnectionEnd::Violation(violation) => violation.fmt(f),
-            ConnectionEnd::Stalled => {
-                f.write_str("stalled: did not read, or did not send requested data")
-            }
         }
     }
 }
@@ -196,20 +190,6 @@ impl Closing {
     /// Whether outstanding requests are answered first.
     pub(crate) fn is_polite(self) -> bool {
         matches!(self, Closing::Disconnected | Closing::Asked | Closing::Gone)
-    }
-}
-
-impl fmt::Display for Closing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Closing::Disconnected => "disconnected by the client",
-            Closing::Asked => {
-                "the server is shutting down, or an administrator dropped the connection"
-            }
-            Closing::Gone => "its export was removed, or now exports another volume",
-            Closing::TooSlow => "too slow while other clients were waiting for memory",
-            Closing::Dropped => "dropped",
-        })
     }
 }
 

@@ -2,11 +2,11 @@
 //! I_T nexus.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use derive_more::Display;
 use front_end_core::{AbortOrder, CoreTally, Owners, Server, VolumeTally};
 use logical_unit::{
     InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SessionTraits, SiblingUnits, flat_number,
@@ -40,16 +40,11 @@ impl Export {
 
 /// An initiator's name, or a prefix followed by `*`. Names compare without regard to case (RFC 7143 section
 /// 4.2.7.1 requires normalised, lower-case names).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("{stem}{}", if *open_ended { "*" } else { "" })]
 pub struct NamePattern {
     stem: String,
     open_ended: bool,
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.stem, if self.open_ended { "*" } else { "" })
-    }
 }
 
 impl NamePattern {

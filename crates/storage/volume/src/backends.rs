@@ -12,6 +12,7 @@ use block::{
     BlockDevice, BlockSize, Buffered, Delay, DiskCache, DiskModel, Emulated512, Fault, Limit, Null,
     Rate, RotatingDisk, ServiceTime, Stalls, Tail, Window,
 };
+use derive_more::Display;
 
 use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Options};
 use crate::spec::{
@@ -363,18 +364,9 @@ const MODELS: [Model; 4] = [
     model("nearline", 8_000, 7_200, 260, 256 << 20),
 ];
 
+#[derive(Display)]
+#[display("unknown disk model `{_0}`{}", hint(_0, &MODELS.map(|model| model.name)))]
 struct Unknown(String);
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "unknown disk model `{}`{}",
-            self.0,
-            hint(&self.0, &MODELS.map(|model| model.name))
-        )
-    }
-}
 
 impl FromStr for Model {
     type Err = Unknown;

@@ -1,13 +1,13 @@
 //! The persistent state of a volume, apart from its blocks: reservations, bytes of the front end, and a
 //! record of lost acknowledged writes.
 
-use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError, Exclusive, Extent, Lock, Pending};
+use derive_more::Display;
 
 use crate::Volume;
 use crate::reservations::{
@@ -143,17 +143,9 @@ pub(crate) struct Saved {
 }
 
 /// The error if the saved bytes of a volume are truncated or changed, or belong to a later version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("the saved reservations and mode pages are damaged or of a later version")]
 pub struct Damaged;
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the saved reservations and mode pages are damaged or of a later version"
-        )
-    }
-}
 
 impl std::error::Error for Damaged {}
 

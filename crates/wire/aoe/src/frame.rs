@@ -1,6 +1,5 @@
 //! Frames: the common header, and the bodies of all commands.
 
-use std::fmt;
 use std::str::FromStr;
 
 use derive_more::{Display, Error};
@@ -264,7 +263,8 @@ impl<'a> Frame<'a> {
 }
 
 /// Shelf and slot, the major and minor address (AoEr11 section 2), with the notation `SHELF.SLOT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{major}.{minor}")]
 pub struct Address {
     /// The shelf, 0 to 65,534; 65,535 is all.
     pub major: u16,
@@ -283,12 +283,6 @@ impl Address {
     pub fn is_for(self, device: Address) -> bool {
         (self.major == u16::MAX || self.major == device.major)
             && (self.minor == u8::MAX || self.minor == device.minor)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
     }
 }
 

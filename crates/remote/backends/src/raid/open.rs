@@ -1,7 +1,6 @@
 //! Opens a set: assembles it from the members in its specification.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Lock,
     Pending, Run, Slice, forward,
 };
+use derive_more::Display;
 use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
 use raid::superblock::{self, NoSuperblock, Uuid};
@@ -43,15 +43,11 @@ pub(crate) struct Members {
 }
 
 /// A member that could not be opened.
+#[derive(Display)]
+#[display("{spec}: {failure}")]
 pub(crate) struct Absent {
     spec: Spec,
     failure: Failure,
-}
-
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.spec, self.failure)
-    }
 }
 
 /// Devices of a stopped set, by the names of their volumes. The next assembly uses those that respond again.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use derive_more::Display;
 use raid::Scrubbed;
 use raid::superblock::ScrubRecord;
 use serde::{Deserialize, Serialize};
@@ -455,31 +456,24 @@ pub struct MemberStatus {
 }
 
 /// The condition of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
 pub enum MemberCondition {
     /// All data of the member is current.
     #[serde(rename = "in sync")]
+    #[display("in sync")]
     InSync,
     /// Part of the member's data is current.
     #[serde(rename = "rebuilding")]
+    #[display("rebuilding")]
     Rebuilding,
     /// The member is no longer used.
     #[serde(rename = "failed")]
+    #[display("failed")]
     Failed,
     /// The member is not available.
     #[serde(rename = "missing")]
+    #[display("missing")]
     Missing,
-}
-
-impl fmt::Display for MemberCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MemberCondition::InSync => "in sync",
-            MemberCondition::Rebuilding => "rebuilding",
-            MemberCondition::Failed => "failed",
-            MemberCondition::Missing => "missing",
-        })
-    }
 }
 
 impl MemberCondition {
@@ -653,25 +647,33 @@ impl fmt::Display for Progress {
 // docs/raid.md.
 
 /// The condition of a set, in use or not. If several apply, the one furthest down the table is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// All members are in sync.
+    #[display("healthy")]
     Healthy,
     /// New space of the members is being added.
+    #[display("growing")]
     Growing,
     /// Members may differ, after a crash or because the set was created on used disks, and the set is not in
     /// use.
+    #[display("unsynchronised")]
     Unsynchronised,
     /// Members that may differ are being resynchronised.
+    #[display("synchronising")]
     Synchronising,
     /// A member is being rebuilt.
+    #[display("rebuilding")]
     Rebuilding,
     /// A member is missing or has failed, and has no replacement.
+    #[display("degraded")]
     Degraded,
     /// A set in use has stopped.
+    #[display("failed")]
     Failed,
     /// A set that is not in use cannot start.
+    #[display("refused")]
     Refused,
 }
 
@@ -733,21 +735,6 @@ impl Condition {
     /// Returns whether no data is at risk and no request is refused: commands then exit with code 0.
     pub fn is_well(self) -> bool {
         matches!(self, Condition::Healthy | Condition::Growing)
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Condition::Healthy => "healthy",
-            Condition::Growing => "growing",
-            Condition::Unsynchronised => "unsynchronised",
-            Condition::Synchronising => "synchronising",
-            Condition::Rebuilding => "rebuilding",
-            Condition::Degraded => "degraded",
-            Condition::Failed => "failed",
-            Condition::Refused => "refused",
-        })
     }
 }
 

@@ -41,11 +41,12 @@ pub use scsi::{
 pub(crate) use blocks::{lba_runs, unmap_lists};
 
 /// The reason why a command was not executed, or may not have been.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum VerbError {
     /// It is unknown whether the command was executed.
     Lost(CommandError),
     /// The target rejected the command.
+    #[display("the target refused {name}: {}", refusal(*status, *sense))]
     Refused {
         /// The command's name in the standard.
         name: &'static str,
@@ -56,11 +57,17 @@ pub enum VerbError {
     },
     /// The target reported RESERVATION CONFLICT because the session has moved to another portal group than
     /// the one in which it registered its key.
+    #[display(
+        "the target refused {_0}: RESERVATION CONFLICT; the key was registered in a portal group that \
+         the session has left, and must be registered again"
+    )]
     Orphaned(&'static str),
     /// The response to this command is invalid.
+    #[display("the response to {_0} is invalid")]
     Nonsense(&'static str),
     /// A parameter is too large for the command, such as a block beyond the command's address range, or too
     /// many blocks.
+    #[display("a number is too large for {_0}")]
     OutOfRange(&'static str),
 }
 
@@ -80,28 +87,6 @@ impl VerbError {
                 ..
             }
         )
-    }
-}
-
-impl fmt::Display for VerbError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            VerbError::Lost(error) => error.fmt(f),
-            VerbError::Refused {
-                name,
-                status,
-                sense,
-            } => {
-                write!(f, "the target refused {name}: {}", refusal(*status, *sense))
-            }
-            VerbError::Orphaned(name) => write!(
-                f,
-                "the target refused {name}: RESERVATION CONFLICT; the key was registered in a portal group \
-                 that the session has left, and must be registered again"
-            ),
-            VerbError::Nonsense(name) => write!(f, "the response to {name} is invalid"),
-            VerbError::OutOfRange(name) => write!(f, "a number is too large for {name}"),
-        }
     }
 }
 

@@ -14,12 +14,12 @@ mod events;
 mod server;
 pub mod tables;
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ::front_end_core::HostAddress;
 use backends::layers::LayerStates;
+use derive_more::Display;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volume::spec::{Time, hint};
@@ -368,30 +368,23 @@ pub struct Connection {
 }
 
 /// How requests to a volume with a `fault:` layer are treated: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum FaultMode {
     /// Requests are passed on; hanging requests continue.
+    #[display("pass")]
     Pass,
     /// Requests wait until the mode changes.
+    #[display("hang")]
     Hang,
     /// Requests fail as if the device were gone.
+    #[display("fail")]
     Fail,
     /// Flushes fail as if acknowledged writes had been lost.
+    #[display("lose")]
     Lose,
     /// Requests take longer by this time.
+    #[display("slow={}", Time(*_0))]
     Slow(Duration),
-}
-
-impl fmt::Display for FaultMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FaultMode::Pass => f.write_str("pass"),
-            FaultMode::Hang => f.write_str("hang"),
-            FaultMode::Fail => f.write_str("fail"),
-            FaultMode::Lose => f.write_str("lose"),
-            FaultMode::Slow(time) => write!(f, "slow={}", Time(*time)),
-        }
-    }
 }
 
 impl FromStr for FaultMode {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use backends::Failure;
+use derive_more::Display;
 use iscsi::name::Name;
 use iscsi::text::PrintableText;
 use logical_unit::{Ascii, Naa};
@@ -27,7 +28,8 @@ pub(crate) struct Place {
 
 /// A note about a setting that could not be carried over, or that has a different effect here. It contains no
 /// secrets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Display)]
+#[display("{}:{}: {sentence}", place.file, place.line)]
 pub struct Note {
     place: Place,
     /// The key as written in the file, and its treatment.
@@ -42,16 +44,6 @@ impl Note {
             place: place.clone(),
             sentence: sentence.to_string().chars().map(harmless).collect(),
         }
-    }
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}",
-            self.place.file, self.place.line, self.sentence
-        )
     }
 }
 

@@ -15,6 +15,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use derive_more::Display;
+
 use crate::backend::{Backend, BlockPlaces, Opened, Opening};
 
 pub use syntax::{
@@ -39,11 +41,13 @@ pub struct Spec {
 }
 
 /// The identity to use for a volume without a saved identity whose file was served before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum WhichIdentity {
     /// The identity with which the file is marked: the volume is the same disk.
+    #[display("file")]
     OfFile,
     /// A new identity: the volume is a different disk.
+    #[display("new")]
     New,
 }
 
@@ -58,15 +62,6 @@ impl FromStr for WhichIdentity {
                 "write identity=file for the identity recorded in the file, or identity=new for a new one",
             ),
         }
-    }
-}
-
-impl fmt::Display for WhichIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WhichIdentity::OfFile => "file",
-            WhichIdentity::New => "new",
-        })
     }
 }
 
