@@ -332,10 +332,7 @@ mod tests {
                 .err()
                 .expect("a portal is no storage")
                 .to_string();
-            assert!(
-                refused.contains(&format!("`linerate discover {portal} --luns`")),
-                "{refused}"
-            );
+            testkit::says(&refused, &[&format!("`linerate discover {portal} --luns`")]);
         }
         assert!(matches!(
             Location::parse("./san1:3260"),

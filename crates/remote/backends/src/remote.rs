@@ -443,10 +443,7 @@ mod tests {
     #[test]
     fn a_volume_is_no_portal() {
         let said = portal("ram:1GiB").expect_err("a volume").to_string();
-        assert!(
-            said.contains("`linerate serve --volume disk=ram:1GiB`"),
-            "{said}"
-        );
+        testkit::says(&said, &["`linerate serve --volume disk=ram:1GiB`"]);
         assert!(
             portal("ram").is_ok() && portal("ram:3260").is_ok(),
             "a host may have any name"

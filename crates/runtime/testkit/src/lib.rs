@@ -3,7 +3,7 @@
 //!
 //! [`Random`] prints its seed when a test fails. [`TestDisk`] is an in-memory disk with a cache. [`Ethernet`]
 //! loses, duplicates, delays and reorders frames. [`logged`] returns the log. [`poll`] and [`ready`] poll
-//! futures that need no reactor. [`assert_table`] keeps a table in a document consistent with the code.
+//! futures that need no reactor. [`says`] checks messages. [`assert_table`] keeps a table in a document consistent with the code.
 
 mod disk;
 mod document;
@@ -20,6 +20,14 @@ pub use random::Random;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+
+/// Checks that a text contains all of these parts.
+#[track_caller]
+pub fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
 
 /// Polls a future once, with a waker that does nothing.
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {

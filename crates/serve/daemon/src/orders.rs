@@ -782,10 +782,7 @@ mod tests {
             .expect_err("both")
             .to_string();
         for told in [failed, refused] {
-            assert!(
-                told.contains("cannot grow; ") && told.contains("linerate.toml still contains"),
-                "{told}"
-            );
+            testkit::says(&told, &["cannot grow; ", "linerate.toml still contains"]);
         }
         assert_eq!(
             std::fs::read_to_string(&path).expect("a file"),

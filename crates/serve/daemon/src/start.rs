@@ -340,10 +340,7 @@ mod tests {
         };
         assert!(resize(2, false, false).contains("to 2MiB"));
         let told = resize(2, true, false);
-        assert!(
-            told.contains("there is data after that size, from byte 3145728"),
-            "{told}"
-        );
+        testkit::says(&told, &["there is data after that size, from byte 3145728"]);
         assert_eq!(one.mib(), 4);
         assert_eq!(resize(2, true, true), "");
         assert_eq!(one.mib(), 2);
@@ -357,10 +354,7 @@ mod tests {
             .map(drop)
             .expect_err("cut by a configuration")
             .to_string();
-        assert!(
-            told.contains("served with 4MiB, and would be shrunk to 2MiB"),
-            "{told}"
-        );
+        testkit::says(&told, &["served with 4MiB, and would be shrunk to 2MiB"]);
     }
 
     /// The thread that waits for clients of the control socket outlives the server.
@@ -562,10 +556,7 @@ mod tests {
         let faults = one.faults();
         faults.hang();
         let reply = one.shrink(2, false).recv_timeout(WAIT).expect("a reply");
-        assert!(
-            reply.contains("resources in use would be removed"),
-            "{reply}"
-        );
+        testkit::says(&reply, &["resources in use would be removed"]);
         assert_eq!(
             (faults.counts().hanging, faults.counts().dropped),
             (0, 0),
@@ -607,10 +598,7 @@ mod tests {
             .expect("a reply");
         let written = one.live().now().config.volumes[0].spec.to_string();
         for text in [&reply, &written] {
-            assert!(
-                text.contains("spare") && text.contains("]?rebuild=1GiB"),
-                "{text}"
-            );
+            testkit::says(text, &["spare", "]?rebuild=1GiB"]);
             assert!(!text.contains("missing-are-lost"), "{text}");
         }
         drop(one.end());
@@ -766,10 +754,7 @@ mod tests {
             assert!(reply.contains("failed: []"), "{reply}");
         }
         let spec = one.live().volumes().remove(0).spec;
-        assert!(
-            spec.contains("/first") && spec.contains("/second"),
-            "{spec}"
-        );
+        testkit::says(&spec, &["/first", "/second"]);
         faults.hang();
         let third = add_spare(&one, "third");
         wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
@@ -784,10 +769,7 @@ mod tests {
         let reply = third.recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("failed: []"), "{reply}");
         let reply = removed.recv_timeout(WAIT).expect("a reply");
-        assert!(
-            reply.contains("- volume v") && reply.contains("failed: []"),
-            "{reply}"
-        );
+        testkit::says(&reply, &["- volume v", "failed: []"]);
         drop(one.end());
     }
 
@@ -808,10 +790,7 @@ mod tests {
         };
         let (before, mib) = (opening(), one.mib());
         let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
-        assert!(
-            reply.contains("Refused") && reply.contains("only file volumes"),
-            "{reply}"
-        );
+        testkit::says(&reply, &["Refused", "only file volumes"]);
         assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
         drop(one.end());
     }
@@ -1015,9 +994,9 @@ mod tests {
         write(&[("v", "b")]);
         for dry_run in [true, false] {
             let told = reload(dry_run).expect_err("another disk").to_string();
-            assert!(
-                told.contains("(volume w of this state directory), but v is the disk"),
-                "{told}"
+            testkit::says(
+                &told,
+                &["(volume w of this state directory), but v is the disk"],
             );
         }
         assert_eq!(opening(), before, "its hosts keep it");
@@ -1040,9 +1019,9 @@ mod tests {
             format!("{:?}", live.answer(&request, "a test"))
         };
         let told = add("x", "b");
-        assert!(
-            told.contains("Refused") && told.contains("which is volume w in the state directory"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["Refused", "which is volume w in the state directory"],
         );
         assert!(
             add("w", "c").contains("hosts treat it as the same disk"),

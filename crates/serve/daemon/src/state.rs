@@ -883,9 +883,9 @@ mod tests {
         let path = state.directory().to_owned();
         for refused in [opened(&path).map(drop), ServerState::look(&path)] {
             let error = refused.expect_err("taken").to_string();
-            assert!(
-                error.contains(&format!("by another server (process {})", process::id())),
-                "{error}"
+            testkit::says(
+                &error,
+                &[&format!("by another server (process {})", process::id())],
             );
         }
         drop(state);

@@ -694,18 +694,12 @@ mod tests {
         std::fs::rename(site.path("data"), site.path("elsewhere")).expect("not mounted");
         std::fs::create_dir(site.path("data")).expect("the mount point");
         for told in [site.start(SPEC).expect_err("missing"), site.check(SPEC)] {
-            assert!(
-                told.contains("v.img does not exist, and is not created"),
-                "{told}"
-            );
+            testkit::says(&told, &["v.img does not exist, and is not created"]);
         }
         let other = site
             .start("file:DATA/w.img?size=2MiB")
             .expect_err("another path, by mistake");
-        assert!(
-            other.contains("w.img does not exist, and is not created"),
-            "{other}"
-        );
+        testkit::says(&other, &["w.img does not exist, and is not created"]);
         assert_eq!(
             std::fs::read_dir(site.path("data"))
                 .expect("a folder")
@@ -715,10 +709,7 @@ mod tests {
         );
         std::fs::write(&image, "").expect("emptied");
         let empty = site.start(SPEC).expect_err("emptied");
-        assert!(
-            empty.contains("has 0 bytes, less than the requested 2097152"),
-            "{empty}"
-        );
+        testkit::says(&empty, &["has 0 bytes, less than the requested 2097152"]);
         std::fs::remove_file(&image).expect("there");
         let ordered = SPEC.replace("2MiB", "2MiB&create");
         assert_eq!(site.check(&ordered), "");
@@ -761,9 +752,9 @@ mod tests {
                 .expect_err("no order"),
             site.check("file:DATA/v.img?size=2MiB"),
         ] {
-            assert!(
-                told.contains("is not created, because its volume was served before"),
-                "{told}"
+            testkit::says(
+                &told,
+                &["is not created, because its volume was served before"],
             );
         }
         assert!(!image.exists());
@@ -810,9 +801,9 @@ mod tests {
             site.start("delay:1us:[file:DATA/v.img]").expect_err("lost"),
             site.check("file:DATA/v.img"),
         ] {
-            assert!(
-                told.contains(&format!("was served before, as the disk {}", first.trim())),
-                "{told}"
+            testkit::says(
+                &told,
+                &[&format!("was served before, as the disk {}", first.trim())],
             );
         }
         assert!(
@@ -919,9 +910,9 @@ mod tests {
                 "two was served before as the disk {two} (volume w of this state directory)"
             );
             assert!(told.contains(&is_known), "{told}");
-            assert!(
-                told.contains(&format!("but v is the disk {one} in the state directory")),
-                "{told}"
+            testkit::says(
+                &told,
+                &[&format!("but v is the disk {one} in the state directory")],
             );
             assert!(
                 told.contains("data/one. Hosts would"),
@@ -1010,10 +1001,7 @@ mod tests {
                 .expect("its file");
             assert!(uuid.contains(&now), "{now}");
             let told = site.refused("v", &format!("spec = \"file:DATA/two\"\n{uuid}"));
-            assert!(
-                told.contains(&format!("but `uuid` makes v the disk {now}")),
-                "{told}"
-            );
+            testkit::says(&told, &[&format!("but `uuid` makes v the disk {now}")]);
         }
         assert_eq!(
             site.serve("v", "spec = \"file:DATA/one\""),
@@ -1022,9 +1010,9 @@ mod tests {
         );
         // This is the first start of a copy that kept its attributes.
         let told = site.refused("copy", &format!("spec = \"file:DATA/two\"\n{OTHER}"));
-        assert!(
-            told.contains("if it is a copy with the original's mark, add `identity=new`"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["if it is a copy with the original's mark, add `identity=new`"],
         );
         assert_eq!(site.mark("two"), Some(two));
         for _restart in 0..2 {
@@ -1140,9 +1128,9 @@ mod tests {
                 .expect("served");
             for order in ["", "?identity=file"] {
                 let told = site.refused("other", &format!("spec = \"file:DATA/one{order}\""));
-                assert!(
-                    told.contains(&format!("as the disk {one}, which is volume vm1 in the")),
-                    "{told}"
+                testkit::says(
+                    &told,
+                    &[&format!("as the disk {one}, which is volume vm1 in the")],
                 );
                 assert!(told.contains("add `previous-name = \"vm1\"`"), "{told}");
             }
@@ -1169,10 +1157,7 @@ mod tests {
                 "vm1",
                 &format!("spec = \"file:DATA/vm1.img?size=1MiB{order}\""),
             );
-            assert!(
-                told.contains("Volume vm1 was last served from file:/"),
-                "{told}"
-            );
+            testkit::says(&told, &["Volume vm1 was last served from file:/"]);
             assert!(told.contains("example.img"), "{told}");
             assert!(
                 told.ends_with("use another volume name for another disk"),
@@ -1208,10 +1193,7 @@ mod tests {
             .expect("maybe a copy");
         assert_eq!(same, one);
         let note = note.expect("only the administrator can know");
-        assert!(
-            note.contains("data/one, and is now served from file:/"),
-            "{note}"
-        );
+        testkit::says(&note, &["data/one, and is now served from file:/"]);
         assert_eq!(
             site.serve("v", "spec = \"file:DATA/three\""),
             Ok((one.clone(), None)),
@@ -1224,10 +1206,7 @@ mod tests {
                 .contains("now served from ram:1MiB")
         );
         let spec = site.path("state/volumes/w/spec");
-        assert!(
-            told.contains(&format!("remove {} and ", spec.display())),
-            "{told}"
-        );
+        testkit::says(&told, &[&format!("remove {} and ", spec.display())]);
         std::fs::remove_file(spec).expect("as was said");
         site.serve("v", "spec = \"file:DATA/two\"")
             .expect("it is forgotten");
@@ -1265,18 +1244,15 @@ mod tests {
             opened.map(drop).map_err(|failure| failure.to_string())
         };
         let told = serve(&[("v", "c"), ("w", "a")]).expect_err("the place of v");
-        assert!(
-            told.contains("first start or reload without w, to serve v from its new location"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["first start or reload without w, to serve v from its new location"],
         );
         assert!(!told.contains("remove"), "{told}");
         let mistyped = crate::check::check(&configured(&[("v", "a"), ("w", "a")]))
             .mistakes
             .join("\n");
-        assert!(
-            mistyped.contains("was served before as volume v"),
-            "{mistyped}"
-        );
+        testkit::says(&mistyped, &["was served before as volume v"]);
         assert!(
             !mistyped.contains("remove") && !mistyped.contains("new location"),
             "{mistyped}"
@@ -1295,9 +1271,9 @@ mod tests {
         let check = |number| site.check_place("v", &format!("delay:1us:[{}]", lun(number)));
         assert_eq!(check(0), Ok(None), "its LUN");
         let told = check(1).expect_err("that of another volume");
-        assert!(
-            told.contains("was served before as volume w, but volume v is another disk"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["was served before as volume w, but volume v is another disk"],
         );
         let note = check(2).expect("an unknown one").expect("a note");
         assert!(note.contains("hosts treat it as the same disk"), "{note}");
@@ -1324,9 +1300,9 @@ mod tests {
             let told = site
                 .check_place("v", &of("0b"))
                 .expect_err("that of another volume");
-            assert!(
-                told.contains("was served before as volume w, but volume v is another disk"),
-                "{told}"
+            testkit::says(
+                &told,
+                &["was served before as volume w, but volume v is another disk"],
             );
             let note = site
                 .check_place("v", &of("0c"))
@@ -1367,9 +1343,9 @@ mod tests {
         let (first, _) = serve("v", &keys("a", "b")).expect("a first start");
         serve("w", &keys("c", "d")).expect("a first start");
         let told = serve("v", &keys("c", "d")).expect_err("another set");
-        assert!(
-            told.contains("was served before as volume w, but volume v is another disk"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["was served before as volume w, but volume v is another disk"],
         );
         for (from, to) in [("a", "g"), ("b", "h")] {
             std::fs::rename(site.path("data").join(from), site.path("data").join(to))
@@ -1400,13 +1376,13 @@ mod tests {
         let record = site.path("state/volumes/v/mark");
         std::fs::write(&record, "raid 7f2d4c1e\n").expect("a record");
         let told = site.refused("v", "spec = \"delay:1us:[file:DATA/b]\"");
-        assert!(
-            told.contains("is a member of the RAID set 7f2d4c1e, but v is the whole set"),
-            "{told}"
+        testkit::says(
+            &told,
+            &["is a member of the RAID set 7f2d4c1e, but v is the whole set"],
         );
-        assert!(
-            told.contains(&format!("stop the server and remove {}", record.display())),
-            "{told}"
+        testkit::says(
+            &told,
+            &[&format!("stop the server and remove {}", record.display())],
         );
         assert_eq!(
             site.check_place("v", &set("a", "c")),
@@ -1453,9 +1429,9 @@ mod tests {
             .expect("maybe a copy");
         assert_eq!(same, one);
         let note = note.expect("only the administrator can know");
-        assert!(
-            note.contains(&format!("no longer has the mark of the disk {one}")),
-            "{note}"
+        testkit::says(
+            &note,
+            &[&format!("no longer has the mark of the disk {one}")],
         );
         assert_eq!(
             site.serve("v", "spec = \"file:DATA/one\""),
@@ -1474,10 +1450,7 @@ mod tests {
             "delay:1us:[file:DATA/v.img?size=1MiB]",
         ] {
             for told in [site.start(spec).expect_err("mistyped"), site.check(spec)] {
-                assert!(
-                    told.contains("served with 2MiB, and would be shrunk to 1MiB"),
-                    "{told}"
-                );
+                testkit::says(&told, &["served with 2MiB, and would be shrunk to 1MiB"]);
             }
         }
         assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
@@ -1490,10 +1463,7 @@ mod tests {
             site.start("file:DATA/v.img").expect_err("cut"),
             site.check("file:DATA/v.img"),
         ] {
-            assert!(
-                told.contains("served with 2MiB, and would be shrunk to 1MiB"),
-                "{told}"
-            );
+            testkit::says(&told, &["served with 2MiB, and would be shrunk to 1MiB"]);
         }
     }
 
@@ -1572,9 +1542,9 @@ mod tests {
             let cut = opened(mib)
                 .expect_err("what is missing was data")
                 .to_string();
-            assert!(
-                cut.contains("has 3145728 bytes, less than the requested 4194304"),
-                "{cut}"
+            testkit::says(
+                &cut,
+                &["has 3145728 bytes, less than the requested 4194304"],
             );
         }
     }
