@@ -12,170 +12,69 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// A package, a program that shows whether it is installed, and its purpose.
-#[derive(Clone, Copy, Debug)]
-pub struct Package(&'static str, &'static str, &'static str);
+/// The packages of all commands, each with a program that shows whether it is installed, and its purpose.
+pub const ALL: &str = "\
+libiscsi-bin | iscsi-test-cu | the conformance suite and small clients
+tgt | tgtd | the target to compare conformance and speed with
+istgt | istgt | another target, to test our initiator with
+fio | fio | load with verification on attached volumes
+bonnie++ | bonnie++ | a file system under load on an attached volume
+xfsprogs | mkfs.xfs | a second file system on attached volumes
+e2fsprogs | mkfs.ext4 | the first file system
+fuse3 | fusermount3 | attaches volumes without root
+ethtool | ethtool | disables segmentation offload to compare HyperSCSI with iSCSI
+tshark | tshark | decodes every PDU of the interop tests
+qemu-utils | qemu-img | qemu-img and qemu-io as initiators
+qemu-block-extra |  | QEMU's iscsi:// driver, a module of qemu-utils
+libnbd-bin | nbdcopy | another NBD client: nbdinfo, nbdcopy, nbdfuse
+python3-libnbd | nbdsh | sends single NBD requests, including illegal ones
+nbd-client | nbd-client | sets up the kernel's NBD client in the guest
+sg3-utils | sg_persist | SCSI commands by the guest's kernel
+dmsetup | dmsetup | several paths to one LUN in the guest
+qemu-system-x86 | qemu-system-x86_64 | the emulated machine for the guest's kernel
+nbdkit | nbdkit | an NBD server with filters that delay, fail and restrict
+vblade | vblade | an AoE server, to test our client with
+aoetools | aoeping | AoE probes and configuration by third-party programs
+open-iscsi | iscsiadm | discovery by the Linux initiator's tool
+ceph-mon | ceph-mon | a Ceph cluster of one node, for RBD volumes: its monitor
+ceph-mgr | ceph-mgr | its manager
+ceph-osd | ceph-osd | its object server
+ceph-common | rbd | its commands, and librbd
+g++ | g++ | compiles libFuzzer for the fuzz targets
+iproute2 | ip | network namespaces for speed and captures
+util-linux | taskset | pins server and client to their cores, enters namespaces, makes loop devices
+prometheus | promtool | reads metrics as Prometheus does
+strace | strace | shows that a flush issues the kernel's sync calls
+valgrind | valgrind | counts the instructions of a command
+chromium | chromium | renders reports, to check that nothing overlaps
+lintian | lintian | checks the Debian package
+dpkg-dev | dpkg-shlibdeps | finds the libraries that the Debian package depends on
+binutils | strip | strips symbols from the packaged program
+procps | sysctl | sets the namespace's congestion control
+";
 
-/// The packages of all commands.
-pub const ALL: &[Package] = &[
-    Package(
-        "libiscsi-bin",
-        "iscsi-test-cu",
-        "the conformance suite and small clients",
-    ),
-    Package(
-        "tgt",
-        "tgtd",
-        "the target to compare conformance and speed with",
-    ),
-    Package(
-        "istgt",
-        "istgt",
-        "another target, to test our initiator with",
-    ),
-    Package("fio", "fio", "load with verification on attached volumes"),
-    Package(
-        "bonnie++",
-        "bonnie++",
-        "a file system under load on an attached volume",
-    ),
-    Package(
-        "xfsprogs",
-        "mkfs.xfs",
-        "a second file system on attached volumes",
-    ),
-    Package("e2fsprogs", "mkfs.ext4", "the first file system"),
-    Package("fuse3", "fusermount3", "attaches volumes without root"),
-    Package(
-        "ethtool",
-        "ethtool",
-        "disables segmentation offload to compare HyperSCSI with iSCSI",
-    ),
-    Package("tshark", "tshark", "decodes every PDU of the interop tests"),
-    Package(
-        "qemu-utils",
-        "qemu-img",
-        "qemu-img and qemu-io as initiators",
-    ),
-    Package(
-        "qemu-block-extra",
-        "",
-        "QEMU's iscsi:// driver, a module of qemu-utils",
-    ),
-    Package(
-        "libnbd-bin",
-        "nbdcopy",
-        "another NBD client: nbdinfo, nbdcopy, nbdfuse",
-    ),
-    Package(
-        "python3-libnbd",
-        "nbdsh",
-        "sends single NBD requests, including illegal ones",
-    ),
-    Package(
-        "nbd-client",
-        "nbd-client",
-        "sets up the kernel's NBD client in the guest",
-    ),
-    Package(
-        "sg3-utils",
-        "sg_persist",
-        "SCSI commands by the guest's kernel",
-    ),
-    Package(
-        "dmsetup",
-        "dmsetup",
-        "several paths to one LUN in the guest",
-    ),
-    Package(
-        "qemu-system-x86",
-        "qemu-system-x86_64",
-        "the emulated machine for the guest's kernel",
-    ),
-    Package(
-        "nbdkit",
-        "nbdkit",
-        "an NBD server with filters that delay, fail and restrict",
-    ),
-    Package("vblade", "vblade", "an AoE server, to test our client with"),
-    Package(
-        "aoetools",
-        "aoeping",
-        "AoE probes and configuration by third-party programs",
-    ),
-    Package(
-        "open-iscsi",
-        "iscsiadm",
-        "discovery by the Linux initiator's tool",
-    ),
-    Package(
-        "ceph-mon",
-        "ceph-mon",
-        "a Ceph cluster of one node, for RBD volumes: its monitor",
-    ),
-    Package("ceph-mgr", "ceph-mgr", "its manager"),
-    Package("ceph-osd", "ceph-osd", "its object server"),
-    Package("ceph-common", "rbd", "its commands, and librbd"),
-    Package("g++", "g++", "compiles libFuzzer for the fuzz targets"),
-    Package(
-        "iproute2",
-        "ip",
-        "network namespaces for speed and captures",
-    ),
-    Package(
-        "util-linux",
-        "taskset",
-        "pins server and client to their cores, enters namespaces, makes loop devices",
-    ),
-    Package("prometheus", "promtool", "reads metrics as Prometheus does"),
-    Package(
-        "strace",
-        "strace",
-        "shows that a flush issues the kernel's sync calls",
-    ),
-    Package(
-        "valgrind",
-        "valgrind",
-        "counts the instructions of a command",
-    ),
-    Package(
-        "chromium",
-        "chromium",
-        "renders reports, to check that nothing overlaps",
-    ),
-    Package("lintian", "lintian", "checks the Debian package"),
-    Package(
-        "dpkg-dev",
-        "dpkg-shlibdeps",
-        "finds the libraries that the Debian package depends on",
-    ),
-    Package(
-        "binutils",
-        "strip",
-        "strips symbols from the packaged program",
-    ),
-    Package(
-        "procps",
-        "sysctl",
-        "sets the namespace's congestion control",
-    ),
-];
+/// A package, its program (empty if it has none), and its purpose.
+type Package<'a> = [&'a str; 3];
 
-/// Installs missing packages with apt-get, without starting their daemons. If installation is not possible,
+fn each(packages: &str) -> impl Iterator<Item = Package<'_>> {
+    packages.lines().map(|row| {
+        let mut cells = row.splitn(3, " | ");
+        [(); 3].map(|()| cells.next().unwrap_or_default()) // a test checks that each has three
+    })
+}
+
+/// Installs those of these packages (a list like [`ALL`]) that are missing with apt-get, without starting their daemons. If installation is not possible,
 /// prints instructions and succeeds.
 ///
 /// # Errors
 /// apt-get was run and failed.
-pub fn ensure(packages: &[Package]) -> Result<()> {
-    let missing: Vec<&Package> = packages
-        .iter()
-        .filter(|package| !present(package))
-        .collect();
+pub fn ensure(packages: &str) -> Result<()> {
+    let missing: Vec<Package<'_>> = each(packages).filter(|package| !present(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = missing.iter().map(|Package(name, ..)| *name).collect();
-    for Package(name, _, reason) in &missing {
+    let names: Vec<&str> = missing.iter().map(|[name, ..]| *name).collect();
+    for [name, _, reason] in &missing {
         println!("missing: {name:18} {reason}");
     }
     let obstacle = match (
@@ -191,7 +90,7 @@ pub fn ensure(packages: &[Package]) -> Result<()> {
 }
 
 /// Whether a package is installed. A package without a program is looked up by name.
-fn present(&Package(name, program, _): &Package) -> bool {
+fn present(&[name, program, _]: &Package<'_>) -> bool {
     if !program.is_empty() {
         return process::installed(program);
     }
@@ -278,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        for Package(name, _, reason) in ALL {
+        for [name, _, reason] in each(ALL) {
             assert!(reason.len() > 10, "{name}");
         }
     }

@@ -367,6 +367,18 @@ volume = \"f\" # HyperSCSI
         Difference::between(&config(BASE), &config(&text))
     }
 
+    /// The cells of a table, in which `\n` stands for the end of a line.
+    fn rows(table: &str) -> Vec<[String; 3]> {
+        let cells = |row: &str| {
+            row.split(" | ")
+                .map(|cell| cell.replace("\\n", "\n"))
+                .collect()
+        };
+        let rows = table.trim_matches('\n').lines().map(cells);
+        rows.map(|cells: Vec<String>| cells.try_into().expect("three cells"))
+            .collect()
+    }
+
     #[test]
     fn the_same_is_no_difference() {
         assert!(lines(&[]).is_empty());
@@ -374,114 +386,42 @@ volume = \"f\" # HyperSCSI
 
     #[test]
     fn what_is_different_is_told_in_a_line() {
-        for (from, to, line) in [
-            (
-                "ram:1MiB",
-                "ram:2MiB",
-                "~ volume a = ram:2MiB (was ram:1MiB); the content of its RAM is lost",
-            ),
-            ("size=1GiB", "size=2GiB", "~ volume f grows to 2GiB"),
-            (
-                "delay:1ms",
-                "delay:2ms",
-                "~ volume f = delay:2ms:[file:/data/f?size=1GiB] (was delay:1ms:[file:/data/f?size=1GiB])",
-            ),
-            (
-                "spec = \"ram:1MiB\"",
-                "spec = \"ram:1MiB\"\nserial = \"AB12\"",
-                "~ volume a has new identifiers: initiators treat it as another disk",
-            ),
-            (
-                "lun = 1",
-                "lun = 2",
-                "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator",
-            ),
-            (
-                "127.0.0.1:3260",
-                "127.0.0.1:3261",
-                "+ portal 127.0.0.1:3261 (group 1)",
-            ),
-            (
-                "spec = \"ram:1MiB\"",
-                "spec = \"ram:1MiB\"\ndeadline = \"5s\"",
-                "~ volume a: deadline 30 s -> 5 s",
-            ),
-            (
-                "[[target.lun]]",
-                "alias = \"x\"\n[[target.lun]]",
-                "~ iqn.2026-01.com.example:t: alias",
-            ),
-            (
-                "[volume.a]",
-                "[limits]\nsessions = 7\n[volume.a]",
-                "~ limits",
-            ),
-        ] {
-            let told = lines(&[(from, to)]).lines;
-            assert_eq!(told.first().map(String::as_str), Some(line), "{told:?}");
+        for [from, to, line] in rows(
+            r#"
+ram:1MiB | ram:2MiB | ~ volume a = ram:2MiB (was ram:1MiB); the content of its RAM is lost
+size=1GiB | size=2GiB | ~ volume f grows to 2GiB
+delay:1ms | delay:2ms | ~ volume f = delay:2ms:[file:/data/f?size=1GiB] (was delay:1ms:[file:/data/f?size=1GiB])
+spec = "ram:1MiB" | spec = "ram:1MiB"\nserial = "AB12" | ~ volume a has new identifiers: initiators treat it as another disk
+lun = 1 | lun = 2 | + iqn.2026-01.com.example:t LUN 2 = f for ANY initiator
+127.0.0.1:3260 | 127.0.0.1:3261 | + portal 127.0.0.1:3261 (group 1)
+spec = "ram:1MiB" | spec = "ram:1MiB"\ndeadline = "5s" | ~ volume a: deadline 30 s -> 5 s
+[[target.lun]] | alias = "x"\n[[target.lun]] | ~ iqn.2026-01.com.example:t: alias
+[volume.a] | [limits]\nsessions = 7\n[volume.a] | ~ limits
+"#,
+        ) {
+            let told = lines(&[(&from, &to)]).lines;
+            assert_eq!(told.first(), Some(&line), "{told:?}");
         }
     }
 
     #[test]
     fn every_change_says_who_may_use_the_volume_afterwards() {
-        for (from, to, told) in [
-            (
-                "lun = 1\nvolume = \"f\"",
-                "lun = 1\nvolume = \"a\"",
-                "~ iqn.2026-01.com.example:t LUN 1 = a (was f) for ANY initiator",
-            ),
-            (
-                "lun = 1\n",
-                "lun = 1\ninitiators = [\"iqn.2026-01.com.example:i\"]\n",
-                "~ iqn.2026-01.com.example:t LUN 1: access; for listed initiators",
-            ),
-            (
-                "volume = \"f\" # NBD",
-                "volume = \"a\"",
-                "~ NBD export x: f -> a for ANY client",
-            ),
-            (
-                "name = \"x\"",
-                "name = \"y\"",
-                "+ NBD export y = f for ANY client\n- NBD export x, which was for ANY client",
-            ),
-            (
-                "name = \"x\"",
-                "name = \"x\"\nnetworks = [\"10.0.0.0/8\"]",
-                "~ NBD export x: networks\n~ NBD export x is for listed networks",
-            ),
-            (
-                "volume = \"f\" # AoE",
-                "volume = \"a\"",
-                "~ AoE 7.1: f -> a for ANY station",
-            ),
-            (
-                "\"7.1\"",
-                "\"7.2\"",
-                "+ AoE 7.2 = f for ANY station\n- AoE 7.1, which was for ANY station",
-            ),
-            (
-                "\"7.1\"",
-                "\"7.1\"\nstations = [\"02:00:00:00:00:01\"]",
-                "~ AoE 7.1: stations\n~ AoE 7.1 is for listed stations",
-            ),
-            (
-                "volume = \"f\" # HyperSCSI",
-                "volume = \"a\"",
-                "~ HyperSCSI disks LUN 3 = a (was f) for ANY initiator",
-            ),
-            (
-                "lun = 3",
-                "lun = 4",
-                "+ HyperSCSI disks LUN 4 = f for ANY initiator\n- HyperSCSI disks LUN 3 = f",
-            ),
-            (
-                "name = \"disks\"",
-                "name = \"disks\"\ninitiators = [\"host1\"]",
-                "~ HyperSCSI disks: initiators\n~ HyperSCSI disks is for listed initiators",
-            ),
-        ] {
-            assert_eq!(lines(&[(from, to)]).lines.join("\n"), told, "{to}");
+        for [from, to, told] in rows(
+            r#"
+lun = 1\nvolume = "f" | lun = 1\nvolume = "a" | ~ iqn.2026-01.com.example:t LUN 1 = a (was f) for ANY initiator
+lun = 1\n | lun = 1\ninitiators = ["iqn.2026-01.com.example:i"]\n | ~ iqn.2026-01.com.example:t LUN 1: access; for listed initiators
+volume = "f" # NBD | volume = "a" | ~ NBD export x: f -> a for ANY client
+name = "x" | name = "y" | + NBD export y = f for ANY client\n- NBD export x, which was for ANY client
+name = "x" | name = "x"\nnetworks = ["10.0.0.0/8"] | ~ NBD export x: networks\n~ NBD export x is for listed networks
+volume = "f" # AoE | volume = "a" | ~ AoE 7.1: f -> a for ANY station
+"7.1" | "7.2" | + AoE 7.2 = f for ANY station\n- AoE 7.1, which was for ANY station
+"7.1" | "7.1"\nstations = ["02:00:00:00:00:01"] | ~ AoE 7.1: stations\n~ AoE 7.1 is for listed stations
+volume = "f" # HyperSCSI | volume = "a" | ~ HyperSCSI disks LUN 3 = a (was f) for ANY initiator
+lun = 3 | lun = 4 | + HyperSCSI disks LUN 4 = f for ANY initiator\n- HyperSCSI disks LUN 3 = f
+name = "disks" | name = "disks"\ninitiators = ["host1"] | ~ HyperSCSI disks: initiators\n~ HyperSCSI disks is for listed initiators
+"#,
+        ) {
+            assert_eq!(lines(&[(&from, &to)]).lines.join("\n"), told, "{to}");
         }
     }
 

@@ -28,6 +28,19 @@ fn refused(text: &str, place: &str, says: &str) {
     assert!(head.contains(says), "not {says}:\n{shown}");
 }
 
+/// Expects one error for each row: a text whose lines `\n` separates, the place, and a part of the message. `whole`
+/// completes the text.
+#[track_caller]
+fn each_refused(whole: impl Fn(&str) -> String, rows: &str) {
+    for row in rows.trim_matches('\n').lines() {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [text, place, says] = cells[..] else {
+            panic!("not three cells: {row}")
+        };
+        refused(&whole(&text.replace("\\n", "\n")), place, says);
+    }
+}
+
 /// Surrounds the lines under test with a volume and a target.
 fn with_target(lines: &str) -> String {
     format!(
@@ -80,41 +93,22 @@ fn what_is_not_toml_is_shown_at_its_place() {
 
 #[test]
 fn values_of_the_wrong_kind_are_refused_with_an_example() {
-    refused(
-        "reactors = \"two\"",
-        "1:12",
-        "write a number from 1 to 1024",
-    );
-    refused("state = 1", "1:9", "write a string in quotes");
-    refused("limits = 1", "1:10", "write it as a table, [limits]");
-    refused(
-        "[portal]\nlisten = \"127.0.0.1\"",
-        "1:1",
-        "write [[portal]] with two brackets",
-    );
-    refused("poll = \"50m\"", "1:8", "a number and a unit");
-    refused("gather = \"1s\"", "1:10", "the maximum is 10 ms");
-    refused(
-        "io-engine = \"urin\"",
-        "1:13",
-        "the engine must be auto, uring or threads",
-    );
-    refused(
-        "[log]\nformat = \"xml\"",
-        "2:10",
-        "known are `text` and `json`",
-    );
-    refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
-    refused("[volume]\nvm1 = 1", "2:1", "write [volume.NAME]");
-    refused(
-        "[limits]\nconnections-per-session = 9",
-        "2:27",
-        "from 1 to 8",
-    );
-    refused(
-        "[volume.vm1]\nspec = \"ram:1GiB\"\nread-only = 1",
-        "3:13",
-        "true or false",
+    each_refused(
+        str::to_owned,
+        r#"
+reactors = "two" | 1:12 | write a number from 1 to 1024
+state = 1 | 1:9 | write a string in quotes
+limits = 1 | 1:10 | write it as a table, [limits]
+[portal]\nlisten = "127.0.0.1" | 1:1 | write [[portal]] with two brackets
+poll = "50m" | 1:8 | a number and a unit
+gather = "1s" | 1:10 | the maximum is 10 ms
+io-engine = "urin" | 1:13 | the engine must be auto, uring or threads
+[log]\nformat = "xml" | 2:10 | known are `text` and `json`
+[log]\nfilter = "a=b=c" | 2:10 | warn,audit=info
+[volume]\nvm1 = 1 | 2:1 | write [volume.NAME]
+[limits]\nconnections-per-session = 9 | 2:27 | from 1 to 8
+[volume.vm1]\nspec = "ram:1GiB"\nread-only = 1 | 3:13 | true or false
+"#,
     );
 }
 
@@ -157,23 +151,16 @@ fn portals_are_checked() {
 
 #[test]
 fn volumes_are_checked() {
-    refused("[volume.VM1]\nspec = \"ram:1GiB\"", "1:9", "such as `vm1`");
-    refused("[volume.vm1]", "1:9", "[volume.vm1] has no `spec`");
-    refused(
-        "[volume.vm1]\nspec = \"ram:1GiB?blok=512\"",
-        "2:18",
-        "did you mean `block`?",
-    );
-    refused("[volume.vm1]\nspec = \"ram:\\u0031gb\"", "2:8", "write 1GB");
-    refused(
-        "[volume.vm1]\nspec = \"ram:1GiB\"\nuuid = \"1\"",
-        "3:8",
-        "is not a UUID",
-    );
-    refused(
-        "[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"",
-        "3:12",
-        "must not be 0",
+    each_refused(
+        str::to_owned,
+        r#"
+[volume.VM1]\nspec = "ram:1GiB" | 1:9 | such as `vm1`
+[volume.vm1] | 1:9 | [volume.vm1] has no `spec`
+[volume.vm1]\nspec = "ram:1GiB?blok=512" | 2:18 | did you mean `block`?
+[volume.vm1]\nspec = "ram:\u0031gb" | 2:8 | write 1GB
+[volume.vm1]\nspec = "ram:1GiB"\nuuid = "1" | 3:8 | is not a UUID
+[volume.vm1]\nspec = "ram:1GiB"\ndeadline = "0s" | 3:12 | must not be 0
+"#,
     );
     let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
     refused(
@@ -339,35 +326,16 @@ fn targets_are_checked() {
         "1:1",
         "has no LUN",
     );
-    refused(
-        &with_target("networks = [\"10.0.0.0/33\"]"),
-        "6:13",
-        "not a network",
-    );
-    refused(
-        &with_target("initiators = [\"debian\"]"),
-        "6:15",
-        "must start with iqn.",
-    );
-    refused(
-        &with_target("initiators = \"debian\""),
-        "6:14",
-        "write strings in brackets",
-    );
-    refused(
-        &with_target("groups = [2]"),
-        "6:11",
-        "no [[portal]] has group = 2",
-    );
-    refused(
-        &with_target("[target.redirect]\npermanent = true"),
-        "6:1",
-        "has no `address`",
-    );
-    refused(
-        &with_target("color = 1"),
-        "6:1",
-        "unknown key `color` in [[target]]",
+    each_refused(
+        with_target,
+        r#"
+networks = ["10.0.0.0/33"] | 6:13 | not a network
+initiators = ["debian"] | 6:15 | must start with iqn.
+initiators = "debian" | 6:14 | write strings in brackets
+groups = [2] | 6:11 | no [[portal]] has group = 2
+[target.redirect]\npermanent = true | 6:1 | has no `address`
+color = 1 | 6:1 | unknown key `color` in [[target]]
+"#,
     );
     let again =
         "[[target]]\nname = \"iqn.2026-01.com.example:t\"\nlun = [{ lun = 0, volume = \"vm1\" }]";
@@ -379,36 +347,17 @@ fn targets_are_checked() {
 #[test]
 fn what_a_target_may_agree_on_is_checked() {
     let session = |lines: &str| with_target(&format!("[target.session]\n{lines}"));
-    refused(
-        &session("max-burst = \"511B\""),
-        "7:13",
-        "write 512B to 16777215B",
-    );
-    refused(
-        &session("max-segment = \"16MiB\""),
-        "7:15",
-        "write 512B to 16777215B",
-    );
-    refused(
-        &session("first-burst = \"16KiB\"\nmax-burst = \"8KiB\""),
-        "7:15",
-        "larger than `max-burst`, which is 8KiB",
-    );
-    refused(&session("initial-r2t = \"yes\""), "7:15", "true or false");
-    refused(
-        &session("max-outstanding-r2t = 0"),
-        "7:23",
-        "from 1 to 65535",
-    );
-    refused(
-        &session("data-digest = [\"crc32\"]"),
-        "7:16",
-        "did you mean `crc32c`?",
-    );
-    refused(
-        &session("maxburst = \"8KiB\""),
-        "7:1",
-        "did you mean `max-burst`?",
+    each_refused(
+        session,
+        r#"
+max-burst = "511B" | 7:13 | write 512B to 16777215B
+max-segment = "16MiB" | 7:15 | write 512B to 16777215B
+first-burst = "16KiB"\nmax-burst = "8KiB" | 7:15 | larger than `max-burst`, which is 8KiB
+initial-r2t = "yes" | 7:15 | true or false
+max-outstanding-r2t = 0 | 7:23 | from 1 to 65535
+data-digest = ["crc32"] | 7:16 | did you mean `crc32c`?
+maxburst = "8KiB" | 7:1 | did you mean `max-burst`?
+"#,
     );
 }
 
@@ -467,25 +416,14 @@ fn a_target_s_section_has_every_negotiated_key_but_these() {
 #[test]
 fn luns_are_checked() {
     let lun = |lines: &str| with_target("").replace("lun = [{ lun = 0, volume = \"vm1\" }]", lines);
-    refused(
-        &lun("[[target.lun]]\nlun = 0\nvolume = \"vm2\""),
-        "7:10",
-        "unknown volume `vm2`; did you mean `vm1`?",
-    );
-    refused(
-        &lun("[[target.lun]]\nlun = 0\nvolume = \"backup\""),
-        "7:10",
-        "add [volume.backup]",
-    );
-    refused(
-        &lun("[[target.lun]]\nlun = 16384\nvolume = \"vm1\""),
-        "6:7",
-        "from 0 to 16383",
-    );
-    refused(
-        &lun("[[target.lun]]\nvolume = \"vm1\""),
-        "5:1",
-        "has no `lun`",
+    each_refused(
+        lun,
+        r#"
+[[target.lun]]\nlun = 0\nvolume = "vm2" | 7:10 | unknown volume `vm2`; did you mean `vm1`?
+[[target.lun]]\nlun = 0\nvolume = "backup" | 7:10 | add [volume.backup]
+[[target.lun]]\nlun = 16384\nvolume = "vm1" | 6:7 | from 0 to 16383
+[[target.lun]]\nvolume = "vm1" | 5:1 | has no `lun`
+"#,
     );
     let twice = "[[target.lun]]\nlun = 0\nvolume = \"vm1\"\n".repeat(2);
     refused(
