@@ -289,17 +289,9 @@ impl Client {
                 .command(&site.fio.to_string_lossy()),
             _ => target.placement.command(&site.fio),
         };
-        command.args([
-            "--name=cell",
-            "--output-format=json",
-            "--direct=1",
-            "--time_based",
-        ]);
+        command.args("--name=cell --output-format=json --direct=1 --time_based".split(' '));
         command.arg(format!("--runtime={}ms", (seconds * 1e3) as u64));
-        command.args([
-            &format!("--rw={pattern}"),
-            &format!("--bs={}", cell.block_bytes),
-        ]);
+        command.args(format!("--rw={pattern} --bs={}", cell.block_bytes).split(' '));
         command.args([
             &format!("--iodepth={}", cell.depth),
             &format!("--ioengine={}", target.engine),
@@ -321,11 +313,7 @@ impl Client {
         // As in `linerate bench`, positions can repeat, and each request changes a little of its data
         // (scramble_buffers, fio's default). With refill_buffers, generating data would dominate the
         // measurement.
-        command.args([
-            "--norandommap",
-            "--lat_percentiles=1",
-            "--clat_percentiles=0",
-        ]);
+        command.args("--norandommap --lat_percentiles=1 --clat_percentiles=0".split(' '));
         command.args((target.engine == "null").then_some("--thread")); // otherwise each request would cross processes
         command.args(&self.options);
         fio_said(&process::capture(command)?, cell)

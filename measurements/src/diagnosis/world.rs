@@ -291,22 +291,10 @@ fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
 fn burn(burner: &Burner) -> Result<Background> {
     let mut command = Command::new("taskset");
     command
-        .args([
-            "--cpu-list",
-            &burner.core.to_string(),
-            "chrt",
-            "--fifo",
-            "50",
-        ])
+        .args(format!("--cpu-list {} chrt --fifo 50", burner.core).split(' '))
         .arg(std::env::current_exe()?);
     let period_us = burner.period.as_micros().to_string();
-    command.args([
-        "burn",
-        "--share",
-        &burner.share.to_string(),
-        "--period-us",
-        &period_us,
-    ]);
+    command.args(format!("burn --share {} --period-us {period_us}", burner.share).split(' '));
     Background::start(&mut command)
 }
 

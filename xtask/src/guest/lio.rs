@@ -118,18 +118,7 @@ fn our_initiator_outlives_a_portal_of_lio_that_goes_and_comes(world: &mut World<
         "--progress",
         "none",
     ]);
-    command.args([
-        "--block",
-        "16KiB",
-        "--read",
-        "50",
-        "--random",
-        "100",
-        "--depth",
-        "4",
-        "--seconds",
-        "12",
-    ]);
+    command.args("--block 16KiB --read 50 --random 100 --depth 4 --seconds 12".split(' '));
     let load = std::thread::spawn(move || xtask::process::capture(command));
     for _ in 0..2 {
         // The initiator is logged in by now or is logging in. In both cases, its session is terminated.

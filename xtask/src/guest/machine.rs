@@ -51,20 +51,9 @@ impl Guest {
     ) -> Result<Guest> {
         let begun = Instant::now();
         let mut command = place.command("qemu-system-x86_64");
-        command.args([
-            "-M",
-            "q35",
-            // With a thread for each processor, QEMU can keep the translation of a breakpoint that the kernel has already
-            // replaced (a patched static key), and the kernel stops with "int3" in `__skb_get_hash_net` or elsewhere.
-            "-accel",
-            "tcg,thread=single",
-            "-cpu",
-            "max",
-            "-smp",
-            "2",
-            "-m",
-            "768",
-        ]);
+        // With a thread for each processor, QEMU can keep the translation of a breakpoint that the kernel has already
+        // replaced (a patched static key), and the kernel stops with "int3" in `__skb_get_hash_net` or elsewhere.
+        command.args("-M q35 -accel tcg,thread=single -cpu max -smp 2 -m 768".split(' '));
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
         command
             .arg("-kernel")
@@ -80,12 +69,7 @@ impl Guest {
         command
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
-        command.args([
-            "-chardev",
-            "stdio,id=shell,signal=off",
-            "-serial",
-            "chardev:shell",
-        ]);
+        command.args("-chardev stdio,id=shell,signal=off -serial chardev:shell".split(' '));
         for (at, tap) in taps.iter().enumerate() {
             command.args([
                 "-netdev",

@@ -54,13 +54,7 @@ impl Nbd {
     pub fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let mut command = placement.command("nbdkit");
-        command.args([
-            "--foreground",
-            "--ipaddr",
-            "127.0.0.1",
-            "--port",
-            &port.to_string(),
-        ]);
+        command.args(format!("--foreground --ipaddr 127.0.0.1 --port {}", port).split(' '));
         command.args(options).args(["memory", &bytes.to_string()]);
         Nbd::other(Background::start(&mut command)?, port, None, placement)
     }
@@ -70,15 +64,7 @@ impl Nbd {
         let port = free_port()?;
         let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;
         let mut command = placement.command("qemu-nbd");
-        command.args([
-            "--format",
-            "raw",
-            "--persistent",
-            "--shared",
-            "16",
-            "--bind",
-            "127.0.0.1",
-        ]);
+        command.args("--format raw --persistent --shared 16 --bind 127.0.0.1".split(' '));
         command
             .args(["--port", &port.to_string()])
             .args(options)

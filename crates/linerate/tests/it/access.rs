@@ -12,7 +12,7 @@ use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Sn, Stage, Tsih}
 
 use crate::capture::watched;
 use crate::peer::{BLOCK, Peer, initiator};
-use crate::program::{installed, run, run_command};
+use crate::program::{LINERATE, installed, run, run_command, says};
 use crate::server::{Server, ask};
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
@@ -58,12 +58,8 @@ secret = "correct-horse-battery"
 
 #[test]
 fn chap_lets_in_who_knows_the_secret() {
-    if !installed(&["iscsi-inq", "qemu-img"]) {
-        return;
-    }
-    let Some(server) = Server::configured(LOCKED) else {
-        return;
-    };
+    needs!(installed(&["iscsi-inq", "qemu-img"]));
+    let server = or_skip!(Server::configured(LOCKED));
     let with = |account: &str| {
         server
             .url("disk")
@@ -106,12 +102,8 @@ initiators = ["iqn.2026-01.com.example:alice"]
 
 #[test]
 fn initiators_see_their_targets_and_their_luns() {
-    if !installed(&["iscsi-ls"]) {
-        return;
-    }
-    let Some(server) = Server::configured(MASKED) else {
-        return;
-    };
+    needs!(installed(&["iscsi-ls"]));
+    let server = or_skip!(Server::configured(MASKED));
     let portal = format!("iscsi://{}", server.portal());
     let seen_by = |name: &str| {
         let name = format!("iqn.2026-01.com.example:{name}");
@@ -119,10 +111,7 @@ fn initiators_see_their_targets_and_their_luns() {
     };
     watched(&server, || {
         let (alice, bob, eve) = (seen_by("alice"), seen_by("bob"), seen_by("eve"));
-        assert!(
-            alice.contains("Lun:0") && alice.contains("Lun:1"),
-            "{alice}"
-        );
+        says(&alice, &["Lun:0", "Lun:1"]);
         assert!(bob.contains("Lun:0") && !bob.contains("Lun:1"), "{bob}");
         assert!(!eve.contains("Target:"), "{eve}"); // a target that the user may not use is not listed
     });
@@ -130,12 +119,8 @@ fn initiators_see_their_targets_and_their_luns() {
 
 #[test]
 fn who_is_not_on_the_list_is_not_let_in() {
-    if !installed(&["iscsi-inq"]) {
-        return;
-    }
-    let Some(server) = Server::configured(MASKED) else {
-        return;
-    };
+    needs!(installed(&["iscsi-inq"]));
+    let server = or_skip!(Server::configured(MASKED));
     watched(&server, || {
         run(
             "iscsi-inq",
@@ -166,9 +151,7 @@ secret = "correct-horse-battery"
 /// authentication.
 #[test]
 fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discovery() {
-    let Some(server) = Server::configured(GUARDED_DISCOVERY) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(GUARDED_DISCOVERY));
     let name = Name::new(&server.target_name("disk")).expect("an iSCSI name");
     let naming_it = || InitiatorConfig {
         target_name: Some(name.clone()),
@@ -195,9 +178,7 @@ fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discove
 /// authentication must not become part of a session that requires it.
 #[test]
 fn a_discovery_login_does_not_join_a_session() {
-    let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&LOCKED.replace("md5", "sha256")));
     let config = initiator(Some(&server.target_name("disk")), 1);
     let proved = InitiatorConfig {
         chap: claim("alice", "correct-horse-battery"),
@@ -272,9 +253,7 @@ fn bob(server: &Server) -> InitiatorConfig {
 /// the authenticated user.
 #[test]
 fn a_user_does_not_take_over_the_session_of_another() {
-    let Some(server) = Server::configured(TWO_USERS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_USERS));
     let mut hers = Peer::log_in(&server, alice(&server))
         .expect("a session")
         .ready();
@@ -291,9 +270,7 @@ fn a_user_does_not_take_over_the_session_of_another() {
 
 #[test]
 fn a_user_does_not_join_the_session_of_another() {
-    let Some(server) = Server::configured(TWO_USERS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_USERS));
     let mut hers = Peer::log_in(&server, alice(&server))
         .expect("a session")
         .ready();
@@ -318,9 +295,7 @@ fn a_user_does_not_join_the_session_of_another() {
 /// secret.
 #[test]
 fn a_user_comes_only_under_the_initiator_names_of_its_account() {
-    let Some(server) = Server::configured(TWO_USERS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_USERS));
     let named = |config: InitiatorConfig, name: &str| InitiatorConfig {
         initiator_name: Name::new(name).expect("an iSCSI name"),
         ..config
@@ -381,9 +356,7 @@ fn first_answer(server: &Server, tsih: Tsih) -> (LoginStatus, Vec<u8>) {
 
 #[test]
 fn whether_a_session_exists_is_told_only_to_who_has_proved_to_be_its_user() {
-    let Some(server) = Server::configured(TWO_USERS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_USERS));
     let hers = Peer::log_in(&server, alice(&server)).expect("a session");
     let (there, elsewhere) = (hers.attached.tsih, Tsih(hers.attached.tsih.0 ^ 0x0f0f));
     let answer = first_answer(&server, there);
@@ -403,9 +376,7 @@ fn whether_a_session_exists_is_told_only_to_who_has_proved_to_be_its_user() {
 
 #[test]
 fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
-    let Some(server) = Server::configured(TWO_USERS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_USERS));
     // After these logins, no further login from this address is logged for a while.
     for _ in 0..5 {
         let nowhere = initiator(Some(&server.target_name("nowhere")), 1);
@@ -437,17 +408,14 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
     // The lockout is logged once, even if lines about these logins were suppressed.
     let lockout = line_with(&server, "locked out after wrong secrets");
-    assert!(
-        lockout.contains("seconds=1") && lockout.contains("user=\"alice\""),
-        "{lockout}"
-    );
+    says(&lockout, &["seconds=1", "user=\"alice\""]);
     assert_eq!(server.log().matches("locked out").count(), 1);
     // The right secret from another address, and another user from this address, are still accepted.
     let url = format!(
         "{}?source=127.0.0.2&initiator=iqn.2026-01.com.example:peer",
         server.url("disk")
     );
-    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut elsewhere = Command::new(LINERATE);
     elsewhere.args(["info", &url.replace("iscsi://", "iscsi://alice@")]);
     run_command(elsewhere.env("LINERATE_SECRET", "correct-horse-battery")).expect_success();
     let his = InitiatorConfig {
@@ -483,9 +451,7 @@ fn line_with(server: &Server, text: &str) -> String {
 #[test]
 fn an_initiator_whose_name_has_no_standard_form_logs_in_with_a_warning() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let name = Name::to_send("xxxx-client.000200000318").expect("a name");
     let config = InitiatorConfig {
         initiator_name: name,
@@ -493,10 +459,7 @@ fn an_initiator_whose_name_has_no_standard_form_logs_in_with_a_warning() {
     };
     Peer::log_in(&server, config).expect("a session");
     let line = line_with(&server, "does not have the standard form");
-    assert!(
-        line.contains("initiator=\"xxxx-client.000200000318\""),
-        "{line}"
-    );
+    says(&line, &["initiator=\"xxxx-client.000200000318\""]);
 }
 
 /// Regression: the server removed all white space after a secret, the client removed one line end, and the
@@ -513,11 +476,9 @@ fn one_secret_file_is_right_at_both_ends() {
         "secret = \"correct-horse-battery\"",
         &format!("secret-file = {file:?}"),
     );
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let info = |query: &str, variable: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut command = Command::new(LINERATE);
         command.args(["info", &format!("{}?user=alice{query}", server.url("disk"))]);
         run_command(command.env("LINERATE_SECRET", variable))
     };
@@ -528,11 +489,9 @@ fn one_secret_file_is_right_at_both_ends() {
 
 #[test]
 fn a_refused_login_is_logged_with_who_and_what_and_why() {
-    let Some(server) =
-        Server::configured(&TWO_USERS.replace("[target.chap]", "networks = [\"127.0.0.0/8\"]"))
-    else {
-        return;
-    };
+    let server = or_skip!(Server::configured(
+        &TWO_USERS.replace("[target.chap]", "networks = [\"127.0.0.0/8\"]")
+    ));
     let named = |config: InitiatorConfig, name: &str| InitiatorConfig {
         initiator_name: Name::new(name).expect("an iSCSI name"),
         ..config
@@ -583,9 +542,7 @@ fn a_refused_login_is_logged_with_who_and_what_and_why() {
 /// Logs are read in terminals and by programs: text from an unauthenticated peer must not affect either.
 #[test]
 fn what_a_stranger_says_of_itself_is_logged_escaped_and_cut() {
-    let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&LOCKED.replace("md5", "sha256")));
     let user = format!(
         "joe\u{1b}[2J\" why=\"let in\"\n\u{202e}{}",
         "x".repeat(5000)
@@ -599,10 +556,7 @@ fn what_a_stranger_says_of_itself_is_logged_escaped_and_cut() {
         LoginStatus::AuthenticationFailure
     );
     let line = line_with(&server, "user=\"joe");
-    assert!(
-        line.contains(r#"joe\u{1b}[2J\" why=\"let in\"\n\u{202e}xxx"#),
-        "{line}"
-    );
+    says(&line, &[r#"joe\u{1b}[2J\" why=\"let in\"\n\u{202e}xxx"#]);
     assert!(
         line.chars().count() <= 600
             && line.contains("why=\"unknown account\"")
@@ -614,9 +568,7 @@ fn what_a_stranger_says_of_itself_is_logged_escaped_and_cut() {
 #[test]
 fn a_stranger_does_not_fill_the_log() {
     const LOGINS: u64 = 100;
-    let Some(server) = Server::configured(LOCKED) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(LOCKED));
     let begin = Instant::now();
     for _ in 0..LOGINS {
         refusal(Peer::log_in(

@@ -11,12 +11,10 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Ended, PATIENCE, end_of, run_command, signal, until};
+use crate::program::{Ended, LINERATE, PATIENCE, end_of, run_command, says, signal, until};
 use crate::proxy::{Proxy, Towards};
 use crate::server::{Server, free_port};
 use crate::sessions::sessions;
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const SECRET: &str = "correct horse battery staple";
 
@@ -374,12 +372,12 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let status = end_of(&mut coordinator);
     let said = fs::read_to_string(said.path()).expect("a text");
     assert_eq!(status.code(), Some(3), "{said}");
-    assert!(
-        said.contains(&format!(
+    says(
+        &said,
+        &[&format!(
             "the connection to agent {} was lost",
             addresses[1]
-        )),
-        "{said}"
+        )],
     );
     let record = record(&out);
     assert_eq!(record["runs"][0]["ended"], "interrupted");

@@ -17,10 +17,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::agents::{Agent, bench, clients, folder, number, record};
-use crate::program::{end_of, installed, run, run_command, signal, until};
+use crate::program::{LINERATE, end_of, installed, run, run_command, signal, until};
 use crate::sessions::sessions_at;
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TARGET: &str = "10.77.0.1";
 const AGENTS: [&str; 3] = ["10.77.0.11", "10.77.0.12", "10.77.0.13"];
@@ -147,15 +145,7 @@ impl Target {
         let state = TempDir::new().expect("a temporary folder");
         let log = state.path().join("log");
         let mut command = lan.linerate(TARGET);
-        command.args([
-            "--log",
-            "info",
-            "--log-format",
-            "json",
-            "serve",
-            "--volume",
-            "disk=ram:64MiB",
-        ]);
+        command.args("--log info --log-format json serve --volume disk=ram:64MiB".split(' '));
         command
             .args(["--listen", &format!("{TARGET}:3260"), "--state"])
             .arg(state.path());

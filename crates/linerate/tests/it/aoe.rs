@@ -11,9 +11,7 @@ use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use tempfile::TempDir;
 
 use crate::json::{INFO, check};
-use crate::program::{end_of, installed, run, run_command, signal, until};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{LINERATE, end_of, installed, run, run_command, says, signal, until};
 
 /// Options for random reads and writes, in which the data of each read is compared with the last write.
 const VERIFY: &[&str] = &[
@@ -139,9 +137,7 @@ fn write_file(path: &str, sectors: u32) {
 
 #[test]
 fn aoetools_find_our_server_and_configure_it() {
-    if !installed(&["aoeping", "aoecfg"]) {
-        return;
-    }
+    needs!(installed(&["aoeping", "aoecfg"]));
     let Some(site) = Site::new(1500) else { return };
     let _server = site.serve(&[
         "--listen",
@@ -165,27 +161,19 @@ fn aoetools_find_our_server_and_configure_it() {
         "a server with another string does not answer"
     );
     let listed = site.client(LINERATE, &["discover", "--aoe", "eth0"]);
-    assert!(
-        listed.contains("aoe://eth0/0.0") && listed.contains("aoe://eth0/0.1"),
-        "{listed}"
-    );
+    says(&listed, &["aoe://eth0/0.0", "aoe://eth0/0.1"]);
     assert!(listed.contains("\"mine\""), "{listed}");
 }
 
 #[test]
 fn our_client_reads_and_writes_what_vblade_serves() {
-    if !installed(&["vblade"]) {
-        return;
-    }
+    needs!(installed(&["vblade"]));
     let Some(site) = Site::new(1500) else { return };
     let (disk, copy) = (site.path("disk"), site.path("copy"));
     write_file(&disk, 16_384);
     let _server = site.vblade(&disk);
     let info = site.client(LINERATE, &["info", "aoe://eth0/7.1"]);
-    assert!(
-        info.contains("8MiB (8,388,608 bytes)") && info.contains("2 sectors"),
-        "{info}"
-    );
+    says(&info, &["8MiB (8,388,608 bytes)", "2 sectors"]);
     let told = site.client(LINERATE, &["info", "aoe://eth0/7.1", "--json"]);
     check(INFO, &serde_json::from_str(&told).expect("JSON"));
     site.client(LINERATE, &["copy", "aoe://eth0/7.1", &copy]);
@@ -201,9 +189,7 @@ fn our_client_reads_and_writes_what_vblade_serves() {
 
 #[test]
 fn tshark_decodes_a_session_as_we_do() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let Some(site) = Site::new(9000) else { return };
     let (disk, copy, capture) = (site.path("disk"), site.path("copy"), site.path("capture"));
     write_file(&disk, 2048);
@@ -324,16 +310,14 @@ fn what_is_missing_is_said_before_anything_is_served() {
         run_command(&mut command).expect_failure()
     };
     let unknown = refused("aoe://eth9");
-    assert!(
-        unknown.contains(
-            "cannot listen on eth9: there is no interface eth9; this machine has lo, san0"
-        ),
-        "{unknown}"
+    says(
+        &unknown,
+        &["cannot listen on eth9: there is no interface eth9; this machine has lo, san0"],
     );
     let down = refused("aoe://lo");
-    assert!(
-        down.contains("interface lo is down; bring it up (ip link set lo up)"),
-        "{down}"
+    says(
+        &down,
+        &["interface lo is down; bring it up (ip link set lo up)"],
     );
     let mut down = site.client.command(LINERATE);
     let down = run_command(down.args(["info", "aoe://lo/9.9"]));
@@ -345,10 +329,7 @@ fn what_is_missing_is_said_before_anything_is_served() {
     );
     let mut silent = site.client.command(LINERATE);
     let silent = run_command(silent.args(["info", "aoe://eth0/9.9?timeout=1s"])).expect_failure();
-    assert!(
-        silent.contains("no AoE device 9.9 responded on eth0 within 1 s"),
-        "{silent}"
-    );
+    says(&silent, &["no AoE device 9.9 responded on eth0 within 1 s"]);
 }
 
 #[test]
@@ -356,10 +337,7 @@ fn both_ends_verify_what_they_write_in_long_frames() {
     let Some(site) = Site::new(9000) else { return };
     let _server = site.serve(&["--listen", "aoe://san0", "--volume", "disk=ram:4MiB"]);
     let info = site.client(LINERATE, &["info", "aoe://eth0/0.0"]);
-    assert!(
-        info.contains("17 sectors") && info.contains("4MiB (4,194,304 bytes)"),
-        "{info}"
-    );
+    says(&info, &["17 sectors", "4MiB (4,194,304 bytes)"]);
     site.client(
         LINERATE,
         &[&["bench", "aoe://eth0/0.0"][..], VERIFY].concat(),

@@ -11,7 +11,9 @@ use tempfile::TempDir;
 
 use crate::capture::tell;
 use crate::nbd_client::Foreign;
-use crate::program::{Ended, end_of, installed, run, run_command, until, write_patterned_file};
+use crate::program::{
+    Ended, LINERATE, end_of, installed, linerate, run, says, until, write_patterned_file,
+};
 use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
@@ -107,10 +109,6 @@ impl Drop for Attached {
     }
 }
 
-pub(crate) fn linerate(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
-}
-
 fn attach(arguments: &[&str], path: &Path) -> Ended {
     linerate(&[&["attach"], arguments, &[text(path)]].concat())
 }
@@ -151,9 +149,7 @@ const ENOTCONN: i32 = 107;
 
 #[test]
 fn attaching_for_reading_makes_no_volume() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let folder = TempDir::new().expect("a temporary folder");
     let image = folder.path().join("new.img");
     let volume = format!("file:{}?size=1MiB", image.display());
@@ -165,9 +161,7 @@ fn attaching_for_reading_makes_no_volume() {
 
 #[test]
 fn any_bytes_are_written_and_read_and_are_in_the_image() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let server = Server::serving(&["disk=file:{state}/disk.img?size=64MiB&block=4096"]);
     let attached = Attached::to(&server.url("disk"));
     let pattern = server.state().join("pattern");
@@ -191,9 +185,7 @@ fn any_bytes_are_written_and_read_and_are_in_the_image() {
 
 #[test]
 fn a_file_has_the_size_of_its_disk_and_keeps_it() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let attached = Attached::to("ram:1MiB");
     let file = open(&attached.path());
     assert_eq!(file.metadata().expect("there").len(), 1 << 20);
@@ -223,9 +215,7 @@ fn a_file_has_the_size_of_its_disk_and_keeps_it() {
 
 #[test]
 fn a_disk_that_grows_is_a_larger_file() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let folder = TempDir::new().expect("a temporary folder");
     let image = folder.path().join("image");
     fs::write(&image, vec![0; 1 << 20]).expect("a temporary file");
@@ -273,9 +263,7 @@ fn an_export_of_any_length_is_a_file_of_that_length() {
 #[test]
 fn holes_are_punched_and_found() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let server = Server::serving(&["disk=file:{state}/disk.img?size=64MiB"]);
     let attached = Attached::to(&server.url("disk"));
     let file = open(&attached.path());
@@ -345,9 +333,7 @@ fn holes_are_punched_and_found() {
 
 #[test]
 fn what_is_attached_read_only_cannot_be_written() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     for arguments in [&["--read-only", "ram:1MiB"][..], &["ram:1MiB?read-only"]] {
         let attached = Attached::with(arguments);
         assert_eq!(
@@ -370,9 +356,7 @@ fn a_lun_that_another_initiator_has_reserved_is_refused() {
     const RELEASE: u8 = 2;
     const WRITE_EXCLUSIVE: u8 = 1;
     const EXCLUSIVE_ACCESS: u8 = 3;
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let server = Server::serving(&["disk=ram:1MiB"]);
     let url = server.url("disk");
     in_a_world(async {
@@ -385,18 +369,15 @@ fn a_lun_that_another_initiator_has_reserved_is_refused() {
             let ended = attach(arguments, &path);
             assert_eq!(ended.status.code(), Some(RESERVED));
             let said = ended.expect_failure();
-            assert!(
-                said.contains("exclusive-access, key 0x0000000000000abc, held by iqn."),
-                "{said}"
+            says(
+                &said,
+                &["exclusive-access, key 0x0000000000000abc, held by iqn."],
             );
         }
         reserve_out(&holder, RELEASE, EXCLUSIVE_ACCESS, 0xabc, 0).await;
         reserve_out(&holder, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await;
         let said = attach(&[&url], &path).expect_failure();
-        assert!(
-            said.contains("write-exclusive, key") && said.contains("--read-only is allowed"),
-            "{said}"
-        );
+        says(&said, &["write-exclusive, key", "--read-only is allowed"]);
         assert!(!path.exists(), "nothing is left behind");
         drop(Attached::with(&["--read-only", &url]));
     });
@@ -406,9 +387,7 @@ fn a_lun_that_another_initiator_has_reserved_is_refused() {
 fn what_cannot_be_attached_says_why_and_leaves_nothing() {
     const REFUSED: i32 = 2;
     const UNREACHABLE: i32 = 3;
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("disk");
     let nobody = format!(
@@ -423,11 +402,7 @@ fn what_cannot_be_attached_says_why_and_leaves_nothing() {
     );
     let ended = attach(&["ram:1MiB"], folder.path());
     assert_eq!(ended.status.code(), Some(REFUSED));
-    assert!(
-        ended.said.contains("this is a directory; add a file name"),
-        "{}",
-        ended.said
-    );
+    says(&ended.said, &["this is a directory; add a file name"]);
     assert!(!path.exists());
     let said = linerate(&["detach", text(&path)]).expect_failure();
     assert!(said.contains("nothing is attached there"), "{said}");
@@ -435,9 +410,7 @@ fn what_cannot_be_attached_says_why_and_leaves_nothing() {
 
 #[test]
 fn detaching_waits_for_users_and_names_them() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let attached = Attached::to("ram:1MiB");
     let file = open(&attached.path());
     let said = attached.detach().expect_failure();
@@ -445,19 +418,14 @@ fn detaching_waits_for_users_and_names_them() {
     assert!(said.contains(&this), "{said}");
     file.write_all_at(&[1], 0).expect("still there");
     let taken = attach(&["ram:1MiB"], &attached.path()).expect_failure();
-    assert!(
-        taken.contains("a volume is already attached there"),
-        "{taken}"
-    );
+    says(&taken, &["a volume is already attached there"]);
     drop(file);
     attached.detach().expect_success();
 }
 
 #[test]
 fn a_lazy_detach_leaves_the_file_to_its_users() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let attached = Attached::to("ram:1MiB");
     let file = open(&attached.path());
     let pid = attached.pid();
@@ -479,11 +447,7 @@ fn detaching_in_another_mount_namespace_says_where_it_is_mounted() {
         "nsenter --target {pid} --mount linerate detach {}",
         path.display()
     );
-    let detach = format!(
-        "{} detach {}",
-        env!("CARGO_BIN_EXE_linerate"),
-        path.display()
-    );
+    let detach = format!("{} detach {}", LINERATE, path.display());
     // Test both with the mount, which a new namespace copies, and without it.
     for unmounted in ["", "umount \"$1\" && "] {
         let shell = format!("{unmounted}exec {detach}");
@@ -502,9 +466,7 @@ fn detaching_in_another_mount_namespace_says_where_it_is_mounted() {
 
 #[test]
 fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let attached = Attached::to("ram:1MiB");
     let detach = || linerate(&["detach", text(&attached.path())]); // a killed process leaves no recording
     let kill_it = || {
@@ -517,10 +479,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     };
     kill_it();
     let listed = linerate(&["attach", "--list"]).expect_success();
-    assert!(
-        listed.contains("its process was killed; detach it"),
-        "{listed}"
-    );
+    says(&listed, &["its process was killed; detach it"]);
     detach().expect_success();
     assert!(!attached.path().exists());
     attach(&["ram:1MiB"], &attached.path()).expect_success();
@@ -535,9 +494,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
 
 #[test]
 fn a_forced_detach_ends_requests_that_wait_for_a_target() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let mut server = Server::serving(&["disk=ram:1MiB"]);
     let attached = Attached::to(&server.url("disk"));
     let file = open(&attached.path());
@@ -553,9 +510,7 @@ fn a_forced_detach_ends_requests_that_wait_for_a_target() {
 
 #[test]
 fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let mut server = Server::serving(&["disk=file:{state}/disk.img?size=1MiB"]);
     let attached = Attached::to(&format!("{}?reconnect-time=1", server.url("disk")));
     let file = open(&attached.path());
@@ -586,20 +541,15 @@ fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
         attached.record()
     );
     let log = attached.log();
-    assert!(
-        log.contains("cannot read") && log.contains("requests succeed again"),
-        "{log}"
-    );
+    says(&log, &["cannot read", "requests succeed again"]);
 }
 
 #[test]
 fn sigterm_detaches_unless_somebody_uses_it() {
-    if !possible() {
-        return;
-    }
+    needs!(possible());
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("disk");
-    let mut foreground = Command::new(env!("CARGO_BIN_EXE_linerate"))
+    let mut foreground = Command::new(LINERATE)
         .args(["attach", "--foreground", "ram:1MiB", text(&path)])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -8,10 +8,8 @@ use iscsi::pdu::LoginStatus;
 
 use crate::access::{claim, refusal};
 use crate::peer::{Peer, initiator};
-use crate::program::{run, run_command, until};
+use crate::program::{LINERATE, linerate, run_command, until};
 use crate::server::{Server, free_port, serve};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TEXT: &str = r#"
 [log]
@@ -52,9 +50,7 @@ fn await_line(server: &Server, parts: &[&str]) {
 
 #[test]
 fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let at = |name: &str, user: Option<(&str, &str)>| InitiatorConfig {
         chap: user.and_then(|(user, secret)| claim(user, secret)),
         ..initiator(Some(&server.target_name(name)), 1)
@@ -101,7 +97,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     }
     // From another address, because each address has five lines in ten seconds.
     let away = format!("{}?source=127.0.0.2", server.url("afar"));
-    let said = run(LINERATE, &["info", &away]).expect_failure();
+    let said = linerate(&["info", &away]).expect_failure();
     assert!(
         said.contains("0202") || said.to_lowercase().contains("authorization"),
         "{said}"
@@ -135,7 +131,6 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
         ],
     );
 
-    let control = server.state().join("control").display().to_string();
     let text = TEXT.replace("{port}", &server.port().to_string());
     let added = format!(
         "{text}[volume.more]\nspec = \"ram:2MiB\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:more\"\nlun = [{{ lun = 0, volume = \"more\" }}]\n"
@@ -150,7 +145,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
         ],
     );
     server.reconfigure("[volume.disk]\nspec = \"rom:1MiB\"\n");
-    run(LINERATE, &["server", "reload", "--control", &control]).expect_failure();
+    server.ask(&["server", "reload"]).expect_failure();
     await_line(
         &server,
         &[
@@ -164,11 +159,9 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
         "iqn.2026-01.io.linerate:disc",
     );
     server.reconfigure(&gone);
-    run(
-        LINERATE,
-        &["server", "reload", "--force", "--control", &control],
-    )
-    .expect_success();
+    server
+        .ask(&["server", "reload", "--force"])
+        .expect_success();
     await_line(&server, &["configuration changed", "force=true"]);
     let removed = [
         "INFO audit: changed by=\"user ",
@@ -212,7 +205,7 @@ fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
         ),
         ("loudly", "`audit`"),
     ] {
-        let ended = run(LINERATE, &["--log", filter, "serve", "--check"]);
+        let ended = linerate(&["--log", filter, "serve", "--check"]);
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert!(ended.said.contains(says), "{}", ended.said);
     }
@@ -221,9 +214,7 @@ fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
 /// A user name may be as long as an iSCSI name. The log line must contain the whole name, and little more.
 #[test]
 fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
-    let Some(server) = Server::configured(TEXT) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TEXT));
     let name = format!("iqn.2026-01.com.example:{}", "x".repeat(190));
     let config = InitiatorConfig {
         initiator_name: Name::new(&name).expect("an iSCSI name"),
@@ -244,19 +235,10 @@ fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
 
 #[test]
 fn a_second_server_on_one_state_directory_is_refused_with_the_process_of_the_first() {
-    let Some(server) = Server::configured(TEXT) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TEXT));
     let mut second = Command::new(LINERATE);
     second
-        .args([
-            "serve",
-            "--volume",
-            "other=ram:1MiB",
-            "--listen",
-            "127.0.0.1:0",
-            "--state",
-        ])
+        .args("serve --volume other=ram:1MiB --listen 127.0.0.1:0 --state".split(' '))
         .arg(server.state());
     let ended = run_command(second.arg("--control").arg(server.state().join("other")));
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
@@ -272,9 +254,7 @@ fn a_second_server_on_one_state_directory_is_refused_with_the_process_of_the_fir
 fn a_start_that_fails_leaves_no_files_behind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let other = Server::serving(&["disk=ram:1MiB"]);
-    if !other.is_ours() {
-        return;
-    }
+    needs!(other.is_ours());
     let (state, image) = (
         folder.path().join("a/state"),
         folder.path().join("disk.img"),

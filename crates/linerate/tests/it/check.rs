@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::Server;
 
 fn check(text: &str, folder: &Path) -> Ended {
@@ -18,7 +18,7 @@ fn check(text: &str, folder: &Path) -> Ended {
     .expect("a file");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("our own file");
     run_command(
-        Command::new(env!("CARGO_BIN_EXE_linerate"))
+        Command::new(LINERATE)
             .args(["serve", "--check", "--config"])
             .arg(&file),
     )
@@ -118,9 +118,7 @@ fn the_configuration_of_a_running_server_is_good() {
     let text = format!(
         "state = \"{{state}}\"\ncontrol = \"{{state}}/control\"\n[[portal]]\nlisten = \"127.0.0.1:{{port}}\"\n[volume.disk]\nspec = \"file:{{state}}/disk.img?size=1MiB\"\n{TARGET}lun = [{{ lun = 0, volume = \"disk\" }}]\n"
     );
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let state = server.state().display().to_string();
     let text = text
@@ -131,8 +129,5 @@ fn the_configuration_of_a_running_server_is_good() {
         "a server runs with the state directory {state} (process {})",
         server.pid()
     );
-    assert!(
-        said.contains(&process) && said.contains("the configuration is valid"),
-        "{said}"
-    );
+    says(&said, &[&process, "the configuration is valid"]);
 }

@@ -1,34 +1,30 @@
 //! libiscsi's small programs: discovery, INQUIRY, READ CAPACITY, write protection, load.
 
 use crate::capture::watched;
-use crate::program::{installed, run};
+use crate::program::{installed, run, says};
 use crate::server::{Server, ask, has_ipv6};
 
 #[test]
 fn discovery_lists_the_target_with_its_size() {
-    if !installed(&["iscsi-ls"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-ls"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let said = watched(&server, || {
         ask("iscsi-ls", &["-s"], &format!("iscsi://{}", server.portal()))
     });
-    assert!(
-        said.contains(&format!(
+    says(
+        &said,
+        &[&format!(
             "Target:{} Portal:{},1",
             server.target_name("disk"),
             server.portal()
-        )),
-        "{said}"
+        )],
     );
     assert!(said.contains("Type:DIRECT_ACCESS (Size:63M)"), "{said}"); // it rounds (last LBA * block) down
 }
 
 #[test]
 fn ipv6_serves_as_well() {
-    if !installed(&["iscsi-ls"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-ls"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     if server.is_ours() && has_ipv6() {
         let said = watched(&server, || {
@@ -38,27 +34,19 @@ fn ipv6_serves_as_well() {
                 &format!("iscsi://[::1]:{}", server.port()),
             )
         });
-        assert!(
-            said.contains(&format!("Portal:[::1]:{},1", server.port())),
-            "{said}"
-        );
+        says(&said, &[&format!("Portal:[::1]:{},1", server.port())]);
         assert!(said.contains("Type:DIRECT_ACCESS"), "{said}");
     }
 }
 
 #[test]
 fn every_vital_product_data_page_listed_is_there() {
-    if !installed(&["iscsi-inq"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-inq"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let url = server.url("disk");
     watched(&server, || {
         let standard = ask("iscsi-inq", &[], &url);
-        assert!(
-            standard.contains("Peripheral Device Type:DIRECT_ACCESS"),
-            "{standard}"
-        );
+        says(&standard, &["Peripheral Device Type:DIRECT_ACCESS"]);
         let list = ask("iscsi-inq", &["-e", "1", "-c", "0"], &url);
         let pages: Vec<u8> = list.lines().filter_map(listed_page).collect();
         assert!(pages.contains(&0x83) && pages.contains(&0xb0), "{list}");
@@ -85,37 +73,24 @@ fn listed_page(line: &str) -> Option<u8> {
 
 #[test]
 fn capacity_and_block_lengths_are_as_specified() {
-    if !installed(&["iscsi-readcapacity16"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-readcapacity16"]));
     let server = Server::serving(&["disk=ram:64MiB", "large=ram:64MiB?block=4096"]);
     watched(&server, || {
         let said = ask("iscsi-readcapacity16", &[], &server.url("disk"));
-        assert!(
-            said.contains("RETURNED LOGICAL BLOCK ADDRESS:131071"),
-            "{said}"
-        );
+        says(&said, &["RETURNED LOGICAL BLOCK ADDRESS:131071"]);
         assert!(said.contains("LOGICAL BLOCK LENGTH IN BYTES:512"), "{said}");
         assert!(said.contains("LBPME:1 LBPRZ:1"), "{said}");
         if server.is_ours() {
             let said = ask("iscsi-readcapacity16", &[], &server.url("large"));
-            assert!(
-                said.contains("RETURNED LOGICAL BLOCK ADDRESS:16383"),
-                "{said}"
-            );
-            assert!(
-                said.contains("LOGICAL BLOCK LENGTH IN BYTES:4096"),
-                "{said}"
-            );
+            says(&said, &["RETURNED LOGICAL BLOCK ADDRESS:16383"]);
+            says(&said, &["LOGICAL BLOCK LENGTH IN BYTES:4096"]);
         }
     });
 }
 
 #[test]
 fn software_write_protect_can_be_turned_on_and_off() {
-    if !installed(&["iscsi-swp", "qemu-io"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-swp", "qemu-io"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let url = server.url("disk");
     let write = || run("qemu-io", &["-f", "raw", "-c", "write -P 0x5a 0 64k", &url]);
@@ -131,9 +106,7 @@ fn software_write_protect_can_be_turned_on_and_off() {
 
 #[test]
 fn a_second_of_random_reads_has_no_error() {
-    if !installed(&["iscsi-perf"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-perf"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let said = watched(&server, || {
         ask(

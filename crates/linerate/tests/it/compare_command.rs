@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::program::{Ended, run};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{Ended, LINERATE, run};
 
 /// Three short runs of one cell on a volume in memory, saved in a directory.
 fn measured(folder: &Path, name: &str, volume: &str) -> PathBuf {

@@ -5,16 +5,14 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use crate::program::{installed, run, run_command};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{installed, linerate, run_command};
 
 /// The script for a shell as a file, because it is too long for an argument.
 fn script(shell: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a file");
     std::fs::write(
         file.path(),
-        run(LINERATE, &["completions", shell]).expect_success(),
+        linerate(&["completions", shell]).expect_success(),
     )
     .expect("a file");
     file
@@ -46,9 +44,7 @@ fn bash(script: &Path, words: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_the_words_that_are_known() {
-    if !installed(&["bash"]) {
-        return;
-    }
+    needs!(installed(&["bash"]));
     let script = script("bash");
     let bash = |words: &[&str]| bash(script.path(), words);
     assert_eq!(

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::nbd::Both;
 use crate::nbd_client::Foreign;
 use crate::program::{
-    Ended, end_of, installed, run, run_command, signal, until, write_patterned_file,
+    Ended, LINERATE, end_of, installed, run, run_command, says, signal, until, write_patterned_file,
 };
 use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
@@ -27,7 +27,7 @@ pub(crate) fn linerate(arguments: &[&str]) -> Ended {
 }
 
 fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command.args(arguments);
     command
 }
@@ -144,9 +144,7 @@ fn space(path: &str) -> u64 {
 fn a_sparse_image_keeps_its_holes_there_and_back_and_on_the_wire() {
     const BYTES: u64 = 4 << 30;
     const DATA: u64 = 200 * MIB;
-    let Some(server) = ours(&["disk=file:{state}/disk.img?size=4GiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=file:{state}/disk.img?size=4GiB"]));
     let proxy = Proxy::to(server.port());
     let url = server
         .url("disk")
@@ -194,9 +192,7 @@ fn a_sparse_image_keeps_its_holes_there_and_back_and_on_the_wire() {
 
 #[test]
 fn zeros_among_data_are_left_out_and_what_was_there_is_gone() {
-    let Some(server) = ours(&["disk=ram:32MiB", "thick=ram:32MiB?block=4096"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:32MiB", "thick=ram:32MiB?block=4096"]));
     let scene = Scene::new();
     let full = scene.text("full");
     write_patterned_file(Path::new(&full), 32 << 20);
@@ -221,9 +217,7 @@ fn zeros_among_data_are_left_out_and_what_was_there_is_gone() {
 
 #[test]
 fn a_file_of_any_length_comes_back_to_the_byte() {
-    let Some(server) = ours(&["disk=ram:4MiB", "large=ram:4MiB?block=4096"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:4MiB", "large=ram:4MiB?block=4096"]));
     let scene = Scene::new();
     let odd = scene.text("odd");
     std::fs::write(&odd, [&[7; 1_000_003][..], b"end"].concat()).expect("an image");
@@ -243,9 +237,7 @@ fn a_file_of_any_length_comes_back_to_the_byte() {
 
 #[test]
 fn what_lies_behind_the_copy_is_left_alone() {
-    let Some(server) = ours(&["disk=ram:8MiB?block=4096"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:8MiB?block=4096"]));
     let scene = Scene::new();
     let (full, short) = (scene.text("full"), scene.text("short"));
     write_patterned_file(Path::new(&full), 8 << 20);
@@ -253,10 +245,7 @@ fn what_lies_behind_the_copy_is_left_alone() {
     scene.copied(&full, &server.url("disk"), &[]);
     let said =
         run_command(&mut scene.copy(&short, &server.url("disk"), &["--yes"])).expect_success();
-    assert!(
-        said.contains("bytes of") && said.contains("are not changed"),
-        "{said}"
-    );
+    says(&said, &["bytes of", "are not changed"]);
     scene.copied(&server.url("disk"), &scene.text("back"), &[]);
     let (before, after) = (
         std::fs::read(&full).expect("it"),
@@ -323,9 +312,7 @@ fn a_copy_that_was_killed_resumes() {
 
 #[test]
 fn a_copy_to_an_export_whose_server_names_its_volume_is_resumed() {
-    let Some(server) = Both::serving(&[SLOW], "") else {
-        return;
-    };
+    let server = or_skip!(Both::serving(&[SLOW], ""));
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
     killed_and_resumed(&scene, &image, &url);
@@ -334,17 +321,12 @@ fn a_copy_to_an_export_whose_server_names_its_volume_is_resumed() {
 
 #[test]
 fn a_copy_that_cannot_be_resumed_says_so_at_its_beginning() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let (server, scene) = (Foreign::nbdkit(&["memory", "8M"]), Scene::new());
     let image = scene.image("image", 8 * MIB, [(0, MIB)]);
     let url = format!("nbd://127.0.0.1:{}/", server.port);
     let said = run_command(&mut scene.copy(&image, &url, &["--yes"])).expect_success();
-    assert!(
-        said.contains("cannot be resumed") && said.contains(&url),
-        "{said}"
-    );
+    says(&said, &["cannot be resumed", &url]);
 }
 
 #[test]
@@ -353,9 +335,9 @@ fn a_device_that_is_missing_is_not_made_a_file() {
     let image = scene.image("image", MIB, [(0, MIB)]);
     let (code, said) = scene.refused(&image, "/dev/linerate-no-such-disk", &["--yes"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(
-        said.contains("the device /dev/linerate-no-such-disk does not exist"),
-        "{said}"
+    says(
+        &said,
+        &["the device /dev/linerate-no-such-disk does not exist"],
     );
     let said = linerate(&["bench", "/dev/linerate-no-such-disk"]).expect_failure();
     assert!(
@@ -383,9 +365,9 @@ fn a_file_that_was_being_made_is_gone_on_with() {
         .read_to_string(&mut said)
         .expect("text");
     assert_eq!(status.code(), Some(130), "{said}");
-    assert!(
-        said.contains("interrupted at") && said.contains("run the same command again to resume"),
-        "{said}"
+    says(
+        &said,
+        &["interrupted at", "run the same command again to resume"],
     );
     let at = done_bytes(&scene);
     let rest = scene.copied(&url, &back, &["--depth", "64", "--checksum"]);
@@ -452,10 +434,7 @@ fn a_source_that_has_changed_is_not_gone_on_with() {
     file.write_all(b"changed").expect("the image");
     let (code, said) = scene.refused(&image, &url, &[]);
     assert_eq!(code, Some(2));
-    assert!(
-        said.contains("the source has changed") && said.contains("--restart"),
-        "{said}"
-    );
+    says(&said, &["the source has changed", "--restart"]);
     let whole = scene.copied(
         &image,
         &url,
@@ -482,9 +461,7 @@ const TWO_TARGETS: &str = r#"
 
 #[test]
 fn a_target_copies_by_itself_what_it_has_both_ends_of() {
-    let Some(server) = Server::configured(TWO_TARGETS) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(TWO_TARGETS));
     let proxy = Proxy::to(server.port());
     let url = |place: &str| {
         format!(
@@ -525,9 +502,7 @@ fn a_target_copies_by_itself_what_it_has_both_ends_of() {
 
 #[test]
 fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
-    let Some(server) = ours(&["disk=ram:16MiB", "protected=ram:16MiB?read-only"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:16MiB", "protected=ram:16MiB?read-only"]));
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 32 * MIB, [(0, MIB)]);
     let small = scene.image("small", 2 * MIB, [(0, MIB)]);
@@ -564,10 +539,7 @@ fn a_disk_image_in_a_container_is_no_disk() {
         |to: &str, more: &[&str]| run_command(&mut scene.copy(&scene.text("q.qcow2"), to, more));
     let Ended { status, said } = copy("ram:2MiB", &[]);
     assert_eq!(status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("is a QCOW2 image") && said.contains("--raw"),
-        "{said}"
-    );
+    says(&said, &["is a QCOW2 image", "--raw"]);
     copy("ram:2MiB", &["--raw"]).expect_success();
     // To a file, the image is copied unchanged.
     copy(&scene.text("backup.qcow2"), &[]).expect_success();

@@ -138,9 +138,7 @@ pub(crate) async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
 #[test]
 fn acknowledged_writes_survive_a_kill() {
     let mut server = Server::serving(&[FILE]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let promises = [
         Promise::Fua,
         Promise::Synchronize(16),
@@ -175,9 +173,7 @@ const KEY: u64 = 0x6c69_6e65_7261_7465;
 #[test]
 fn reservations_with_aptpl_survive_a_kill() {
     let mut server = Server::serving(&[FILE]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     in_a_world(async {
         let lun = attached(&url).await;

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::{Server, free_port, has_ipv6};
 
 fn discover(arguments: &[&str], secrets: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .arg("discover")
         .args(arguments)
@@ -45,9 +45,7 @@ fn a_portal_tells_its_targets() {
 #[test]
 fn luns_are_listed_with_what_they_are() {
     let server = Server::serving(&["disk=ram:1MiB?block=4096&read-only"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let found = json(&["--luns", &server.portal()]);
     let lun = &found["targets"][0]["luns"][0];
     assert_eq!(
@@ -63,9 +61,9 @@ fn luns_are_listed_with_what_they_are() {
         (&true.into(), &true.into())
     );
     let said = discover(&["--luns", &server.portal()], &[]).expect_success();
-    assert!(
-        said.contains("  LUN 0  1MiB  in blocks of 4096  LINERATE VOLUME"),
-        "{said}"
+    says(
+        &said,
+        &["  LUN 0  1MiB  in blocks of 4096  LINERATE VOLUME"],
     );
 }
 
@@ -91,9 +89,7 @@ fn a_portal_that_cannot_be_reached_is_told_and_the_next_one_tried() {
         .fold(TWO_PORTALS.to_owned(), |text, (word, port)| {
             text.replace(word, &port.to_string())
         });
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let found = json(&["--luns", &server.portal()]);
     let target = &found["targets"][0];
     assert_eq!(target["luns"][0]["bytes"], 1 << 20, "{found}");
@@ -124,9 +120,7 @@ lun = [{ lun = 0, volume = "open" }]
 
 #[test]
 fn a_target_that_does_not_let_us_in_keeps_nobody_from_the_others() {
-    let Some(server) = Server::configured(LOCKED) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(LOCKED));
     let Ended { status, said } = discover(&["--luns", &server.portal()], &[]);
     assert_eq!(status.code(), Some(5), "{said}");
     assert!(said.contains("could not be authenticated"), "{said}");

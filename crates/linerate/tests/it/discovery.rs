@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::Command;
 
 use crate::capture::watched;
-use crate::program::{installed, run_command};
+use crate::program::{installed, run_command, says};
 use crate::server::Server;
 
 #[test]
@@ -26,13 +26,13 @@ fn iscsiadm_finds_the_target() {
         run_command(command.args(["--mount", "sh", "-c", SCRIPT, "sh", &server.portal()]))
             .expect_success()
     });
-    assert!(
-        said.contains(&format!(
+    says(
+        &said,
+        &[&format!(
             "{},1 {}",
             server.portal(),
             server.target_name("disk")
-        )),
-        "{said}"
+        )],
     );
 }
 

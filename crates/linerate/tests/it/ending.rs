@@ -1,13 +1,11 @@
 //! Shutdown of a server: initiators are asked to log out, outstanding commands complete first, and nothing
 //! keeps the process alive.
 
-use std::process::Command;
-
 use iscsi::login::{InitiatorEvent, LoginFailure};
 use iscsi::pdu::{AsyncEvent, LoginStatus};
 
 use crate::peer::{BLOCK, Moves, Peer, initiator, write_10};
-use crate::program::run_command;
+use crate::program::says;
 use crate::server::Server;
 use crate::wire::{NoLogin, PATIENCE};
 
@@ -20,20 +18,14 @@ lun = [{ lun = 0, volume = "disk" }]
 "#;
 
 fn fault(server: &Server, mode: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(
-        command
-            .args(["server", "fault", "disk", mode, "--control"])
-            .arg(server.state().join("control")),
-    )
-    .expect_success();
+    server
+        .ask(&["server", "fault", "disk", mode])
+        .expect_success();
 }
 
 #[test]
 fn initiators_are_asked_to_log_out_and_commands_end_first() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(SLOW_OR_WORSE));
     let mut peer = Peer::attach(&server, "disk", 1);
     fault(&server, "slow=1s");
     let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
@@ -54,9 +46,7 @@ fn initiators_are_asked_to_log_out_and_commands_end_first() {
 
 #[test]
 fn who_does_not_log_out_keeps_nobody() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(SLOW_OR_WORSE));
     let mut peer = Peer::attach(&server, "disk", 1);
     assert_eq!(server.end().code(), Some(0));
     assert!(peer.hear_the_end(PATIENCE));
@@ -64,9 +54,7 @@ fn who_does_not_log_out_keeps_nobody() {
 
 #[test]
 fn while_it_ends_a_server_asks_new_initiators_to_try_again() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(SLOW_OR_WORSE));
     let mut peer = Peer::attach(&server, "disk", 1);
     server.signal("TERM");
     peer.message();
@@ -82,9 +70,7 @@ fn while_it_ends_a_server_asks_new_initiators_to_try_again() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let Some(mut server) = Server::configured(SLOW_OR_WORSE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(SLOW_OR_WORSE));
     let mut peer = Peer::attach(&server, "disk", 1);
     fault(&server, "hang");
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
@@ -93,9 +79,9 @@ fn a_second_signal_ends_it_at_once() {
     server.signal("TERM");
     assert_eq!(server.ended().code(), Some(1));
     let log = server.log();
-    assert!(
-        log.contains("second signal: shutting down immediately; outstanding commands are lost"),
-        "{log}"
+    says(
+        &log,
+        &["second signal: shutting down immediately; outstanding commands are lost"],
     );
     assert!(
         !log.contains("could not flush"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Sn, Stage, TargetNumbers};
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command};
 use crate::remote::{GOOD, attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
 use crate::sessions::sessions;
@@ -27,7 +27,7 @@ const TARGET: &str = "iqn.2026-01.com.example:disk";
 
 /// Queries the readiness of a LUN, which needs no rights, with these secrets in the environment.
 fn ready_with(url: &str, secrets: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .env_remove("LINERATE_SECRET")
         .env_remove("LINERATE_TARGET_SECRET");
@@ -67,8 +67,7 @@ linerate: the port must be a number from 1 to 65535 (column 13)
 
 #[test]
 fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
-    let linerate =
-        |words: &[&str]| run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words));
+    let linerate = |words: &[&str]| run_command(Command::new(LINERATE).args(words));
     let congestion = format!(
         "iscsi://127.0.0.1:{}/{TARGET}/0?congestion=nope",
         free_port()
@@ -96,7 +95,7 @@ fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
 fn nobody_there_is_unreachable() {
     let url = format!("iscsi://127.0.0.1:{}/{TARGET}/0", free_port());
     expect(ready(&url), UNREACHABLE, "Connection refused");
-    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut nowhere = Command::new(LINERATE);
     let nowhere = nowhere.args(["server", "sessions", "--control", "/nowhere/control.sock"]);
     expect(
         run_command(nowhere),
@@ -128,7 +127,7 @@ fn a_wait_for_a_silent_target_is_told_to_people() {
     let address = silent.local_addr().expect("an address");
     for (urls, key) in [("iscsi", "login-time"), ("nbd", "timeout")] {
         let url = format!("{urls}://{address}?{key}=1h");
-        let mut asking = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut asking = Command::new(LINERATE);
         let mut asking = asking
             .args(["discover", &url])
             .stderr(Stdio::piped())
@@ -147,7 +146,7 @@ fn a_wait_for_a_silent_target_is_told_to_people() {
     }
     let url = format!("iscsi://{address}?login-time=3");
     let words = ["discover", &url, "--json"];
-    let said = run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words)).said;
+    let said = run_command(Command::new(LINERATE).args(words)).said;
     assert!(!said.contains("waiting for"), "{said}");
 }
 
@@ -187,7 +186,7 @@ fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
 /// outstanding.
 fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .args(words)
         .arg(format!("{}?reconnect-time=0", server.url("disk")));
@@ -270,9 +269,7 @@ secret = "correct-horse-battery"
 
 #[test]
 fn a_wrong_secret_is_no_other_failure() {
-    let Some(server) = Server::configured(LOCKED) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(LOCKED));
     let alice = server.url("disk").replace("iscsi://", "iscsi://alice@");
     let with = |secret| ready_with(&alice, &[("LINERATE_SECRET", secret)]);
     with("correct-horse-battery").expect_success();
@@ -324,9 +321,7 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["bench", "ram:1MiB", "--agents", url],
         ] {
             // The command has no connection, so there is nothing to record.
-            let output = Command::new(env!("CARGO_BIN_EXE_linerate"))
-                .args(command)
-                .output();
+            let output = Command::new(LINERATE).args(command).output();
             let output = output.expect("the linerate binary");
             let said =
                 String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -359,7 +354,7 @@ fn write(url: &str) -> Ended {
     let block = folder.path().join("block");
     std::fs::write(&block, [0xa5; 512]).expect("a temporary file");
     let write_10 = "2a 00 00000000 00 0001 00";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .args(["scsi", "raw", url, "--yes", "--cdb", write_10, "--out"])
         .arg(&block);

@@ -5,7 +5,7 @@ use std::process::Command;
 use block::{BlockDevice, Buffer, Durability, Extent};
 use iscsi_client::RemoteLun;
 
-use crate::program::{installed, run, run_command, write_patterned_file};
+use crate::program::{LINERATE, installed, linerate, run, run_command, says, write_patterned_file};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port, serve};
 
@@ -39,9 +39,7 @@ async fn shows(lun: &RemoteLun, lba: u64, byte: u8) {
 
 #[test]
 fn what_is_written_through_a_gateway_is_on_the_other_server() {
-    let Some((mut back, mut front)) = behind("{}") else {
-        return;
-    };
+    let (mut back, mut front) = or_skip!(behind("{}"));
     in_a_world(async {
         let [one, other] = [
             attached(&front.url("disk")).await,
@@ -65,9 +63,7 @@ fn what_is_written_through_a_gateway_is_on_the_other_server() {
 /// Both initiators of the gateway wait for the other server, and continue; flushed data is intact.
 #[test]
 fn a_gateway_outlives_a_restart_of_the_other_server() {
-    let Some((mut back, mut front)) = behind("{}") else {
-        return;
-    };
+    let (mut back, mut front) = or_skip!(behind("{}"));
     in_a_world(async {
         let [one, other] = [
             attached(&front.url("disk")).await,
@@ -94,12 +90,8 @@ fn a_gateway_outlives_a_restart_of_the_other_server() {
 
 #[test]
 fn layers_lie_over_a_remote_lun_as_over_any_volume() {
-    let Some((mut back, mut front)) = behind("buffered:1MiB:[limit:100000iops:[{}]]") else {
-        return;
-    };
-    if !installed(&["qemu-img"]) {
-        return;
-    }
+    let (mut back, mut front) = or_skip!(behind("buffered:1MiB:[limit:100000iops:[{}]]"));
+    needs!(installed(&["qemu-img"]));
     let image = front.state().join("image");
     write_patterned_file(&image, 8 << 20);
     let image = image.display().to_string();
@@ -127,23 +119,13 @@ fn layers_lie_over_a_remote_lun_as_over_any_volume() {
 #[test]
 fn a_command_takes_layers_over_a_remote_lun() {
     let back = Server::serving(&["disk=ram:1MiB"]);
-    if !back.is_ours() {
-        return;
-    }
+    needs!(back.is_ours());
     let (from, to) = (back.state().join("from"), back.state().join("to"));
     write_patterned_file(&from, 1 << 20);
     let place = format!("delay:1us:[{}]", back.url("disk"));
     let (from, to) = (from.display().to_string(), to.display().to_string());
-    run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &["copy", "--yes", &from, &place],
-    )
-    .expect_success();
-    run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &["copy", "--yes", &place, &to],
-    )
-    .expect_success();
+    linerate(&["copy", "--yes", &from, &place]).expect_success();
+    linerate(&["copy", "--yes", &place, &to]).expect_success();
     assert!(std::fs::read(&from).expect("a file") == std::fs::read(&to).expect("a copy"));
 }
 
@@ -156,22 +138,13 @@ fn a_gateway_to_nobody_does_not_start_and_names_the_volume() {
     );
     let ended = run_command(&mut serve(free_port(), &[volume], folder.path()));
     assert_eq!(ended.status.code(), Some(3), "{}", ended.said);
-    assert!(
-        ended.said.contains("linerate: volume away: "),
-        "{}",
-        ended.said
-    );
+    says(&ended.said, &["linerate: volume away: "]);
 }
 
 #[test]
 fn a_secret_in_a_specification_is_refused_and_not_repeated() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args([
-        "serve",
-        "--check",
-        "--volume",
-        "a=iscsi://user%hunter2@san1/iqn.x:y/0",
-    ]);
+    let mut command = Command::new(LINERATE);
+    command.args("serve --check --volume a=iscsi://user%hunter2@san1/iqn.x:y/0".split(' '));
     let said = run_command(&mut command).expect_failure();
     assert!(
         said.contains("put it into a file") && !said.contains("hunter2"),

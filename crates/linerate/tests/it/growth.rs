@@ -48,9 +48,7 @@ fn a_file_that_grows_is_a_larger_disk() {
     let path = folder.path().join("disk");
     set_length(&path, 8 * MIB);
     let mut server = Server::serving(&[&format!("disk=file:{}", path.display())]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     in_a_world(async {
         let (lun, asking) = (
             attached(&server.url("disk")).await,
@@ -87,9 +85,7 @@ fn a_volume_with_a_size_of_its_own_stays_as_large_as_that() {
         format!("stays=file:{}?size=8MiB", stays.display()),
     ];
     let server = Server::serving(&[&volumes[0], &volumes[1]]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     in_a_world(async {
         let [grown, same] = [
             attached(&server.url("grows")).await,

@@ -7,10 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::attach::{self, Attached};
-use crate::program::{end_of, run, signal, until};
+use crate::program::{LINERATE, end_of, linerate, signal, until};
 use crate::server::{Server, free_port, serve};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// A process on which other programs depend. It has reported that it is ready.
 struct Service {
@@ -76,11 +74,7 @@ fn a_server_survives_its_terminal_and_ends_in_good_order_later() {
     let sector = state.path().join("sector");
     std::fs::write(&sector, [0x77; 512]).expect("a temporary file");
     let sector = sector.display().to_string();
-    run(
-        LINERATE,
-        &["scsi", "write-same", &url, "0", "8", "--block", &sector],
-    )
-    .expect_success();
+    linerate(&["scsi", "write-same", &url, "0", "8", "--block", &sector]).expect_success();
     assert_eq!(
         server.end().code(),
         Some(0),
@@ -115,12 +109,8 @@ fn whoever_serves_others_survives_the_terminal() {
 
 #[test]
 fn an_attached_file_survives_a_hangup() {
-    if !attach::possible() {
-        return;
-    }
-    let Some(server) = Some(Server::serving(&["disk=ram:1MiB"])).filter(Server::is_ours) else {
-        return;
-    };
+    needs!(attach::possible());
+    let server = or_skip!(Some(Server::serving(&["disk=ram:1MiB"])).filter(Server::is_ours));
     let attached = Attached::to(&server.url("disk"));
     let file = std::fs::File::options()
         .read(true)
@@ -168,9 +158,7 @@ fn waiting_for_its_reader(server: &Server, before: &str) -> Child {
 
 #[test]
 fn a_command_ends_in_good_order_with_its_terminal_unless_nohup_says_otherwise() {
-    let Some(server) = Some(Server::serving(&["disk=ram:64MiB"])).filter(Server::is_ours) else {
-        return;
-    };
+    let server = or_skip!(Some(Server::serving(&["disk=ram:64MiB"])).filter(Server::is_ours));
     for (before, code, bytes) in [
         // The tests may themselves have been started with nohup.
         ("exec env --default-signal=HUP", Some(130), None),

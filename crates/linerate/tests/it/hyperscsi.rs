@@ -21,11 +21,12 @@ use reactor::{
 };
 
 use crate::aoe::{Running, Site, complaints, frames};
-use crate::program::{PATIENCE, end_of, installed, run, run_command, signal, until};
+use crate::program::{
+    LINERATE, PATIENCE, end_of, installed, linerate, run, run_command, says, signal, until,
+};
 use crate::remote::{self, GOOD, RESERVATION_CONFLICT, attached, in_a_world};
 use crate::server::Server;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const SECRET: &str = "a secret of many letters";
 const TASK_ABORTED: u8 = 0x40;
 
@@ -335,9 +336,7 @@ pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
 
 #[test]
 fn commands_reach_the_disk_in_clear_and_sealed() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let port = server.port();
     in_a_world(async {
         for (target, secret) in [("disks", None), ("kept", Some(SECRET))] {
@@ -367,15 +366,9 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
                 luns,
                 "the other LUN is for another initiator"
             );
-            let sessions = run(
-                LINERATE,
-                &["server", "sessions", "--control", &control(&server)],
-            );
+            let sessions = linerate(&["server", "sessions", "--control", &control(&server)]);
             let sessions = sessions.expect_success();
-            assert!(
-                sessions.contains(target) && sessions.contains("host1"),
-                "{sessions}"
-            );
+            says(&sessions, &[target, "host1"]);
             client.machine.disconnect(reactor::now());
             client
                 .until("the end", |client| !client.events.is_empty())
@@ -448,9 +441,7 @@ pub(crate) fn control(server: &Server) -> String {
 fn functions_end_commands_and_each_has_its_answer() {
     let quick = "[volume.slow]\nspec = \"ram:1MiB\"";
     let text = TEXT.replace(quick, "[volume.slow]\nspec = \"delay:50s:[ram:1MiB]\"");
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let port = server.port();
     in_a_world(async {
         let mut client = Client::udp(port, config("host1", "disks", None))
@@ -499,9 +490,7 @@ fn functions_end_commands_and_each_has_its_answer() {
 
 #[test]
 fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let (port, url) = (server.port(), server.url("disk"));
     in_a_world(async {
         let mut client = Client::udp(port, config("host1", "disks", None))
@@ -687,9 +676,7 @@ impl Load {
 
 #[test]
 fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let port = server.port();
     in_a_world(async {
         let mut load = Load::new();
@@ -745,9 +732,7 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
 
 #[test]
 fn another_configuration_reaches_the_sessions() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let port = server.port();
     let text = TEXT.replace("{port}", &port.to_string());
     let text = text.replace("{state}", &server.state().display().to_string());
@@ -793,11 +778,11 @@ fn another_configuration_reaches_the_sessions() {
         let listen = format!("\"hyperscsi+udp://127.0.0.1:{port}\"");
         server.reconfigure(&more.replace(&listen, &format!("{listen}, {listen}")));
         let refused = reload(&[]).expect_failure();
-        assert!(
-            refused.contains(&format!(
+        says(
+            &refused,
+            &[&format!(
                 "udp:127.0.0.1:{port}: it is listed twice; list it once"
-            )),
-            "{refused}"
+            )],
         );
         assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);
         // Removing a target ends its sessions, if forced.
@@ -806,10 +791,7 @@ fn another_configuration_reaches_the_sessions() {
             .expect("its section");
         server.reconfigure(before);
         let refused = reload(&[]).expect_failure();
-        assert!(
-            refused.contains("host1 uses the HyperSCSI target kept"),
-            "{refused}"
-        );
+        says(&refused, &["host1 uses the HyperSCSI target kept"]);
         reload(&["--force"]).expect_success();
         kept.until("the end", |client| !client.events.is_empty())
             .await;
@@ -834,9 +816,7 @@ fn resident_bytes(pid: u32) -> u64 {
 
 #[test]
 fn hostile_frames_end_no_session_and_take_no_memory() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let port = server.port();
     in_a_world(async {
         let mut client = Client::udp(port, config("host1", "kept", Some(SECRET)))
@@ -1019,9 +999,9 @@ fn a_file_that_cannot_be_served_is_refused_with_a_sentence() {
         run_command(&mut command).expect_failure()
     };
     let unknown = refused("hyperscsi://eth9");
-    assert!(
-        unknown.contains("there is no interface eth9; this machine has lo, san0"),
-        "{unknown}"
+    says(
+        &unknown,
+        &["there is no interface eth9; this machine has lo, san0"],
     );
     let down = refused("hyperscsi://lo");
     assert!(down.contains("interface lo is down"), "{down}");

@@ -11,11 +11,9 @@ use reactor::{DatagramAddress, DatagramEndpoint};
 
 use crate::aoe::{Running, Site};
 use crate::hyperscsi::{Client, Load, READ, cdb, config, control, write_and_read};
-use crate::program::{end_of, run, run_command, until};
+use crate::program::{LINERATE, end_of, linerate, run, run_command, until};
 use crate::remote::in_a_world;
 use crate::server::Server;
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TEXT: &str = r#"
 reactors = 3
@@ -37,11 +35,7 @@ lun = [{ lun = 0, volume = "disk" }]
 
 /// The sessions that `server sessions` shows, with their cores and numbers, by the initiator's port.
 fn shown(control: &str) -> BTreeMap<u32, (u64, u64)> {
-    let said = run(
-        LINERATE,
-        &["server", "sessions", "--json", "--control", control],
-    )
-    .expect_success();
+    let said = linerate(&["server", "sessions", "--json", "--control", control]).expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let sessions = said["sessions"]
         .as_array()
@@ -71,9 +65,7 @@ fn with_port(port: u32) -> Config {
 
 #[test]
 fn sessions_over_udp_live_on_all_cores() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let (port, control) = (server.port(), control(&server));
     in_a_world(async {
         let mut clients = Vec::new();
@@ -198,9 +190,7 @@ fn sessions_over_udp_live_on_all_cores() {
 /// The kernel delivers joined datagrams to the core of the first one.
 #[test]
 fn frames_that_udp_brings_to_another_core_are_handed_over() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let (port, control) = (server.port(), control(&server));
     in_a_world(async {
         for number in 0..3 {
@@ -223,16 +213,14 @@ fn frames_that_udp_brings_to_another_core_are_handed_over() {
 
 #[test]
 fn a_portal_comes_and_goes_on_all_cores() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let (port, control) = (server.port(), control(&server));
     let text = TEXT.replace("{port}", &port.to_string());
     let text = text.replace("{state}", &server.state().display().to_string());
     let udp = |address: &str| format!("\"hyperscsi+udp://{address}:{port}\"");
     let serve = |server: &mut Server, listen: &[String]| {
         server.reconfigure(&text.replace(&udp("127.0.0.1"), &listen.join(", ")));
-        run(LINERATE, &["server", "reload", "--control", &control]).expect_success();
+        linerate(&["server", "reload", "--control", &control]).expect_success();
     };
     in_a_world(async {
         let mut clients = Vec::new();
@@ -270,7 +258,7 @@ fn a_portal_comes_and_goes_on_all_cores() {
         let taken = std::net::UdpSocket::bind("127.0.0.3:0").expect("a socket");
         let address = format!("\"hyperscsi+udp://{}\"", taken.local_addr().expect("bound"));
         server.reconfigure(&text.replace(&udp("127.0.0.1"), &address));
-        let refused = run(LINERATE, &["server", "reload", "--control", &control]).expect_failure();
+        let refused = linerate(&["server", "reload", "--control", &control]).expect_failure();
         assert!(refused.contains("in use"), "{refused}");
         for client in &mut clients {
             write_and_read(client, 256, 64).await;
@@ -391,25 +379,8 @@ fn a_verified_load_of_many_sessions_uses_both_cores() {
     ];
     let _server = site.serve(&[&options[..], &["--volume", "disk=ram:8MiB"]].concat());
     let mut command = site.client.command(LINERATE);
-    command.args([
-        "--log",
-        "error",
-        "bench",
-        "hyperscsi://eth0/disk/0",
-        "--sessions",
-        "4",
-        "--verify",
-    ]);
-    command.args([
-        "--read",
-        "50",
-        "--depth",
-        "8",
-        "--seconds",
-        "4",
-        "--allow-write",
-        "--yes",
-    ]);
+    command.args("--log error bench hyperscsi://eth0/disk/0 --sessions 4 --verify".split(' '));
+    command.args("--read 50 --depth 8 --seconds 4 --allow-write --yes".split(' '));
     let bench = command.stdout(Stdio::null()).spawn().expect("started");
     let mut bench = Running(bench);
     until("four sessions", || shown(&control).len() == 4);

@@ -10,9 +10,7 @@ use std::time::Duration;
 use lab::{Conditions, Direction, Lab, Plan};
 
 use crate::aoe::Running;
-use crate::program::{run_command, write_patterned_file};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{LINERATE, run_command, write_patterned_file};
 
 const DISK_BYTES: usize = 1 << 20;
 
@@ -28,9 +26,7 @@ fn conditions(loss: f64, reorder: f64, jitter_us: u64, seed: u64) -> Conditions 
 
 #[test]
 fn a_verified_load_goes_over_links_that_lose_and_reorder() {
-    if !crate::lab::can_build() {
-        return;
-    }
+    needs!(crate::lab::can_build());
     let lab = Lab::build(&Plan::pair(Conditions::default())).expect("a lab");
     let [client, server] = ["client", "server"].map(|name| lab.host(name).expect("a host"));
     let folder = tempfile::tempdir().expect("a temporary folder");

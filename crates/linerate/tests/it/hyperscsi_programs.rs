@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::aoe::Site;
 use crate::json::{DISCOVER, INFO, check};
-use crate::program::{installed, run, run_command, until, write_patterned_file};
+use crate::program::{
+    LINERATE, installed, linerate, run, run_command, until, write_patterned_file,
+};
 use crate::server::{Server, free_port};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const SECRET: &str = "a secret of many letters";
 
@@ -53,15 +53,12 @@ fn json(said: &str) -> Value {
 
 #[test]
 fn every_command_takes_the_url_in_clear_and_sealed() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let place = format!("hyperscsi+udp://127.0.0.1:{}", server.port());
     let key = server.state().join("key");
     fs::write(&key, SECRET).expect("a file");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("its mode");
-    let found =
-        json(&run(LINERATE, &["discover", "--hyperscsi", &place, "--json"]).expect_success());
+    let found = json(&linerate(&["discover", "--hyperscsi", &place, "--json"]).expect_success());
     check(DISCOVER, &found);
     let names = found["targets"]
         .as_array()
@@ -75,34 +72,30 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
         (1, "sealed", format!("?name=host1&key={}", key.display())),
     ] {
         let url = format!("{place}/{target}/0{options}");
-        let told = json(&run(LINERATE, &["info", &url, "--json"]).expect_success());
+        let told = json(&linerate(&["info", &url, "--json"]).expect_success());
         check(INFO, &told);
         assert_eq!(told["session"]["encrypted"], number == 1, "{told}");
         assert_eq!(told["luns"][0]["disk"]["bytes"], 16 << 20, "{told}");
         let (image, copy) = (at(&format!("image{number}")), at(&format!("copy{number}")));
         write_patterned_file(std::path::Path::new(&image), 16 << 20);
-        run(LINERATE, &["copy", &image, &url, "--yes"]).expect_success();
-        run(LINERATE, &["copy", &url, &copy]).expect_success();
+        linerate(&["copy", &image, &url, "--yes"]).expect_success();
+        linerate(&["copy", &url, &copy]).expect_success();
         assert!(
             fs::read(&image).expect("there") == fs::read(&copy).expect("there"),
             "{target}"
         );
         // The LUN is the same disk that is exported over iSCSI.
         let iscsi = at(&format!("iscsi{number}"));
-        run(LINERATE, &["copy", &server.url("disk"), &iscsi]).expect_success();
+        linerate(&["copy", &server.url("disk"), &iscsi]).expect_success();
         assert!(
             fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"),
             "{target}"
         );
-        run(
-            LINERATE,
-            &[&["bench", &url, "--seconds", "1"], VERIFY].concat(),
-        )
-        .expect_success();
-        let inquiry = run(LINERATE, &["scsi", "inquiry", &url]).expect_success();
+        linerate(&[&["bench", &url, "--seconds", "1"], VERIFY].concat()).expect_success();
+        let inquiry = linerate(&["scsi", "inquiry", &url]).expect_success();
         assert!(inquiry.contains("LINERATE"), "{inquiry}");
     }
-    let without_key = run(LINERATE, &["info", &format!("{place}/sealed/0")]).expect_failure();
+    let without_key = linerate(&["info", &format!("{place}/sealed/0")]).expect_failure();
     assert!(
         without_key.contains("key") || without_key.contains("refuse"),
         "{without_key}"
@@ -113,9 +106,7 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
 /// Reads and writes continue when the server is restarted, and none fails.
 #[test]
 fn a_load_outlives_a_server_that_is_killed_and_started_again() {
-    let Some(mut server) = Server::configured(TEXT) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(TEXT));
     let url = format!("hyperscsi+udp://127.0.0.1:{}/open/0", server.port());
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log").display().to_string();
@@ -136,7 +127,7 @@ fn a_load_outlives_a_server_that_is_killed_and_started_again() {
         "{}",
         load.said
     );
-    run(LINERATE, &["bench", "verify", &log, &url]).expect_success();
+    linerate(&["bench", "verify", &log, &url]).expect_success();
     server.stop();
 }
 
@@ -178,9 +169,7 @@ fn raw_frames_carry_a_verified_load_of_each_size() {
 /// path.
 #[test]
 fn an_interface_is_used_once() {
-    if !installed(&["ip"]) {
-        return;
-    }
+    needs!(installed(&["ip"]));
     let Some(site) = Site::new(1500) else { return };
     for (host, name, other) in [
         (&site.server, "san0", "lan0"),
@@ -268,12 +257,8 @@ fn an_interface_is_used_once() {
 /// gateway.
 #[test]
 fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
-    if !installed(&["iscsi-test-cu"]) {
-        return;
-    }
-    let Some(mut back) = Server::configured(TEXT) else {
-        return;
-    };
+    needs!(installed(&["iscsi-test-cu"]));
+    let mut back = or_skip!(Server::configured(TEXT));
     let volume = format!("disk=hyperscsi+udp://127.0.0.1:{}/open/0", back.port());
     let mut gateway = Server::serving(&[&volume]);
     for family in [
@@ -312,15 +297,15 @@ fn what_cannot_be_reached_is_told_in_a_sentence() {
         "hyperscsi+udp://127.0.0.1:{}/disk/0?timeout=1s",
         free_port()
     );
-    let ended = run(LINERATE, &["info", &nobody]);
+    let ended = linerate(&["info", &nobody]);
     assert_eq!(ended.status.code(), Some(3), "{}", ended.said);
-    let ended = run(LINERATE, &["info", "hyperscsi://nowhere0/disk/0"]);
+    let ended = linerate(&["info", "hyperscsi://nowhere0/disk/0"]);
     assert!(
         !ended.status.success() && ended.said.contains("nowhere0"),
         "{}",
         ended.said
     );
-    let ended = run(LINERATE, &["info", "hyperscsi://lo/disk/0?timout=1s"]);
+    let ended = linerate(&["info", "hyperscsi://lo/disk/0?timout=1s"]);
     assert!(
         ended.status.code() == Some(2) && ended.said.contains("`timout`"),
         "{}",

@@ -1,10 +1,8 @@
 //! The names of a disk imported from another target, as read by other programs.
 
-use crate::program::{Ended, installed, run};
+use crate::program::{Ended, installed, linerate, run, says};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, ask};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TARGET: &str = "iqn.2026-01.com.example:t";
 
@@ -24,11 +22,7 @@ lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"a\" }]
 ";
 
 fn server(server: &Server, words: &[&str]) -> Ended {
-    let control = server.state().join("control").display().to_string();
-    run(
-        LINERATE,
-        &[&["server", "--control", &control], words].concat(),
-    )
+    server.ask(&[&["server"], words].concat())
 }
 
 fn url(server: &Server, lun: u16) -> String {
@@ -37,9 +31,7 @@ fn url(server: &Server, lun: u16) -> String {
 
 #[test]
 fn others_read_the_names_that_a_volume_was_given() {
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(BASE));
     if installed(&["iscsi-inq"]) {
         let standard = ask("iscsi-inq", &[], &url(&served, 0));
         for line in ["Vendor:LIO-ORG", "Product:vm1", "Revision:4.0"] {
@@ -49,19 +41,12 @@ fn others_read_the_names_that_a_volume_was_given() {
             );
         }
         let serial = ask("iscsi-inq", &["-e", "1", "-c", "128"], &url(&served, 1));
-        assert!(
-            serial.contains("Unit Serial Number:[6f2d4c1e-8a3b]"),
-            "{serial}"
-        );
+        says(&serial, &["Unit Serial Number:[6f2d4c1e-8a3b]"]);
         let designators = ask("iscsi-inq", &["-e", "1", "-c", "131"], &url(&served, 1));
-        assert!(
-            designators.contains("Designator:[LIO-ORG vm1:6f2d4c1e-8a3b]"),
-            "{designators}"
-        );
+        says(&designators, &["Designator:[LIO-ORG vm1:6f2d4c1e-8a3b]"]);
     }
     if installed(&["sg_vpd"]) {
-        let json =
-            run(LINERATE, &["scsi", "vpd", &url(&served, 0), "83", "--json"]).expect_success();
+        let json = linerate(&["scsi", "vpd", &url(&served, 0), "83", "--json"]).expect_success();
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let digits: Vec<char> = json["bytes"].as_str().expect("bytes").chars().collect();
         let bytes: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
@@ -84,9 +69,9 @@ fn others_read_the_names_that_a_volume_was_given() {
         }
     }
     let listed = server(&served, &["volumes"]).expect_success();
-    assert!(
-        listed.contains("naa.60014056f2d4c1e8a3b4f5d9c7e1b2a3  6f2d4c1e-8a3b"),
-        "{listed}"
+    says(
+        &listed,
+        &["naa.60014056f2d4c1e8a3b4f5d9c7e1b2a3  6f2d4c1e-8a3b"],
     );
     served.stop();
 }
@@ -94,11 +79,8 @@ fn others_read_the_names_that_a_volume_was_given() {
 /// A disk with another identity is another disk, and a reload does not remove a disk in use.
 #[test]
 fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
-    let naa =
-        |served: &Server| run(LINERATE, &["scsi", "vpd", &url(served, 0), "83"]).expect_success();
+    let mut served = or_skip!(Server::configured(BASE));
+    let naa = |served: &Server| linerate(&["scsi", "vpd", &url(served, 0), "83"]).expect_success();
     served.reconfigure(
         &BASE
             .replace("{port}", &served.port().to_string())
@@ -108,31 +90,21 @@ fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
         let lun = attached(&url(&served, 0)).await;
         let refused = server(&served, &["reload"]);
         assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-        assert!(
-            refused.said.contains("uses LUN 0, 1 of"),
-            "{}",
-            refused.said
-        );
+        says(&refused.said, &["uses LUN 0, 1 of"]);
         lun.close().await;
     });
     assert!(naa(&served).contains("b2a3"));
     let said = server(&served, &["reload", "--force"]).expect_success();
-    assert!(
-        said.contains("~ volume a has new identifiers: initiators treat it as another disk"),
-        "{said}"
+    says(
+        &said,
+        &["~ volume a has new identifiers: initiators treat it as another disk"],
     );
     assert!(naa(&served).contains("b2a4"));
 
     let twin = "naa=naa.60014056f2d4c1e8a3b4f5d9c7e1b2a4";
     let refused = server(&served, &["add", "b=ram:1MiB", "--set", twin]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(
-        refused
-            .said
-            .contains("`b` and `a` have the same NAA identifier"),
-        "{}",
-        refused.said
-    );
+    says(&refused.said, &["`b` and `a` have the same NAA identifier"]);
     let refused = server(
         &served,
         &["add", "b=ram:1MiB", "--set", "vendor=much-too-long"],

@@ -10,9 +10,7 @@ use std::process::Command;
 use daemon::Config;
 use tempfile::TempDir;
 
-use crate::program::{installed, run, run_command};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{LINERATE, installed, linerate, run, run_command};
 
 /// The paths behind the LUNs of each target.
 type Luns = BTreeMap<(String, u16), String>;
@@ -20,15 +18,12 @@ type Luns = BTreeMap<(String, u16), String>;
 /// Runs the command, checks its exit code, and reads its output file.
 fn imported(foreign: &Path, code: i32) -> (Config, String) {
     let out = foreign.with_extension("toml");
-    let ended = run(
-        LINERATE,
-        &[
-            "import",
-            &foreign.display().to_string(),
-            "--out",
-            &out.display().to_string(),
-        ],
-    );
+    let ended = linerate(&[
+        "import",
+        &foreign.display().to_string(),
+        "--out",
+        &out.display().to_string(),
+    ]);
     assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
     let text = fs::read_to_string(&out).expect("a configuration");
     let config = Config::parse("imported", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -92,9 +87,7 @@ fn by_tgt_admin(foreign: &Path) -> Luns {
 
 #[test]
 fn luns_have_the_numbers_that_tgt_admin_gives_them() {
-    if !installed(&["tgt-admin"]) {
-        return;
-    }
+    needs!(installed(&["tgt-admin"]));
     let folder = TempDir::new().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let names = ["zebra", "ape", "bee", "cat", "dog", "emu"];
@@ -146,11 +139,8 @@ fn a_file_is_made_once_and_for_its_owner_and_checks() {
         0o600
     );
     let out = out.display().to_string();
-    run(LINERATE, &["serve", "--check", "--config", &out]).expect_success();
-    let again = run(
-        LINERATE,
-        &["import", &path.display().to_string(), "--out", &out],
-    );
+    linerate(&["serve", "--check", "--config", &out]).expect_success();
+    let again = linerate(&["import", &path.display().to_string(), "--out", &out]);
     assert_eq!(again.status.code(), Some(2));
     assert!(again.said.contains("already exists"), "{}", again.said);
     // Written to a pipe, the output is the same text, and standard error contains a note about its secret.
@@ -181,7 +171,7 @@ fn what_is_left_out_is_named_with_its_line_and_no_secret_is() {
     }
     assert!(!ended.said.contains("hush"), "{}", ended.said);
     assert_eq!(
-        run(LINERATE, &["import", "/no/such/file"]).status.code(),
+        linerate(&["import", "/no/such/file"]).status.code(),
         Some(2)
     );
 }

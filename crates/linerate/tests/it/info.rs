@@ -4,15 +4,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::Server;
 
 fn info(arguments: &[&str]) -> Ended {
-    run_command(
-        Command::new(env!("CARGO_BIN_EXE_linerate"))
-            .arg("info")
-            .args(arguments),
-    )
+    run_command(Command::new(LINERATE).arg("info").args(arguments))
 }
 
 fn json(url: &str) -> Value {
@@ -32,9 +28,7 @@ fn marked(info: &Value) -> Vec<&str> {
 #[test]
 fn what_could_be_better_is_marked_and_the_reason_given() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     assert!(marked(&json(&url)).is_empty());
     let slow =
@@ -47,10 +41,7 @@ fn what_could_be_better_is_marked_and_the_reason_given() {
     ];
     assert_eq!(marked(&json(&slow)), keys);
     let said = info(&[&slow]).expect_success();
-    assert!(
-        said.contains("waits a round trip before its first R2T"),
-        "{said}"
-    );
+    says(&said, &["waits a round trip before its first R2T"]);
 }
 
 #[test]
@@ -85,12 +76,10 @@ fn whom_a_login_authenticated_is_shown() {
         target("locked", alice),
         target("mutual", &format!("{alice}{mutual}")),
     ];
-    let Some(server) = Server::configured(&configuration.concat()) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&configuration.concat()));
     let session = |target: &str, options: &str| {
         let url = server.url(target).replace("iscsi://", "iscsi://alice@");
-        let mut info = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut info = Command::new(LINERATE);
         info.env("LINERATE_SECRET", "correct-horse-battery");
         info.env("LINERATE_TARGET_SECRET", "staple-of-the-target");
         let said =
@@ -113,9 +102,7 @@ fn whom_a_login_authenticated_is_shown() {
 #[test]
 fn a_disk_is_told_with_its_size_its_names_and_who_holds_it() {
     let server = Server::serving(&["disk=ram:1MiB?block=4096&read-only"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let info = json(&server.url("disk"));
     let (lun, disk) = (&info["luns"][0], &info["luns"][0]["disk"]);
     assert_eq!(
@@ -157,10 +144,7 @@ fn a_page_is_shown_in_words_and_bytes() {
     if server.is_ours() {
         let said = info(&[&server.url("disk"), "--vpd", "b2"]).expect_success();
         assert!(said.contains("Logical Block Provisioning (b2h)"), "{said}");
-        assert!(
-            said.contains("UNMAP deallocates blocks") && said.contains("0000  00 b2 00 04"),
-            "{said}"
-        );
+        says(&said, &["UNMAP deallocates blocks", "0000  00 b2 00 04"]);
     }
 }
 
@@ -174,9 +158,9 @@ address = "{there}"
 #[test]
 fn a_target_that_has_moved_says_where_to() {
     let there = Server::serving(&["disk=ram:1MiB"]);
-    let Some(here) = Server::configured(&MOVED.replace("{there}", &there.portal())) else {
-        return;
-    };
+    let here = or_skip!(Server::configured(
+        &MOVED.replace("{there}", &there.portal())
+    ));
     let session = json(&here.url("disk"))["session"].clone();
     assert_eq!(session["redirected_from"], here.portal());
     assert_eq!(session["address"], there.portal());
@@ -200,9 +184,7 @@ max-segment = \"512B\"
 max-outstanding-r2t = 1
 header-digest = [\"crc32c\"]
 ";
-    let Some(server) = Server::configured(configuration) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(configuration));
     let url = server.url("disk");
     let refused = info(&[&url]);
     assert!(

@@ -3,14 +3,13 @@
 //!
 //! Each scene is a regression test for a bug that a review found.
 
-use std::process::Command;
 use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskManagementFunction, TaskManagementResult};
 
 use crate::hostile::{ends_earlier, resident_bytes};
 use crate::peer::{BLOCK, Ended, Moves, Peer, read_10, write_10};
-use crate::program::{run_command, until};
+use crate::program::until;
 use crate::server::Server;
 use crate::sessions::sessions;
 
@@ -31,14 +30,9 @@ lun = [{ lun = 0, volume = "source" }, { lun = 1, volume = "sick" }]
 "#;
 
 fn fault(server: &Server, mode: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let control = server.state().join("control");
-    run_command(
-        command
-            .args(["server", "fault", "sick", mode, "--control"])
-            .arg(control),
-    )
-    .expect_success();
+    server
+        .ask(&["server", "fault", "sick", mode])
+        .expect_success();
 }
 
 /// Runs one command on a LUN, after its pending unit attentions.
@@ -103,84 +97,41 @@ fn reserve_out(peer: &mut Peer, lun: Lun, action: u8, kind: u8, key: u8, second:
 #[test]
 fn a_copy_ends_with_a_preemption_at_its_destination() {
     const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
-    let Some(server) = Server::configured(TWO_LUNS) else {
-        return;
+    let begin = |a: &mut Peer, b: &mut Peer| {
+        for (peer, key) in [(&mut *a, 1), (b, 2)] {
+            reserve_out(peer, DESTINATION, 6, 0, 0, key);
+        }
+        reserve_out(a, DESTINATION, 1, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 1, 0);
     };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "pair", 1),
-        Peer::attach(&server, "pair", 2),
-    );
-    a.write(0, &[0xaa; 64 * BLOCK]);
-    for (peer, key) in [(&mut a, 1), (&mut b, 2)] {
-        reserve_out(peer, DESTINATION, 6, 0, 0, key);
-    }
-    reserve_out(
-        &mut a,
-        DESTINATION,
-        1,
-        WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
-        1,
-        0,
-    );
-    let (cdb, list) = extended_copy(&mut a, 4096);
-    fault(&server, "hang");
-    let before = commands(&server, &a);
-    let copy = a.begin(0, &cdb, Moves::Out(list));
-    await_commands(&server, &a, before, 1);
-    a.ping(); // all runnable tasks have run
-    assert_eq!(
-        a.end_within(copy, Duration::from_millis(300)),
-        None,
-        "it hangs at its destination"
-    );
-    reserve_out(
-        &mut b,
-        DESTINATION,
-        5,
-        WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
-        2,
-        1,
-    );
-    fault(&server, "pass");
-    await_ready(&mut b, DESTINATION);
-    let Ended::With(answer) = a.end(copy) else {
-        panic!("A keeps its session")
-    };
-    assert!(!answer.is_good(), "{answer:02x?}");
-    let blocks = run_at(
-        &mut b,
-        DESTINATION,
-        &read_10(0, 64),
-        &Moves::In(64 * BLOCK as u32),
-    )
-    .expect_good();
-    assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
+    a_copy_ends(begin, |_, b| {
+        reserve_out(b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
+    });
 }
 
 /// Like the previous test, with a reset of the destination.
 #[test]
 fn a_copy_ends_with_a_reset_of_its_destination() {
-    resets_the_destination(|_, b| {
-        b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION)
-    });
+    a_copy_ends(|_, _| (), |_, b| reset(b));
 }
 
 /// A reset of the destination by the copying initiator itself does not end commands at the source, so the
 /// initiator waits for the copy's response.
 #[test]
 fn a_copy_that_ends_with_a_reset_of_its_destination_is_answered_whoever_asked_for_that() {
-    resets_the_destination(|a, _| {
-        a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION)
-    });
+    a_copy_ends(|_, _| (), |a, _| reset(a));
 }
 
-fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManagementResult) {
-    let Some(server) = Server::configured(TWO_LUNS) else {
-        return;
-    };
-    let mut a = Peer::attach(&server, "pair", 1);
-    let mut b = Peer::attach(&server, "pair", 2);
+fn reset(peer: &mut Peer) {
+    let result = peer.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
+    assert_eq!(result, TaskManagementResult::FunctionComplete);
+}
+
+/// A's copy hangs at its destination until `end` ends it. Its data must not arrive.
+fn a_copy_ends(begin: impl FnOnce(&mut Peer, &mut Peer), end: impl FnOnce(&mut Peer, &mut Peer)) {
+    let server = or_skip!(Server::configured(TWO_LUNS));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "pair", number));
     a.write(0, &[0xaa; 64 * BLOCK]);
+    begin(&mut a, &mut b);
     let (cdb, list) = extended_copy(&mut a, 4096);
     fault(&server, "hang");
     let before = commands(&server, &a);
@@ -192,10 +143,7 @@ fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManage
         None,
         "it hangs at its destination"
     );
-    assert_eq!(
-        reset(&mut a, &mut b),
-        TaskManagementResult::FunctionComplete
-    );
+    end(&mut a, &mut b);
     fault(&server, "pass");
     await_ready(&mut b, DESTINATION);
     let Ended::With(answer) = a.end(copy) else {
@@ -243,13 +191,8 @@ lun = [{ lun = 0, volume = "file" }]
 #[test]
 fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let text = FILE.replace("\nstaging = \"16MiB\"", "\nstaging = \"32MiB\"");
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "file", 1),
-        Peer::attach(&server, "file", 2),
-    );
+    let server = or_skip!(Server::configured(&text));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "file", number));
     let before = commands(&server, &a);
     let blocks = 32_767;
     let mut zeroes = [0; 16];
@@ -328,13 +271,8 @@ fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
 /// initiators.
 #[test]
 fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
-    let Some(server) = Server::configured(MEMORY) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "memory", 1),
-        Peer::attach(&server, "memory", 2),
-    );
+    let server = or_skip!(Server::configured(MEMORY));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "memory", number));
     let before = commands(&server, &a);
     let blocks = 65_535; // 32 MiB: more than a socket can buffer
     let read = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
@@ -355,13 +293,8 @@ fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
 /// lose access to the unit.
 #[test]
 fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
-    let Some(server) = Server::configured(MEMORY) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "memory", 1),
-        Peer::attach(&server, "memory", 2),
-    );
+    let server = or_skip!(Server::configured(MEMORY));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "memory", number));
     let before = commands(&server, &a);
     a.begin(
         0,
@@ -382,9 +315,7 @@ fn a_device_has_its_whole_time_however_late_the_data_come() {
         "file:{state}/disk?size=64MiB\"",
         "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"",
     );
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let mut a = Peer::attach(&server, "file", 1);
     let before = commands(&server, &a);
     let write = a.begin(
@@ -401,13 +332,8 @@ fn a_device_has_its_whole_time_however_late_the_data_come() {
 /// A occupies all memory and reads its data slowly.
 #[test]
 fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "file", 1),
-        Peer::attach(&server, "file", 2),
-    );
+    let server = or_skip!(Server::configured(FILE));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "file", number));
     let before = commands(&server, &a);
     let blocks = 32_767;
     a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
@@ -418,13 +344,8 @@ fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
 /// Like the previous test, with data to write.
 #[test]
 fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "file", 1),
-        Peer::attach(&server, "file", 2),
-    );
+    let server = or_skip!(Server::configured(FILE));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "file", number));
     let before = commands(&server, &a);
     let blocks = 32_767;
     a.begin(
@@ -440,13 +361,8 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
 /// has not read yet. The copies occupy all the memory that C needs.
 #[test]
 fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(MEMORY_AND_FILE) else {
-        return;
-    };
-    let (mut a, mut b) = (
-        Peer::attach(&server, "memory", 1),
-        Peer::attach(&server, "memory", 2),
-    );
+    let server = or_skip!(Server::configured(MEMORY_AND_FILE));
+    let [mut a, mut b] = [1, 2].map(|number| Peer::attach(&server, "memory", number));
     let mut c = Peer::attach(&server, "file", 3);
     let piece = 512;
     for lba in (0..131_072).step_by(piece) {
@@ -490,9 +406,7 @@ fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
 /// Like the previous test, with out-of-order data: an earlier command, on another connection, never arrives.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
-    let Some(server) = Server::configured(FILE) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(FILE));
     let mut b = Peer::attach(&server, "file", 2);
     let _a = data_before_their_turn(&server, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
@@ -502,9 +416,7 @@ fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
 /// timeout of the data, which was therefore kept as long as any command was missing.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have_their_turn() {
-    let Some(server) = Server::configured(FILE) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(FILE));
     let mut b = Peer::attach(&server, "file", 2);
     let mut a = data_before_their_turn(&server, 100);
     let read = b.begin(0, &read_10(40_000, 1024), Moves::In(1024 * BLOCK as u32));
@@ -528,12 +440,8 @@ fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have
 fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let usual = FILE.replace("[limits]", "[limits]\nnop-interval = \"1h\"");
     let limited = usual.replace("[limits]", "[limits]\nsend-stall = \"1s\"");
-    let Some(limited) = Server::configured(&limited) else {
-        return;
-    };
-    let Some(usual) = Server::configured(&usual) else {
-        return;
-    };
+    let limited = or_skip!(Server::configured(&limited));
+    let usual = or_skip!(Server::configured(&usual));
     let owes = |server: &Server| {
         let mut a = Peer::attach(server, "file", 1);
         a.begin(
@@ -563,9 +471,7 @@ spec = "fault:[ram:64MiB]"
 name = "iqn.2026-01.io.linerate:sick"
 lun = [{ lun = 0, volume = "sick" }]
 "#;
-    let Some(server) = Server::configured(text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(text));
     let mut peers: Vec<Peer> = (1..=4)
         .map(|number| Peer::attach(&server, "sick", number))
         .collect();

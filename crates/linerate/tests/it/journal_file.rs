@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::nbd_channels::{PAGES, all, data, page, versions, write_all};
 use crate::nbd_client::{Foreign, opened};
-use crate::program::{installed, run};
+use crate::program::{installed, linerate, says};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 
@@ -101,9 +101,7 @@ fn written() -> Vec<u8> {
 #[test]
 fn what_a_killed_gateway_has_acknowledged_is_written_again() {
     for is_nbd in [true, false] {
-        let Some(mut scene) = Scene::new(is_nbd) else {
-            return;
-        };
+        let mut scene = or_skip!(Scene::new(is_nbd));
         scene.write();
         scene.kill_both();
         assert_eq!(scene.at_the_server(), all(1), "the server has lost them");
@@ -128,9 +126,7 @@ fn what_a_killed_gateway_has_acknowledged_is_written_again() {
 
 #[test]
 fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
-    let Some(mut scene) = Scene::new(true) else {
-        return;
-    };
+    let mut scene = or_skip!(Scene::new(true));
     scene.write();
     scene.front.stop();
     in_a_world(async {
@@ -148,9 +144,7 @@ fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
 #[test]
 fn what_another_client_has_written_meanwhile_is_kept() {
     for is_nbd in [true, false] {
-        let Some(mut scene) = Scene::new(is_nbd) else {
-            return;
-        };
+        let mut scene = or_skip!(Scene::new(is_nbd));
         scene.write();
         scene.kill_both();
         in_a_world(async {
@@ -159,10 +153,9 @@ fn what_another_client_has_written_meanwhile_is_kept() {
             device.flush().await.expect("a flush");
         });
         let refusal = scene.refusal();
-        assert!(
-            refusal.contains("32 acknowledged changes")
-                && refusal.contains("another client has written"),
-            "{refusal}"
+        says(
+            &refusal,
+            &["32 acknowledged changes", "another client has written"],
         );
         assert_eq!(scene.at_the_server(), all(4));
         // The changes are replayed only if this is forced.
@@ -179,9 +172,7 @@ fn what_another_client_has_written_meanwhile_is_kept() {
 /// A server that was not restarted has lost no writes.
 #[test]
 fn the_death_of_the_gateway_alone_loses_nothing() {
-    let Some(mut scene) = Scene::new(true) else {
-        return;
-    };
+    let mut scene = or_skip!(Scene::new(true));
     scene.write();
     scene.front.kill();
     in_a_world(async {
@@ -192,10 +183,12 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
         other.expect("a server");
     });
     let refusal = scene.refusal();
-    assert!(
-        refusal.contains("1 acknowledged changes")
-            && refusal.contains("the server has lost nothing since"),
-        "{refusal}"
+    says(
+        &refusal,
+        &[
+            "1 acknowledged changes",
+            "the server has lost nothing since",
+        ],
     );
     let dropped = format!("{}&journal-replay=discard", scene.kept);
     in_a_world(async { drop(opened(&dropped).await) });
@@ -206,9 +199,7 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
 /// Uses nbdkit, which does not report a restart.
 #[test]
 fn a_file_has_one_user_and_one_export() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let (server, other) = (
         Foreign::nbdkit(&["memory", "8M"]),
         Foreign::nbdkit(&["memory", "8M"]),
@@ -227,9 +218,7 @@ fn a_file_has_one_user_and_one_export() {
         })
     };
     let mut front = Server::serving(&[&format!("disk={}", with_file(&server))]);
-    if !front.is_ours() {
-        return;
-    }
+    needs!(front.is_ours());
     in_a_world(async {
         let lun: Arc<dyn BlockDevice> = Arc::new(attached(&front.url("disk")).await);
         write_all(&lun, 1).await;
@@ -237,11 +226,7 @@ fn a_file_has_one_user_and_one_export() {
     let told = why(with_file(&server)).expect("the gateway has it");
     assert!(told.contains("in use by another process"), "{told}");
     // A command that only reads needs no journal file.
-    let read = run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &["info", &with_file(&server)],
-    )
-    .expect_success();
+    let read = linerate(&["info", &with_file(&server)]).expect_success();
     assert!(read.contains("8MiB"), "{read}");
     front.kill();
     let told = why(with_file(&other)).expect("another export");

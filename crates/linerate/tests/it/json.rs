@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use crate::program::run;
+use crate::program::{LINERATE, linerate, run};
 use crate::server::{Server, free_port};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 pub(crate) const ATTACH: &str = include_str!("../../../../docs/schemas/attach.schema.json");
 const BENCH: &str = include_str!("../../../../docs/schemas/bench.schema.json");
 const CHANGES: &str = include_str!("../../../../docs/schemas/changes.schema.json");
@@ -111,16 +110,13 @@ fn lines(said: &str) -> Vec<Value> {
 
 #[test]
 fn results_are_as_their_schemas_say() {
-    let nothing = run(
-        LINERATE,
-        &[
-            "bench",
-            "delay:2s:[ram:16MiB]",
-            "--seconds",
-            "0.5",
-            "--json",
-        ],
-    );
+    let nothing = linerate(&[
+        "bench",
+        "delay:2s:[ram:16MiB]",
+        "--seconds",
+        "0.5",
+        "--json",
+    ]);
     let (failures, results): (Vec<Value>, Vec<Value>) = lines(&nothing.said)
         .into_iter()
         .partition(|line| line.get("error").is_some());
@@ -168,32 +164,22 @@ fn results_are_as_their_schemas_say() {
     assert!(kinds.contains(&&Value::from("overload")), "{kinds:?}");
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().to_str().expect("text");
-    run(
-        LINERATE,
-        &["bench", "ram:16MiB", "--seconds", "0.5", "--out", out],
-    )
-    .expect_success();
-    lines(&run(LINERATE, &["report", out, "--format", "json"]).expect_success())
+    linerate(&["bench", "ram:16MiB", "--seconds", "0.5", "--out", out]).expect_success();
+    lines(&linerate(&["report", out, "--format", "json"]).expect_success())
         .iter()
         .for_each(|line| check(BENCH, line));
     check(
         COPY,
-        &run(LINERATE, &["copy", "ram:1MiB", "ram:1MiB", "--json"]).expect_json_line(),
+        &linerate(&["copy", "ram:1MiB", "ram:1MiB", "--json"]).expect_json_line(),
     );
-    let discovered = run(
-        LINERATE,
-        &["discover", &server.portal(), "--luns", "--json"],
-    )
-    .expect_success();
+    let discovered = linerate(&["discover", &server.portal(), "--luns", "--json"]).expect_success();
     check(DISCOVER, &serde_json::from_str(&discovered).expect("JSON"));
 }
 
 #[test]
 fn answers_of_a_unit_are_as_their_schema_says() {
     let server = Server::serving(&["disk=ram:16MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     for verb in [
         &["inquiry", &url][..],
@@ -211,7 +197,7 @@ fn answers_of_a_unit_are_as_their_schema_says() {
         &["registrations", &url],
         &["raw", &url, "--cdb", "12 00 00 00 24 00", "--in", "36"],
     ] {
-        let told = run(LINERATE, &[&["scsi"], verb, &["--json"]].concat()).expect_success();
+        let told = linerate(&[&["scsi"], verb, &["--json"]].concat()).expect_success();
         let told: Value =
             serde_json::from_str(&told).unwrap_or_else(|error| panic!("{verb:?}: {error}: {told}"));
         check(SCSI, &told);
@@ -222,7 +208,7 @@ fn answers_of_a_unit_are_as_their_schema_says() {
             .flatten()
             .filter_map(Value::as_str)
         {
-            let told = run(LINERATE, &["scsi", "vpd", &url, page, "--json"]).expect_success();
+            let told = linerate(&["scsi", "vpd", &url, page, "--json"]).expect_success();
             check(SCSI, &serde_json::from_str(&told).expect("JSON"));
         }
     }
@@ -231,10 +217,8 @@ fn answers_of_a_unit_are_as_their_schema_says() {
 #[test]
 fn a_portal_with_several_targets_is_one_document() {
     let server = Server::serving(&["one=ram:1MiB", "two=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
-    let told = run(LINERATE, &["info", &server.portal(), "--json"]).expect_success();
+    needs!(server.is_ours());
+    let told = linerate(&["info", &server.portal(), "--json"]).expect_success();
     let told: Value = serde_json::from_str(&told).expect("one document");
     check(INFO, &told);
     assert_eq!(
@@ -263,13 +247,9 @@ fn what_is_known_of_a_disk_is_as_its_schema_says() {
     let url = server.url("disk");
     for words in ["register --key abc", "reserve --key abc"] {
         let words: Vec<&str> = words.split(' ').collect();
-        run(LINERATE, &[&["scsi", words[0], &url], &words[1..]].concat()).expect_success();
+        linerate(&[&["scsi", words[0], &url], &words[1..]].concat()).expect_success();
     }
-    let told = run(
-        LINERATE,
-        &["info", &url, "--vpd", "83", "--vpd", "0", "--json"],
-    )
-    .expect_success();
+    let told = linerate(&["info", &url, "--vpd", "83", "--vpd", "0", "--json"]).expect_success();
     let told: Value = serde_json::from_str(&told).expect("JSON");
     check(INFO, &told);
     let lun = &told["luns"][0];
@@ -282,22 +262,18 @@ fn what_is_known_of_a_disk_is_as_its_schema_says() {
 
 #[test]
 fn lists_of_a_server_are_as_their_schemas_say() {
-    let Some(server) = Server::configured(
+    let server = or_skip!(Server::configured(
         "[volume.disk]\nspec = \"raid1:[ram:8MiB, ram:8MiB]\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
          lun = [{ lun = 0, volume = \"disk\" }]\n",
-    ) else {
-        return;
-    };
+    ));
     let _peer = crate::peer::Peer::attach(&server, "disk", 1);
-    let control = server.state().join("control").display().to_string();
-    run(LINERATE, &["raid", "scrub", "disk", "--control", &control]).expect_success();
+    server.ask(&["raid", "scrub", "disk"]).expect_success();
     for (name, schema) in [
         ("sessions", SESSIONS),
         ("volumes", VOLUMES),
         ("targets", TARGETS),
     ] {
-        let listed =
-            run(LINERATE, &["server", name, "--control", &control, "--json"]).expect_success();
+        let listed = server.ask(&["server", name, "--json"]).expect_success();
         let listed: Value = serde_json::from_str(&listed).expect("JSON");
         check(schema, &listed);
         assert_eq!(listed[name].as_array().map(Vec::len), Some(1));
@@ -306,20 +282,15 @@ fn lists_of_a_server_are_as_their_schemas_say() {
 
 #[test]
 fn changes_of_a_server_are_as_their_schemas_say() {
-    let Some(server) = Server::configured(
+    let server = or_skip!(Server::configured(
         "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.disk]\nspec = \"fault:[ram:1MiB]\"\n[[target]]\n\
          name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n",
-    ) else {
-        return;
-    };
-    let control = server.state().join("control").display().to_string();
+    ));
     let image = server.state().join("more.img").display().to_string();
     let asked = |words: &[&str]| {
-        run(
-            LINERATE,
-            &[&["server", "--control", &control, "--json"], words].concat(),
-        )
-        .expect_json_line()
+        server
+            .ask(&[&["server", "--json"], words].concat())
+            .expect_json_line()
     };
     let volume = format!("more=file:{image}?size=1MiB");
     let changes: [&[&str]; 5] = [
@@ -346,17 +317,7 @@ fn changes_of_a_server_are_as_their_schemas_say() {
     ]);
     check(DONE, &dropped);
     assert_eq!(dropped["sessions"], 1);
-    let refused = run(
-        LINERATE,
-        &[
-            "server",
-            "--control",
-            &control,
-            "remove",
-            "nothing",
-            "--json",
-        ],
-    );
+    let refused = server.ask(&["server", "remove", "nothing", "--json"]);
     check(ERROR, &lines(&refused.said)[0]);
 }
 
@@ -382,10 +343,7 @@ fn verbs_that_act_say_so_as_their_schema_says() {
         "reset-target",
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        let said = run(
-            LINERATE,
-            &[&["scsi", words[0], &url], &words[1..], &["--json"]].concat(),
-        );
+        let said = linerate(&[&["scsi", words[0], &url], &words[1..], &["--json"]].concat());
         // A target without the command reports that, also as JSON.
         match lines(&said.said).as_slice() {
             [done] if said.status.success() => {
@@ -415,12 +373,12 @@ fn proofs_are_as_their_schemas_say() {
         "--read",
         "0",
     ];
-    run(LINERATE, &[&bench[..], &["--verify-log", &log]].concat()).expect_success();
-    let verified = run(LINERATE, &["bench", "verify", &log, &image, "--json"]).expect_json_line();
+    linerate(&[&bench[..], &["--verify-log", &log]].concat()).expect_success();
+    let verified = linerate(&["bench", "verify", &log, &image, "--json"]).expect_json_line();
     check(VERIFY, &verified);
     assert_eq!(verified["wrong"], 0);
     std::fs::write(&image, vec![0x5a; 1 << 20]).expect("the image");
-    let wrong = run(LINERATE, &["bench", "verify", &log, &image, "--json"]);
+    let wrong = linerate(&["bench", "verify", &log, &image, "--json"]);
     let [result, error] = &lines(&wrong.said)[..] else {
         panic!("{}", wrong.said)
     };

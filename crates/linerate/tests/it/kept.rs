@@ -31,9 +31,7 @@ fn identifiers(server: &Server) -> [Vec<u8>; 2] {
 
 #[test]
 fn identifiers_survive_restarts_and_renames() {
-    let Some(mut server) = Server::configured(&configuration("disk", "")) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&configuration("disk", "")));
     let before = identifiers(&server);
     server.kill();
     server.restart();
@@ -67,9 +65,7 @@ fn keys(peer: &mut Peer) -> Vec<u8> {
 fn registrations_survive_a_kill_with_aptpl_only() {
     const KEY: u64 = 0x1122_3344_5566_7788;
     for aptpl in [true, false] {
-        let Some(mut server) = Server::configured(&configuration("disk", "")) else {
-            return;
-        };
+        let mut server = or_skip!(Server::configured(&configuration("disk", "")));
         let mut peer = Peer::attach(&server, "disk", 1);
         register(&mut peer, KEY, aptpl);
         assert_eq!(keys(&mut peer), KEY.to_be_bytes());
@@ -90,14 +86,10 @@ fn registrations_survive_a_kill_with_aptpl_only() {
 
 #[test]
 fn fua_and_flushes_reach_the_disk() {
-    if !installed(&["strace"]) {
-        return;
-    }
+    needs!(installed(&["strace"]));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = configuration("disk", "").replace("ram:16MiB", &spec(folder.path()));
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let mut peer = Peer::attach(&server, "disk", 1);
     let Some(fua) = traced(&server, folder.path(), || {
         peer.run(&write_10(0, BLOCK, true), Moves::Out(vec![1; BLOCK]))

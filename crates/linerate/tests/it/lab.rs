@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Ended, PATIENCE, run_command};
+use crate::program::{Ended, LINERATE, PATIENCE, run_command, says};
 
 const PAIR: &str =
     "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
@@ -19,7 +19,7 @@ fn lab_run(plan: &str, arguments: &[&str]) -> (tempfile::TempDir, Command) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plan.toml");
     fs::write(&path, plan).expect("writes");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command.args(["lab", "run"]).arg(path).args(arguments);
     (folder, command)
 }
@@ -42,48 +42,28 @@ pub(crate) fn can_build() -> bool {
 fn a_plan_that_is_wrong_is_refused_with_its_place() {
     let refused = ended("[host.client]\ncolour = 1", &["--", "true"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(
-        refused.said.contains("plan.toml:2:1: unknown key `colour`"),
-        "{}",
-        refused.said
-    );
+    says(&refused.said, &["plan.toml:2:1: unknown key `colour`"]);
     let nowhere = ended("[host.client]", &["--host", "server", "--", "true"]);
     if can_build() {
         assert_eq!(nowhere.status.code(), Some(2), "{}", nowhere.said);
-        assert!(
-            nowhere
-                .said
-                .contains("the lab has no host or link named server"),
-            "{}",
-            nowhere.said
-        );
+        says(&nowhere.said, &["the lab has no host or link named server"]);
     }
 }
 
 #[test]
 fn the_commands_end_is_the_labs() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let code = |script: &str| ended(PAIR, &["--", "sh", "-c", script]).status.code();
     assert_eq!(code("exit 7"), Some(7));
     assert_eq!(code("kill -KILL $$"), Some(128 + 9));
     let missing = ended(PAIR, &["--", "no-such-program"]);
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
-    assert!(
-        missing
-            .said
-            .contains("cannot run no-such-program in client"),
-        "{}",
-        missing.said
-    );
+    says(&missing.said, &["cannot run no-such-program in client"]);
 }
 
 #[test]
 fn a_signal_reaches_the_command() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
@@ -96,9 +76,7 @@ fn a_signal_reaches_the_command() {
 
 #[test]
 fn the_command_does_not_outlive_a_lab_that_is_killed() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", "echo ready; exec sleep 1000"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -165,9 +143,7 @@ fn after(child: &mut Child, line: &str) -> Receiver<()> {
 
 #[test]
 fn what_the_command_has_started_ends_with_the_lab() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", &format!("{DAEMON} exit 7")]);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");
@@ -181,9 +157,7 @@ fn what_the_command_has_started_ends_with_the_lab() {
 
 #[test]
 fn what_a_plans_program_has_started_ends_with_the_lab() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let run = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{DAEMON} exec sleep 1000\"]\n");
     let plan = PAIR.replace("[host.server]\n", &run);
     // The command waits for input before it ends. By then, the daemon is running.
@@ -205,9 +179,7 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
 
 #[test]
 fn no_process_outlives_a_lab_that_is_killed() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let daemon = format!("{DAEMON} exec sleep 1000");
     let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", &daemon]);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
@@ -223,9 +195,7 @@ fn no_process_outlives_a_lab_that_is_killed() {
 
 #[test]
 fn a_labs_processes_find_themselves_in_proc() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let own_number = "read number rest < /proc/self/stat && test $number = $$";
     assert_eq!(
         ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(),
@@ -238,9 +208,7 @@ fn a_labs_processes_find_themselves_in_proc() {
 
 #[test]
 fn a_command_may_tell_when_a_plans_program_is_ready() {
-    if !can_build() {
-        return;
-    }
+    needs!(can_build());
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ready").display().to_string();
     let plan = |run: &str, ready: &str| {
@@ -278,21 +246,13 @@ fn a_command_may_tell_when_a_plans_program_is_ready() {
         &["--", "true"],
     );
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
-    assert!(
-        missing
-            .said
-            .contains("cannot run no-such-program in server"),
-        "{}",
-        missing.said
-    );
+    says(&missing.said, &["cannot run no-such-program in server"]);
 }
 
 #[test]
 fn a_plans_program_serves_the_command_and_ends_with_it() {
-    if !can_build() {
-        return;
-    }
-    let linerate = env!("CARGO_BIN_EXE_linerate");
+    needs!(can_build());
+    let linerate = LINERATE;
     let state = tempfile::tempdir().expect("a folder");
     let state_path = state.path().display();
     let plan = PAIR.replace(
@@ -316,9 +276,6 @@ fn a_plans_program_serves_the_command_and_ends_with_it() {
     .expect_success();
     assert!(found.contains("iqn."), "{found}");
     assert!(found.contains("host client, 10.77.0.1 on wire"), "{found}");
-    assert!(
-        found.contains("net.ipv4.tcp_congestion_control = cubic"),
-        "{found}"
-    );
+    says(&found, &["net.ipv4.tcp_congestion_control = cubic"]);
     assert!(found.contains("link wire, client to server: "), "{found}");
 }

@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use crate::program::run;
+use crate::program::{LINERATE, run, says};
 use crate::server::Server;
 
 /// An example of docs/library.md, built by `cargo test --workspace` and `cargo xtask test`. Tests do not
 /// build: that would wait for every other build of the source tree.
 fn example(package: &str, name: &str) -> Option<String> {
     // target/debug/linerate and target/debug/examples/NAME
-    let program = Path::new(env!("CARGO_BIN_EXE_linerate"))
-        .with_file_name("examples")
-        .join(name);
+    let program = Path::new(LINERATE).with_file_name("examples").join(name);
     if !program.is_file() {
         eprintln!(
             "skipped: the example is not built (cargo build --package {package} --example {name})"
@@ -23,9 +21,7 @@ fn example(package: &str, name: &str) -> Option<String> {
 
 #[test]
 fn the_example_reads_from_two_threads_and_writes_only_when_told() {
-    let Some(program) = example("linerate-backends", "remote_disk") else {
-        return;
-    };
+    let program = or_skip!(example("linerate-backends", "remote_disk"));
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let said = run(&program, &[&url]).expect_success();
@@ -39,17 +35,12 @@ fn the_example_reads_from_two_threads_and_writes_only_when_told() {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = run(&program, &[&url, "--overwrite", "2048"]).expect_success();
-    assert!(
-        said.contains("block 2048 was overwritten and read back"),
-        "{said}"
-    );
+    says(&said, &["block 2048 was overwritten and read back"]);
 }
 
 #[test]
 fn the_example_says_what_is_wrong() {
-    let Some(program) = example("linerate-backends", "remote_disk") else {
-        return;
-    };
+    let program = or_skip!(example("linerate-backends", "remote_disk"));
     let server = Server::serving(&["disk=ram:16MiB?read-only"]);
     let url = server.url("disk");
     let said = run(
@@ -64,9 +55,7 @@ fn the_example_says_what_is_wrong() {
 
 #[test]
 fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
-    let Some(program) = example("linerate", "tokio_disk") else {
-        return;
-    };
+    let program = or_skip!(example("linerate", "tokio_disk"));
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -16,9 +16,7 @@ fn a_server_asked_to_end_does_so_in_time() {
 
 #[test]
 fn what_was_flushed_is_there_after_a_kill() {
-    if !installed(&["qemu-io"]) {
-        return;
-    }
+    needs!(installed(&["qemu-io"]));
     let mut server = Server::serving(FILE);
     qemu_io(&server.url("disk"), &["write -P 0x77 1M 1M", "flush"]);
     server.kill();
@@ -28,9 +26,7 @@ fn what_was_flushed_is_there_after_a_kill() {
 
 #[test]
 fn what_was_written_is_there_after_an_orderly_end() {
-    if !installed(&["qemu-io"]) {
-        return;
-    }
+    needs!(installed(&["qemu-io"]));
     let mut server = Server::serving(FILE);
     if server.is_ours() {
         qemu_io(&server.url("disk"), &["write -P 0x33 0 4M"]);
@@ -42,9 +38,7 @@ fn what_was_written_is_there_after_an_orderly_end() {
 
 #[test]
 fn identifiers_survive_a_restart() {
-    if !installed(&["iscsi-inq"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-inq"]));
     let mut server = Server::serving(FILE);
     if server.is_ours() {
         let url = server.url("disk");

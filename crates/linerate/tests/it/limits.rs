@@ -3,13 +3,10 @@
 
 use published::{Row, rows};
 
-use crate::program::{Ended, run};
+use crate::program::{Ended, linerate};
 
 fn limits(arguments: &[&str]) -> Ended {
-    run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &[&["diagnose", "limits"], arguments].concat(),
-    )
+    linerate(&[&["diagnose", "limits"], arguments].concat())
 }
 
 /// A cell of a table in the output: in the row with this prefix, in the column with this heading.

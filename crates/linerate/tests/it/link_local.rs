@@ -5,9 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::program::{installed, run, run_command, write_patterned_file};
+use crate::program::{LINERATE, installed, run, run_command, says, write_patterned_file};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const LUN: &str = "iqn.2026-01.io.linerate:disk/0";
 
 /// Two network namespaces, each with one end of a link and a link-local address.
@@ -148,41 +147,21 @@ fn a_server_is_reached_at_a_link_local_address_with_its_interface() {
     let found = link
         .client(LINERATE, &["discover", "--luns", "fe80::5%veth1"])
         .expect_success();
-    assert!(
-        found.contains("[fe80::5%veth1]:3260") && found.contains("8MiB"),
-        "{found}"
-    );
+    says(&found, &["[fe80::5%veth1]:3260", "8MiB"]);
     if installed(&["iscsi-ls"]) {
         let listed = link.client("iscsi-ls", &["-s", "iscsi://[fe80::5%veth1]:3260/"]);
-        assert!(
-            listed.said.contains("iqn.2026-01.io.linerate:disk"),
-            "{}",
-            listed.said
-        );
+        says(&listed.said, &["iqn.2026-01.io.linerate:disk"]);
     }
     let without = link
         .client(LINERATE, &["info", &format!("iscsi://[fe80::5]/{LUN}")])
         .expect_failure();
-    assert!(
-        without.contains("add the interface, as in fe80::5%eth0"),
-        "{without}"
-    );
+    says(&without, &["add the interface, as in fe80::5%eth0"]);
     let elsewhere = link
         .client(LINERATE, &["info", "nbd://[fe80::5%25nosuch]/disk"])
         .expect_failure();
-    assert!(
-        elsewhere.contains("this machine has no interface `nosuch`"),
-        "{elsewhere}"
-    );
+    says(&elsewhere, &["this machine has no interface `nosuch`"]);
     let mut refused = Link::command(&link.server, LINERATE);
-    refused.args([
-        "serve",
-        "--check",
-        "--volume",
-        "disk=ram:8MiB",
-        "--listen",
-        "[fe80::5]:3260",
-    ]);
+    refused.args("serve --check --volume disk=ram:8MiB --listen [fe80::5]:3260".split(' '));
     let refused = run_command(&mut refused).expect_failure();
     assert!(refused.contains("add the interface"), "{refused}");
 }

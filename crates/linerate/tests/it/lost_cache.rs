@@ -14,7 +14,7 @@ use testkit::Random;
 
 use crate::attach::{Attached, possible};
 use crate::copy::MIB;
-use crate::program::{Ended, ended_within, write_patterned_file};
+use crate::program::{Ended, LINERATE, ended_within, write_patterned_file};
 use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
@@ -44,14 +44,8 @@ impl Copying {
         let url = server
             .url("disk")
             .replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command.args([
-            "copy",
-            &image.display().to_string(),
-            &url,
-            "--quiet",
-            "--yes",
-        ]);
+        let mut command = Command::new(LINERATE);
+        command.args(format!("copy {} {url} --quiet --yes", image.display()).split(' '));
         command.arg("--journal").arg(folder.path().join("journal"));
         command.args(["--checkpoint", &checkpoint_seconds.to_string()]);
         let [report, said] = ["report", "said"]
@@ -112,9 +106,7 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
     let mut random = Random::of_variable("LINERATE_SEED", Random::fresh_seed());
     for case in 0..4 {
         let checkpoint = [1, 3600][case % 2];
-        let Some(mut copying) = Copying::begin(checkpoint) else {
-            return;
-        };
+        let mut copying = or_skip!(Copying::begin(checkpoint));
         let kills = 1 + random.below(2);
         let mut at = 0;
         for _ in 0..kills {
@@ -141,12 +133,10 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
 /// Data from a pipe cannot be written again.
 #[test]
 fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
-        return;
-    };
+    let mut server = or_skip!(Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = File::create(folder.path().join("said")).expect("a temporary file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .args(["write", &server.url("disk"), "--yes"])
         .stdin(Stdio::piped())
@@ -178,9 +168,7 @@ const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
 
 #[test]
 fn a_flush_after_a_loss_fails_once_and_a_stable_write_leaves_it_to_the_flush() {
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
-        return;
-    };
+    let mut server = or_skip!(Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours));
     in_a_world(async {
         let lun = Arc::new(attached(&server.url("disk")).await);
         write(&lun, Durability::Cached).await.expect("written");
@@ -205,9 +193,7 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
         "file=file:{state}/file.img?size=1MiB",
         "memory=ram:1MiB",
     ];
-    let Some(mut server) = Some(Server::serving(&volumes)).filter(Server::is_ours) else {
-        return;
-    };
+    let mut server = or_skip!(Some(Server::serving(&volumes)).filter(Server::is_ours));
     in_a_world(async {
         let unwritten = attached(&server.url("disk")).await;
         let flushed = attached(&server.url("disk")).await;
@@ -242,9 +228,7 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
 
 #[test]
 fn a_reset_of_the_logical_unit_loses_no_cache() {
-    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
-        return;
-    };
+    let server = or_skip!(Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours));
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         write(&lun, Durability::Cached).await.expect("written");
@@ -277,9 +261,7 @@ fn a_reset_of_the_logical_unit_loses_no_cache() {
 
 #[test]
 fn a_connection_that_is_cut_loses_no_cache() {
-    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
-        return;
-    };
+    let server = or_skip!(Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours));
     let proxy = Proxy::to(server.port());
     let url = server
         .url("disk")
@@ -297,12 +279,8 @@ fn a_connection_that_is_cut_loses_no_cache() {
 #[test]
 fn fsync_of_an_attached_file_fails_once_for_each_that_had_it_open() {
     const EIO: i32 = 5;
-    if !possible() {
-        return;
-    }
-    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else {
-        return;
-    };
+    needs!(possible());
+    let mut server = or_skip!(Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours));
     let attached = Attached::to(&server.url("disk"));
     let open = || {
         File::options()

@@ -1,13 +1,9 @@
 //! Tests of acknowledged writes that a volume could not write to its device: the next flush of each initiator
 //! must fail, once.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 
 use crate::peer::{BLOCK, Moves, Peer};
-use crate::program::run_command;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
@@ -23,14 +19,9 @@ lun = [{ lun = 0, volume = "disk" }]
 const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn fault(server: &Server, mode: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let control: PathBuf = server.state().join("control");
-    run_command(
-        command
-            .args(["server", "fault", "disk", mode, "--control"])
-            .arg(control),
-    )
-    .expect_success();
+    server
+        .ask(&["server", "fault", "disk", mode])
+        .expect_success();
 }
 
 /// The sense key and additional sense code of a flush; `None` if it is GOOD.
@@ -43,9 +34,7 @@ const MEDIUM_ERROR_WRITE_ERROR: Option<(u8, u8, u8)> = Some((3, 0x0c, 0));
 
 #[test]
 fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
-    let Some(server) = Server::configured(VOLUME) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(VOLUME));
     let mut writers = [1, 2].map(|number| Peer::attach(&server, "disk", number));
     for (lba, writer) in writers.iter_mut().enumerate() {
         writer.write(lba as u32, &[7; BLOCK]);
@@ -68,9 +57,7 @@ fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
 /// the flush.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answer() {
-    let Some(server) = Server::configured(VOLUME) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(VOLUME));
     let mut writer = Peer::attach(&server, "disk", 1);
     writer.write(0, &[7; BLOCK]);
     fault(&server, "fail");
@@ -90,9 +77,7 @@ fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
         "buffered:1MiB:[fault:[ram:16MiB]]",
         "fault:[file:{state}/disk.img?size=16MiB]",
     );
-    let Some(mut server) = Server::configured(&volume) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&volume));
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         let write = || {
@@ -128,9 +113,7 @@ fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
 /// flush of the first user would succeed.
 #[test]
 fn a_write_with_fua_leaves_lost_writes_to_the_next_flush() {
-    let Some(server) = Server::configured(VOLUME) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(VOLUME));
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         let write = |lba, durability| {

@@ -7,6 +7,25 @@
 //! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to distinguish an error in the test from
 //! one in Linerate.
 
+/// The value, or the end of the test if a requirement is not met; the reason has been printed.
+macro_rules! or_skip {
+    ($value:expr) => {
+        match $value {
+            Some(value) => value,
+            None => return,
+        }
+    };
+}
+
+/// Ends the test if a requirement is not met; the reason has been printed.
+macro_rules! needs {
+    ($is_met:expr) => {
+        if !$is_met {
+            return;
+        }
+    };
+}
+
 mod access;
 mod agents;
 mod agents_lan;

@@ -12,11 +12,10 @@ use iscsi_client::{Transfer, Url, cdb};
 use volume::backend::MetricKind;
 
 use crate::exposition::Exposition;
-use crate::program::{PATIENCE, installed, run, until};
+use crate::program::{LINERATE, PATIENCE, installed, run, until};
 use crate::remote::{attached, in_a_world, random, read, write};
 use crate::server::{Server, free_port};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const DASHBOARD: &str = include_str!("../../../../contrib/grafana/linerate.json");
 const RULES: &str = include_str!("../../../../contrib/prometheus/linerate.rules.yml");
 const TARGET: &str = "iqn.2026-01.com.example:t";
@@ -107,8 +106,7 @@ impl Monitored {
     }
 
     fn linerate(&self, arguments: &[&str]) -> String {
-        let control = self.server.state().join("control").display().to_string();
-        run(LINERATE, &[arguments, &["--control", &control]].concat()).expect_success()
+        self.server.ask(arguments).expect_success()
     }
 
     fn url(&self, lun: u16) -> String {
@@ -118,9 +116,7 @@ impl Monitored {
 
 #[test]
 fn counters_are_those_of_the_client_to_the_unit() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     in_a_world(async {
         let lun = attached(&monitored.url(0)).await;
         let before = monitored.scrape();
@@ -182,9 +178,7 @@ fn counters_are_those_of_the_client_to_the_unit() {
 /// them.
 #[test]
 fn under_load_the_text_is_what_prometheus_takes() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let urls = [monitored.url(0), monitored.url(1)];
     thread::scope(|scope| {
         let load = scope.spawn(|| {
@@ -241,9 +235,7 @@ fn under_load_the_text_is_what_prometheus_takes() {
 /// even if the family has no samples.
 #[test]
 fn all_families_are_written_in_their_order_and_no_others() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let text = monitored.text();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let written: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
@@ -257,9 +249,7 @@ fn all_families_are_written_in_their_order_and_no_others() {
 
 /// Whether Prometheus accepts a page, if its tool is installed.
 fn check_by_promtool(text: &str) {
-    if !installed(&["promtool"]) {
-        return;
-    }
+    needs!(installed(&["promtool"]));
     let mut tool = Command::new("promtool");
     tool.args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -300,9 +290,7 @@ fn reply_of(stream: &mut TcpStream) -> (String, String) {
 /// few of these pages involve the cores.
 #[test]
 fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let mut latest = String::new();
     let mut kept = None;
     let mut scrape = |number: usize| {
@@ -381,9 +369,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
 fn the_shares_of_device_and_file_system_are_told() {
     let port = free_port();
     let text = BASE.replace("{metrics}", &port.to_string()) + "[limits]\nwindow = 1\n";
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let mut monitored = Monitored {
         server,
         address: SocketAddr::from(([127, 0, 0, 1], port)),
@@ -444,9 +430,7 @@ fn the_shares_of_device_and_file_system_are_told() {
 /// Names invented by an initiator must neither create an unlimited number of time series nor break the text.
 #[test]
 fn names_of_initiators_make_a_bounded_number_of_series() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     // Do not record the sessions, because that would take longer than the sessions themselves.
     let login = |number: usize| {
         let url = format!(
@@ -489,9 +473,7 @@ fn names_of_initiators_make_a_bounded_number_of_series() {
 
 #[test]
 fn refused_logins_are_counted_by_their_reason() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let port = monitored.server.port();
     for (target, label, result) in [
         (
@@ -512,9 +494,7 @@ fn refused_logins_are_counted_by_their_reason() {
 
 #[test]
 fn a_volume_whose_storage_fails_makes_the_server_unhealthy() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     assert_eq!(
         monitored.health(),
         (200, serde_json::json!({ "healthy": true, "problems": [] }))
@@ -554,9 +534,7 @@ fn a_volume_whose_storage_fails_makes_the_server_unhealthy() {
 
 #[test]
 fn the_section_is_reloaded() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let old = monitored.address;
     let text =
         std::fs::read_to_string(monitored.server.state().join("linerate.toml")).expect("its file");
@@ -619,9 +597,7 @@ fn the_section_is_reloaded() {
 
 #[test]
 fn what_is_no_request_costs_nobody_else_anything() {
-    let Some(mut monitored) = monitored() else {
-        return;
-    };
+    let mut monitored = or_skip!(monitored());
     let address = monitored.address;
     for (bytes, status) in [
         (

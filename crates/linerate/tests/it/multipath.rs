@@ -16,13 +16,12 @@ use crate::nbd_channels::{
     PAGE, PAGES, all, data, ghosts, page, versions, versions_seen, write_all,
 };
 use crate::nbd_client::opened;
-use crate::program::{run, until};
+use crate::program::{LINERATE, linerate, run, says, until};
 use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// A target at two portals, on two addresses of the host, and a proxy in front of each on 127.0.0.1.
 struct San {
@@ -80,9 +79,7 @@ async fn status(url: &str) -> Status {
 #[test]
 fn sessions_that_are_cut_cost_nothing_but_time() {
     for groups in [[1, 1], [1, 2]] {
-        let Some(san) = San::new(groups, "ram:8MiB") else {
-            return;
-        };
+        let san = or_skip!(San::new(groups, "ram:8MiB"));
         in_a_world(async {
             let url = san.by_proxies("quarantine=1");
             let device = opened(&url).await;
@@ -104,9 +101,7 @@ fn sessions_that_are_cut_cost_nothing_but_time() {
 /// port has ended the lost session, so none of its commands may be executed afterwards.
 #[test]
 fn a_ghost_write_destroys_nothing() {
-    let Some(san) = San::new([1, 1], "ram:8MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 1], "ram:8MiB"));
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=300")).await;
         write_all(&device, 1).await;
@@ -126,9 +121,7 @@ fn a_ghost_write_destroys_nothing() {
 /// wait until its own portal is reachable again, and other writes do not.
 #[test]
 fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 2], "ram:8MiB"));
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=1h")).await;
         write_all(&device, 1).await;
@@ -155,9 +148,7 @@ fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
 /// Like the previous test, but newer writes are not delayed, so the late write must be visible.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 2], "ram:8MiB"));
     in_a_world(async {
         let device = opened(&san.by_proxies("quarantine=0")).await;
         write_all(&device, 1).await;
@@ -186,9 +177,7 @@ fn what_a_restarted_target_has_lost_is_written_again() {
         ("ram:8MiB", 5, "&writers=one"),
         ("buffered:4MiB:[file:{state}/disk.img?size=8MiB]", 4, ""),
     ] {
-        let Some(mut san) = San::new([1, 1], spec) else {
-            return;
-        };
+        let mut san = or_skip!(San::new([1, 1], spec));
         in_a_world(async {
             let url = san.direct(&format!("sessions={sessions}{writers}"));
             let device = opened(&url).await;
@@ -208,9 +197,7 @@ fn what_a_restarted_target_has_lost_is_written_again() {
 /// Without a journal, the loss is reported once.
 #[test]
 fn without_a_journal_a_restart_of_the_target_is_told() {
-    let Some(mut san) = San::new([1, 1], "ram:8MiB") else {
-        return;
-    };
+    let mut san = or_skip!(San::new([1, 1], "ram:8MiB"));
     in_a_world(async {
         let device = opened(&san.direct("journal=0")).await;
         write_all(&device, 1).await;
@@ -225,12 +212,8 @@ fn without_a_journal_a_restart_of_the_target_is_told() {
 /// The target at the other portal has another disk under the same name.
 #[test]
 fn a_path_to_another_disk_is_not_used() {
-    let Some(san) = San::new([1, 1], "ram:8MiB") else {
-        return;
-    };
-    let Some(stranger) = San::new([1, 1], "ram:8MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 1], "ram:8MiB"));
+    let stranger = or_skip!(San::new([1, 1], "ram:8MiB"));
     in_a_world(async {
         let url = format!(
             "iscsi://{}/{NAME}/0?address={}",
@@ -295,9 +278,7 @@ fn paths_are_used_as_their_access_states_allow() {
     const NON_OPTIMIZED: u8 = 1;
     const STANDBY: u8 = 2;
     let server = Server::serving(&["disk=ram:8MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let states = [NON_OPTIMIZED, OPTIMIZED].map(|state| Arc::new(AtomicU8::new(state)));
     let portals = states.each_ref().map(|state| {
         let state = Arc::clone(state);
@@ -343,9 +324,7 @@ fn paths_are_used_as_their_access_states_allow() {
 /// A verified load of the program, while sessions of one portal are dropped repeatedly.
 #[test]
 fn a_verified_load_goes_on_while_sessions_are_dropped() {
-    let Some(san) = San::new([1, 1], "ram:32MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 1], "ram:32MiB"));
     let url = san.direct("sessions=4");
     let bench = std::thread::spawn(move || {
         let arguments = [
@@ -362,12 +341,11 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
         let more = ["--allow-write", "--seconds", "3", "--json", "--statistics"];
         run(LINERATE, &[&arguments[..], &more].concat()).expect_json_line()
     });
-    let control = san.server.state().join("control").display().to_string();
     while !bench.is_finished() {
         // Ignore an error, because there may be no session at this moment. Names are compared without regard
         // to case, as at a login.
         let name = "iqn.2026-01.IO.Linerate:INITIATOR";
-        let _ = run(LINERATE, &["server", "drop", name, "--control", &control]);
+        let _ = san.server.ask(&["server", "drop", name]);
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     let told = bench.join().expect("figures");
@@ -395,9 +373,7 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
 /// Requests fail when no path has been available for their timeout, and the command reports the reason.
 #[test]
 fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
-    let Some(mut san) = San::new([1, 1], "ram:32MiB") else {
-        return;
-    };
+    let mut san = or_skip!(San::new([1, 1], "ram:32MiB"));
     let url = san.direct("command-time=1&reconnect-time=0&login-time=1");
     in_a_world(async {
         let place = Location::parse(&url).expect("a volume");
@@ -423,9 +399,7 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
 /// The URL has two paths to the LUN, one path without a server, and one path to another LUN.
 #[test]
 fn info_shows_each_path() {
-    let Some(san) = San::new([1, 2], "ram:8MiB") else {
-        return;
-    };
+    let san = or_skip!(San::new([1, 2], "ram:8MiB"));
     let other = Server::serving(&["disk=ram:8MiB"]);
     let dead = free_port();
     let url = format!(
@@ -433,7 +407,7 @@ fn info_shows_each_path() {
         san.direct(""),
         other.portal()
     );
-    let told = run(LINERATE, &["info", &url, "--json"]).expect_success();
+    let told = linerate(&["info", &url, "--json"]).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     check(INFO, &told);
     let paths = told["paths"].as_array().expect("a list");
@@ -456,11 +430,8 @@ fn info_shows_each_path() {
         told["luns"].as_array().is_some_and(|luns| luns.len() == 1),
         "{told}"
     );
-    let said = run(LINERATE, &["info", &url]).expect_success();
-    assert!(
-        said.contains("port group 1, active/") && said.contains("not usable: "),
-        "{said}"
-    );
+    let said = linerate(&["info", &url]).expect_success();
+    says(&said, &["port group 1, active/", "not usable: "]);
 }
 
 /// Commands for a single session use one portal.
@@ -468,7 +439,7 @@ fn info_shows_each_path() {
 fn what_is_asked_of_one_session_is_refused_for_several() {
     let url = format!("iscsi://127.0.0.1:1/{NAME}/0?address=127.0.0.1:2");
     for command in [&["scsi", "registrations"][..], &["diagnose"]] {
-        let said = run(LINERATE, &[command, &[url.as_str()]].concat()).expect_failure();
+        let said = linerate(&[command, &[url.as_str()]].concat()).expect_failure();
         assert!(
             said.contains("this command uses one portal"),
             "{command:?}: {said}"

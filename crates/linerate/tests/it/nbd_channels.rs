@@ -2,14 +2,13 @@
 //! servers that are restarted, and a path of a lab that is cut.
 
 use std::io::Read as _;
-use std::process::Command;
 use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 use lab::{Conditions, Direction, HostPlan, Lab, LinkPlan, Plan};
 
 use crate::nbd_client::{Foreign, opened};
-use crate::program::{installed, run, run_command, until};
+use crate::program::{LINERATE, installed, run, until};
 use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
@@ -125,9 +124,7 @@ impl Either {
 /// threads send on it. In the other tests, nbdkit has one thread.
 #[test]
 fn connections_that_are_cut_cost_nothing_but_time() {
-    let Some((server, port)) = ours("ram:8MiB") else {
-        return;
-    };
+    let (server, port) = or_skip!(ours("ram:8MiB"));
     let server = Either::Ours {
         _server: server,
         port,
@@ -205,9 +202,7 @@ fn a_ghost_write_destroys_nothing() {
 /// Like the previous test, but newer writes are not delayed, so the late write must be visible.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let server = Either::Nbdkit(Foreign::nbdkit(&["--threads=1", "memory", "8M"]));
     let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
     in_a_world(async {
@@ -227,9 +222,7 @@ fn without_a_quarantine_a_ghost_write_is_found() {
 /// only writer treats differences as losses, and writes the data again.
 #[test]
 fn what_a_restarted_server_has_lost_is_written_again() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let mut server = Foreign::nbdkit(&["--threads=1", "memory", "8M"]);
     let port = server.port;
     let lost = Err(DeviceError::WritesLost);
@@ -259,9 +252,7 @@ fn what_a_restarted_server_has_lost_is_written_again() {
 /// reported only once.
 #[test]
 fn a_write_with_fua_that_fails_fails_the_next_flush() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let fails_with_fua =
         "pwrite=cat > /dev/null; case \"$5\" in *fua*) echo EIO lost >&2; exit 1;; esac";
     let reads = ["get_size=echo 8M", "pread=head -c $3 /dev/zero"];
@@ -335,9 +326,7 @@ fn two_hosts_around(url: &str, restart: impl FnOnce(), flushed: Result<(), Devic
 
 #[test]
 fn a_smaller_export_is_refused_after_a_restart() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let mut server = Foreign::nbdkit(&["--threads=1", "memory", "8M"]);
     in_a_world(async {
         let device = opened(&(server.url() + "?timeout=2")).await;
@@ -359,9 +348,7 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
         "file:{}?size=8MiB",
         folder.path().join("disk.img").display()
     );
-    let Some((mut server, port)) = ours(&spec) else {
-        return;
-    };
+    let (mut server, port) = or_skip!(ours(&spec));
     in_a_world(async {
         let device = opened(&format!(
             "nbd://127.0.0.1:{port}/disk?connections=4&timeout=600"
@@ -393,14 +380,9 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
 /// Reloads the configuration with `--force`, so that clients may be disconnected.
 fn reload(server: &mut Server, text: &str) {
     server.reconfigure(text);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let control = server.state().join("control");
-    run_command(
-        command
-            .args(["server", "reload", "--force", "--control"])
-            .arg(control),
-    )
-    .expect_success();
+    server
+        .ask(&["server", "reload", "--force"])
+        .expect_success();
 }
 
 fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
@@ -415,9 +397,7 @@ fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
 #[test]
 fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     let port = free_port();
-    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&two_volumes(port, "ram:8MiB", "disk")));
     in_a_world(async {
         let device = opened(&format!("nbd://127.0.0.1:{port}/disk?timeout=600")).await;
         write_all(&device, 1).await;
@@ -431,9 +411,7 @@ fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
 #[test]
 fn an_export_that_has_become_another_volume_is_refused() {
     let port = free_port();
-    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&two_volumes(port, "ram:8MiB", "disk")));
     in_a_world(async {
         let url = format!("nbd://127.0.0.1:{port}/disk?timeout=2");
         let device = opened(&url).await;
@@ -454,9 +432,7 @@ fn an_export_that_has_become_another_volume_is_refused() {
 /// Two links between two hosts: one is throttled to a tenth, the other is cut and restored.
 #[test]
 fn a_path_that_is_slow_or_gone_leaves_the_other() {
-    if !crate::lab::can_build() {
-        return;
-    }
+    needs!(crate::lab::can_build());
     let rate = |bits| Conditions {
         bits_per_s: Some(bits),
         ..Conditions::default()
@@ -473,7 +449,7 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
     );
     let state = tempfile::tempdir().expect("a temporary folder");
     let mut server = host
-        .start(env!("CARGO_BIN_EXE_linerate"), |command| {
+        .start(LINERATE, |command| {
             command.args([
                 "serve",
                 "--volume",
@@ -550,9 +526,7 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
 /// All clients share the channels, and one of them reports their statistics.
 #[test]
 fn a_benchmark_tells_what_each_channel_did() {
-    let Some((_server, port)) = ours("ram:8MiB") else {
-        return;
-    };
+    let (_server, port) = or_skip!(ours("ram:8MiB"));
     let url = format!("nbd://127.0.0.1:{port}/disk?connections=4");
     let asked = [
         "bench",
@@ -565,7 +539,7 @@ fn a_benchmark_tells_what_each_channel_did() {
         "2",
         "--json",
     ];
-    let bench = |more: &[&str]| run(env!("CARGO_BIN_EXE_linerate"), &[&asked[..], more].concat());
+    let bench = |more: &[&str]| run(LINERATE, &[&asked[..], more].concat());
     assert!(bench(&[]).expect_json_line()["sessions"].is_null());
     let told = bench(&["--statistics"]).expect_json_line();
     let [figures] = &told["sessions"].as_array().expect("a list")[..] else {

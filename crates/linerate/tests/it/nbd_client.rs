@@ -11,7 +11,9 @@ use testkit::Random;
 
 use crate::json::{INFO, check};
 use crate::nbd::tls::Pki;
-use crate::program::{Ended, PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::program::{
+    Ended, LINERATE, PATIENCE, ended_within, installed, run, says, until, write_patterned_file,
+};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
@@ -110,7 +112,7 @@ pub(crate) async fn opened(url: &str) -> Arc<dyn BlockDevice> {
 }
 
 fn linerate(arguments: &[&str]) -> String {
-    run(env!("CARGO_BIN_EXE_linerate"), arguments).expect_success()
+    run(LINERATE, arguments).expect_success()
 }
 
 fn there_and_back(url: &str, before: &Path, after: &Path) {
@@ -123,9 +125,7 @@ fn there_and_back(url: &str, before: &Path, after: &Path) {
 
 #[test]
 fn an_image_copied_there_and_back_is_the_same() {
-    if !installed(&["nbdkit", "qemu-nbd"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit", "qemu-nbd"]));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (before, after) = (
         folder.path().join("before.img"),
@@ -189,9 +189,7 @@ fn an_image_copied_there_and_back_is_the_same() {
 /// Concurrent requests at random offsets, compared with an array in memory.
 #[test]
 fn random_requests_find_what_a_model_says() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let (seed, server) = (20_261_125, Foreign::nbdkit(&["memory", "8M"]));
     in_a_world(async {
         let device = opened(&(server.url() + "?connections=4")).await;
@@ -261,9 +259,7 @@ fn random_requests_find_what_a_model_says() {
 /// zeros.
 #[test]
 fn an_export_of_any_length_is_used_to_its_last_byte() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (image, copied, tail) = (path("image"), path("copied"), path("tail"));
@@ -291,7 +287,7 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
     std::fs::write(&tail, [0xaa; 3]).expect("written");
     let write = format!(
         "{} write {} --offset 1000000 --yes < {tail}",
-        env!("CARGO_BIN_EXE_linerate"),
+        LINERATE,
         server.url()
     );
     run("sh", &["-c", &write]).expect_success();
@@ -307,11 +303,7 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
         std::fs::read(&image).expect("an image") == content,
         "a copy to it"
     );
-    let told = run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &["info", &server.url(), "--json"],
-    )
-    .expect_success();
+    let told = run(LINERATE, &["info", &server.url(), "--json"]).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["bytes"], 1_000_003);
     // A user of whole blocks could not reach the end of the export.
@@ -337,7 +329,7 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
         &["raid", "create", &set, "--yes"],
         &["bench", &server.url(), "--bs", "4k", "--seconds", "0.1"],
     ] {
-        let told = run(env!("CARGO_BIN_EXE_linerate"), words).expect_failure();
+        let told = run(LINERATE, words).expect_failure();
         assert!(
             told.contains("1000003 bytes, which is not a multiple"),
             "{words:?}: {told}"
@@ -347,9 +339,7 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
 
 #[test]
 fn errors_of_a_server_are_those_of_the_device() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     for (error, expected) in [
         ("ENOSPC", DeviceError::NoSpace),
         ("EIO", DeviceError::Unwritable(block::Lba(8))),
@@ -388,9 +378,7 @@ fn errors_of_a_server_are_those_of_the_device() {
 
 #[test]
 fn a_server_that_is_gone_fails_what_is_asked_when_its_time_is_over() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let mut server = Foreign::nbdkit(&["memory", "8M"]);
     in_a_world(async {
         let device = opened(&(server.url() + "?connections=2&timeout=1")).await;
@@ -412,9 +400,7 @@ fn a_server_that_is_gone_fails_what_is_asked_when_its_time_is_over() {
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let server = Foreign::nbdkit(&["--filter=delay", "memory", "8M", "rdelay=1000"]);
     in_a_world(async {
         let device = opened(&(server.url() + "?timeout=1")).await;
@@ -430,7 +416,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
         return;
     }
     let foreign = Foreign::nbdkit(&["memory", "8M"]);
-    let binary = env!("CARGO_BIN_EXE_linerate");
+    let binary = LINERATE;
     for (url, code, says) in [
         (format!("nbd://127.0.0.1:{}/x", free_port()), 3, "refused"),
         (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login
@@ -457,9 +443,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
 /// A gateway serves an export of nbdkit, and QEMU's initiator reads nbdkit's data over iSCSI.
 #[test]
 fn an_export_of_others_is_served_again() {
-    if !installed(&["nbdkit", "qemu-img"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit", "qemu-img"]));
     let foreign = Foreign::nbdkit(&["memory", "8M"]);
     let server = Server::serving(&[&format!("disk={}", foreign.url())]);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -503,9 +487,7 @@ fn an_export_of_others_is_served_again() {
 /// Uses TLS, with and without a client certificate.
 #[test]
 fn servers_of_others_encrypt() {
-    if !installed(&["nbdkit", "qemu-nbd"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit", "qemu-nbd"]));
     let pki = Pki::new();
     let folder = pki.folder();
     let (before, after) = (pki.file("before.img"), pki.file("after.img"));
@@ -530,21 +512,15 @@ fn servers_of_others_encrypt() {
             Path::new(&after),
         );
         let told = info(&server.url()).expect_failure();
-        assert!(
-            told.contains("the server requires TLS; use nbds://"),
-            "{told}"
-        );
+        says(&told, &["the server requires TLS; use nbds://"]);
         let stranger = format!("tls-ca={folder}/stranger-cert.pem");
         let told = info(&secure(&server, &stranger)).expect_failure();
-        assert!(
-            told.contains("unknown CA: the peer's certificate is not signed by a CA"),
-            "{told}"
+        says(
+            &told,
+            &["unknown CA: the peer's certificate is not signed by a CA"],
         );
         let told = info(&secure(&server, &format!("{query}&tls-hostname=san1"))).expect_failure();
-        assert!(
-            told.contains("wrong name: the certificate is for"),
-            "{told}"
-        );
+        says(&told, &["wrong name: the certificate is for"]);
     }
     let image = pki.file("qemu.img");
     std::fs::File::create(&image)
@@ -576,18 +552,13 @@ fn servers_of_others_encrypt() {
         Path::new(&after),
     );
     let told = info(&secure(&server, &ca)).expect_failure();
-    assert!(
-        told.contains("it may require a client certificate"),
-        "{told}"
-    );
+    says(&told, &["it may require a client certificate"]);
 }
 
 /// If STARTTLS is rejected, or removed by an attacker on the path, the client must not continue without it.
 #[test]
 fn nothing_is_said_in_clear_text_where_tls_is_wanted() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let (pki, server) = (Pki::new(), Foreign::nbdkit(&["--tls=off", "memory", "8M"]));
     let ca = pki.file("ca-cert.pem");
     let told = info(&format!("nbds://localhost:{}/?tls-ca={ca}", server.port)).expect_failure();
@@ -596,9 +567,7 @@ fn nothing_is_said_in_clear_text_where_tls_is_wanted() {
 
 #[test]
 fn a_server_on_a_unix_socket_is_used() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let pki = Pki::new();
     let (before, after) = (pki.file("before.img"), pki.file("after.img"));
     write_patterned_file(Path::new(&before), BYTES);
@@ -631,5 +600,5 @@ fn a_server_on_a_unix_socket_is_used() {
 }
 
 fn info(url: &str) -> Ended {
-    run(env!("CARGO_BIN_EXE_linerate"), &["info", url])
+    run(LINERATE, &["info", url])
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bench::raw::{Direction, Question, ask};
 use reactor::StreamOptions;
 
-use crate::program::until;
+use crate::program::{LINERATE, until};
 use crate::remote::in_a_world;
 
 /// A running peer, on a loopback port.
@@ -20,7 +20,7 @@ struct Peer {
 
 impl Peer {
     fn start() -> Peer {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut command = Command::new(LINERATE);
         command
             .args(["lab", "peer", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped());

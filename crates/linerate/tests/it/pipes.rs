@@ -5,14 +5,14 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::copy::{linerate, ours};
-use crate::program::{Ended, run_command, write_patterned_file};
+use crate::copy::ours;
+use crate::program::{Ended, LINERATE, linerate, run_command, says, write_patterned_file};
 
 const MIB: usize = 1 << 20;
 
 /// Writes these bytes to a volume with `linerate write`, with further arguments.
 fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_linerate"))
+    let mut child = Command::new(LINERATE)
         .args(["write", url])
         .args(arguments)
         .stdin(Stdio::piped())
@@ -32,23 +32,17 @@ fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
 fn read(url: &str, folder: &Path, arguments: &[&str]) -> Vec<u8> {
     let output = folder.join("output");
     let mut command = Command::new("sh");
-    command.args([
-        "-c",
-        "exec \"$0\" read \"$@\" > \"$OUTPUT\"",
-        env!("CARGO_BIN_EXE_linerate"),
-        url,
-    ]);
+    command.args(["-c", "exec \"$0\" read \"$@\" > \"$OUTPUT\"", LINERATE, url]);
     run_command(command.args(arguments).env("OUTPUT", &output)).expect_success();
     std::fs::read(output).expect("what was read")
 }
 
 #[test]
 fn a_read_that_fails_leaves_no_empty_file() {
-    let Some(server) = ours(&["disk=fault:[ram:1MiB]"]) else {
-        return;
-    };
-    let control = server.state().join("control").display().to_string();
-    linerate(&["server", "fault", "disk", "fail", "--control", &control]).expect_success();
+    let server = or_skip!(ours(&["disk=fault:[ram:1MiB]"]));
+    server
+        .ask(&["server", "fault", "disk", "fail"])
+        .expect_success();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = folder.path().join("output");
     linerate(&[
@@ -63,9 +57,7 @@ fn a_read_that_fails_leaves_no_empty_file() {
 
 #[test]
 fn a_pipe_or_a_character_device_takes_what_is_read() {
-    let Some(server) = ours(&["disk=ram:1MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:1MiB"]));
     let url = server.url("disk");
     linerate(&["read", &url, "--output", "/dev/null"]).expect_success();
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -73,17 +65,14 @@ fn a_pipe_or_a_character_device_takes_what_is_read() {
     let script =
         "mkfifo \"$2\" && { \"$0\" read \"$1\" --output \"$2\" & wc -c < \"$2\"; wait $!; }";
     let mut command = Command::new("sh");
-    let said =
-        run_command(command.args(["-c", script, env!("CARGO_BIN_EXE_linerate"), &url, &pipe]));
+    let said = run_command(command.args(["-c", script, LINERATE, &url, &pipe]));
     assert_eq!(said.expect_success().trim(), "1048576");
     assert!(Path::new(&pipe).exists());
 }
 
 #[test]
 fn what_comes_through_a_pipe_goes_back_through_one() {
-    let Some(server) = ours(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let image = folder.path().join("image");
     write_patterned_file(&image, 5 * MIB + 24);
@@ -118,42 +107,25 @@ fn what_comes_through_a_pipe_goes_back_through_one() {
 
 #[test]
 fn a_reader_that_has_enough_is_a_clean_end() {
-    let Some(server) = ours(&["disk=ram:64MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:64MiB"]));
     let mut command = Command::new("sh");
     let script = "{ \"$0\" read \"$1\"; echo \"status $?\" >&2; } | head -c 10000 | wc -c";
-    let said = run_command(command.args([
-        "-c",
-        script,
-        env!("CARGO_BIN_EXE_linerate"),
-        &server.url("disk"),
-    ]));
+    let said = run_command(command.args(["-c", script, LINERATE, &server.url("disk")]));
     let said = said.expect_success();
-    assert!(
-        said.contains("10000") && said.contains("status 0"),
-        "{said}"
-    );
+    says(&said, &["10000", "status 0"]);
 }
 
 #[test]
 fn a_short_input_is_an_error_where_a_length_was_given() {
-    let Some(server) = ours(&["disk=ram:16MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:16MiB"]));
     let (code, said) = write(&server.url("disk"), &[7; 5000], &["--length", "8KiB"]);
     assert_eq!(code, Some(1));
-    assert!(
-        said.contains("the input ended after 5000 bytes of 8192"),
-        "{said}"
-    );
+    says(&said, &["the input ended after 5000 bytes of 8192"]);
 }
 
 #[test]
 fn more_than_there_is_room_for_is_an_error_once_it_is_full() {
-    let Some(server) = ours(&["disk=ram:1MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:1MiB"]));
     let full = [7; MIB];
     assert_eq!(
         write(&server.url("disk"), &full, &[]).0,
@@ -167,9 +139,7 @@ fn more_than_there_is_room_for_is_an_error_once_it_is_full() {
 
 #[test]
 fn a_file_system_is_not_overwritten_unasked() {
-    let Some(server) = ours(&["disk=ram:16MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:16MiB"]));
     let url = server.url("disk");
     let mut disk = vec![0; MIB];
     (disk[1080], disk[1081]) = (0x53, 0xef);
@@ -178,10 +148,7 @@ fn a_file_system_is_not_overwritten_unasked() {
     assert_eq!(write(&url, &disk, &[]).0, Some(0));
     let (code, said) = write(&url, &[1; 512], &["--offset", "8MiB"]);
     assert_eq!(code, Some(2));
-    assert!(
-        said.contains("an ext4 file system (label root) is on iscsi://"),
-        "{said}"
-    );
+    says(&said, &["an ext4 file system (label root) is on iscsi://"]);
     assert!(said.contains("use --yes to overwrite it"), "{said}");
     assert_eq!(
         write(&url, &[1; 512], &["--offset", "8MiB", "--yes"]).0,
@@ -191,9 +158,7 @@ fn a_file_system_is_not_overwritten_unasked() {
 
 #[test]
 fn a_place_beyond_the_end_is_refused() {
-    let Some(server) = ours(&["disk=ram:16MiB"]) else {
-        return;
-    };
+    let server = or_skip!(ours(&["disk=ram:16MiB"]));
     let url = server.url("disk");
     let refused = |arguments: &[&str]| -> Ended { linerate(arguments) };
     assert!(

@@ -9,8 +9,7 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::RemoteLun;
 use iscsi_client::verbs::{PersistentReserve, ReservationType, VerbError};
 
-use crate::copy::linerate;
-use crate::program::PATIENCE;
+use crate::program::{PATIENCE, linerate, says};
 use crate::proxy::{Proxy, Towards};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
@@ -110,9 +109,7 @@ async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
 /// arrived.
 #[test]
 fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         write(&lun, 1).await.expect("written");
@@ -140,9 +137,7 @@ fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
 
 #[test]
 fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -170,9 +165,7 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
 /// and then the first one.
 #[test]
 fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1&reconnect-time=1")).await);
         write(&lun, 1).await.expect("written");
@@ -197,9 +190,7 @@ fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
 
 #[test]
 fn another_portal_of_the_same_group_reinstates_the_session() {
-    let Some(san) = San::with_groups([7, 7]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([7, 7]));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -213,9 +204,7 @@ fn another_portal_of_the_same_group_reinstates_the_session() {
 
 #[test]
 fn reads_are_asked_again_in_the_other_group() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1")).await);
         write(&lun, 1).await.expect("written");
@@ -236,17 +225,13 @@ fn reads_are_asked_again_in_the_other_group() {
 /// The first portal is still reachable, so the old nexus can be ended, and the write waits for this.
 #[test]
 fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     let to = |port: u16| {
         format!(
             "[[target]]\nname = \"{NAME}\"\n[target.redirect]\naddress = \"127.0.0.1:{port}\"\npermanent = false\n"
         )
     };
-    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else {
-        return;
-    };
+    let mut sender = or_skip!(Server::configured(&to(san.proxy.port())));
     in_a_world(async {
         let lun = Arc::new(attached(&san.url(sender.port(), "?nop-interval=1")).await);
         let old = held_up(&san, &lun, 2).await;
@@ -266,17 +251,13 @@ fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one(
 /// writes waited without a limit.
 #[test]
 fn the_old_nexus_is_ended_although_the_session_lacks_a_connection() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     let to = |port: u16| {
         format!(
             "[[target]]\nname = \"{NAME}\"\n[target.redirect]\naddress = \"127.0.0.1:{port}\"\npermanent = false\n"
         )
     };
-    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else {
-        return;
-    };
+    let mut sender = or_skip!(Server::configured(&to(san.proxy.port())));
     let elsewhere = Proxy::to(san.other_port);
     in_a_world(async {
         let lun =
@@ -318,9 +299,7 @@ const KEY: u64 = 0xabc;
 
 #[test]
 fn a_registration_that_was_left_behind_is_told() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     let kind = ReservationType::WriteExclusive;
     let register = PersistentReserve::RegisterAndIgnoreExistingKey {
         new_key: KEY,
@@ -363,19 +342,16 @@ fn a_registration_that_was_left_behind_is_told() {
 
 #[test]
 fn a_key_that_is_registered_in_another_portal_group_is_named_by_the_command_line() {
-    let Some(san) = San::with_groups([1, 2]) else {
-        return;
-    };
+    let san = or_skip!(San::with_groups([1, 2]));
     let [first, second] = [san.server.port(), san.other_port].map(|port| san.url(port, ""));
     linerate(&["scsi", "register", &first, "--key", "abc"]).expect_success();
     let ended = linerate(&["scsi", "reserve", &second, "--key", "abc"]);
     assert_eq!(ended.status.code(), Some(7), "{}", ended.said);
-    assert!(
-        ended
-            .said
-            .contains("the key is registered at port 1 of the target")
-            && ended.said.contains("(portal group 2)"),
-        "{}",
-        ended.said
+    says(
+        &ended.said,
+        &[
+            "the key is registered at port 1 of the target",
+            "(portal group 2)",
+        ],
     );
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::program::{Ended, run_command, until, write_patterned_file};
+use crate::program::{Ended, LINERATE, run_command, until, write_patterned_file};
 use crate::server::Server;
 use crate::sessions::sessions;
 
@@ -13,12 +13,7 @@ use crate::sessions::sessions;
 fn generous(arguments: &[&str]) -> Ended {
     let mut command = Command::new("sh");
     command
-        .args([
-            "-c",
-            "umask 0; exec \"$@\"",
-            "sh",
-            env!("CARGO_BIN_EXE_linerate"),
-        ])
+        .args(["-c", "umask 0; exec \"$@\"", "sh", LINERATE])
         .args(arguments);
     run_command(&mut command)
 }
@@ -37,9 +32,7 @@ fn what_is_made_of_a_disks_data_is_for_its_owner() {
     let path = |name: &str| folder.path().join(name);
     let text = |name: &str| path(name).display().to_string();
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     write_patterned_file(&path("image"), 1 << 20);
     let read_10 = "28000000000000000100";
@@ -97,22 +90,16 @@ fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     let precious = folder.path().join("precious");
     fs::write(&precious, "precious").expect("a file");
     let mut server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     // The shell executes the program in its own process, so the PID is known in advance.
     let script = "umask 0; ln -s precious \"$1/linerate-$$-0.pcapng\"; export LINERATE_RECORD_DIR=\"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
     command
         .args(["-c", script, "sh"])
         .arg(folder.path())
-        .arg(env!("CARGO_BIN_EXE_linerate"));
+        .arg(LINERATE);
     // The command's input does not end, so the command waits while its target ends.
-    command.args([
-        "write",
-        &format!("{}?reconnect-time=0", server.url("disk")),
-        "--yes",
-    ]);
+    command.args(format!("write {}?reconnect-time=0 --yes", server.url("disk")).split(' '));
     let mut writer = command
         .stdin(Stdio::piped())
         .stderr(Stdio::null())

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::recorder;
 
+pub(crate) use testkit::says;
+
+/// The program under test.
+pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
 /// Whether all of these programs are installed; prints the missing one once, as the reason for skipping a
 /// test.
 pub(crate) fn installed(programs: &[&str]) -> bool {
@@ -62,6 +67,11 @@ pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &
     let mut command = Command::new(program);
     command.args(arguments);
     run_command(&mut command)
+}
+
+/// Runs the program under test with these arguments.
+pub(crate) fn linerate(arguments: &[&str]) -> Ended {
+    run(LINERATE, arguments)
 }
 
 /// Runs a command. Both outputs go to one file, so that they are in order and never fill a pipe. If it is

@@ -1,6 +1,6 @@
 //! The self-test, as run by a user who has just built the program.
 
-use crate::program::run;
+use crate::program::{LINERATE, run};
 
 #[test]
 fn the_proof_verifies_measures_and_leaves_a_report() {
@@ -15,7 +15,7 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
         "--out",
         &out.display().to_string(),
     ];
-    let told = run(env!("CARGO_BIN_EXE_linerate"), &arguments).expect_success();
+    let told = run(LINERATE, &arguments).expect_success();
     let (measured, diagnosed) = told
         .split_once("Bottleneck: the path")
         .expect("a diagnosis behind the measurements");

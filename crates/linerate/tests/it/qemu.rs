@@ -20,9 +20,7 @@ const VOLUMES: &[(&str, &str)] = &[
 
 #[test]
 fn an_image_copied_there_and_back_is_the_same() {
-    if !installed(TOOLS) {
-        return;
-    }
+    needs!(installed(TOOLS));
     for (name, volume) in VOLUMES {
         let server = Server::serving(&[volume]);
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -66,9 +64,7 @@ fn there_and_back(url: &str, before: &Path, after: &Path) {
 
 #[test]
 fn patterns_discards_and_zeroes_read_back_as_written() {
-    if !installed(TOOLS) {
-        return;
-    }
+    needs!(installed(TOOLS));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let said = watched(&server, || {
         qemu_io(
@@ -94,9 +90,7 @@ fn patterns_discards_and_zeroes_read_back_as_written() {
 
 #[test]
 fn writes_beyond_the_end_are_refused() {
-    if !installed(TOOLS) {
-        return;
-    }
+    needs!(installed(TOOLS));
     let server = Server::serving(&["disk=ram:64MiB"]);
     watched(&server, || {
         run(
@@ -109,9 +103,7 @@ fn writes_beyond_the_end_are_refused() {
 
 #[test]
 fn a_read_only_volume_is_read_only() {
-    if !installed(TOOLS) {
-        return;
-    }
+    needs!(installed(TOOLS));
     let server = Server::serving(&["disk=ram:64MiB?read-only"]);
     if server.is_ours() {
         let url = server.url("disk");

@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use testkit::Random;
 
 use crate::crash::{Promise, Writer, check};
-use crate::program::{PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::program::{
+    LINERATE, PATIENCE, ended_within, installed, run, says, until, write_patterned_file,
+};
 use crate::remote::{GOOD, attached, in_a_world, read, write};
 use crate::server::{Server, free_port};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// A server of a thin file, over NBD and iSCSI.
 struct Machine {
@@ -196,10 +196,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
     let set = set_of("raid1", &[&machines[0], &machines[1]]);
     linerate(&["raid", "create", &set]);
     let mut front = serving(&set);
-    let vol = |front: &Server, order: &str| {
-        let control = front.state().join("control").display().to_string();
-        run(LINERATE, &["raid", order, "vol", "--control", &control])
-    };
+    let vol = |front: &Server, order: &str| front.ask(&["raid", order, "vol"]);
     let image = front.state().join("image");
     write_patterned_file(&image, 4096);
     let image = image.display().to_string();
@@ -217,10 +214,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
         match in_use {
             true => {
                 let said = vol(&front, "assemble").expect_success();
-                assert!(
-                    said.contains("has returned, and the regions that it missed"),
-                    "{said}"
-                );
+                says(&said, &["has returned, and the regions that it missed"]);
             }
             false => front.restart(),
         }
@@ -261,9 +255,7 @@ fn a_set_takes_no_old_blocks_from_a_server_that_lost_its_cache(
         ("raid5:64KiB", &["", ""], &["--journal", "0"]),
     ];
     for (level, layers, journal) in levels {
-        let Some(mut back) = Machine::of("buffered:4MiB:[file:{state}/disk?size=96MiB]") else {
-            return;
-        };
+        let mut back = or_skip!(Machine::of("buffered:4MiB:[file:{state}/disk?size=96MiB]"));
         let folder = tempfile::tempdir().expect("a folder");
         let local = |(name, layer): (&str, &&str)| match layer.is_empty() {
             true => file_in(folder.path(), name),
@@ -361,11 +353,7 @@ fn a_set_that_is_not_synchronised_and_a_scrub_of_a_part_have_exit_code_10() {
     let without = format!("raid1:[{}]?missing-are-lost", members[0]);
     let scrubbed = run(LINERATE, &["raid", "scrub", &without]);
     assert_eq!(scrubbed.status.code(), Some(10), "{}", scrubbed.said);
-    assert!(
-        scrubbed.said.contains("could not be compared"),
-        "{}",
-        scrubbed.said
-    );
+    says(&scrubbed.said, &["could not be compared"]);
     // The loss is recorded now, so the new specification does not have the option.
     let replaced = linerate(&[
         "raid",
@@ -382,12 +370,11 @@ fn a_set_that_is_not_synchronised_and_a_scrub_of_a_part_have_exit_code_10() {
 
 #[test]
 fn a_configuration_with_a_set_can_be_checked_without_a_change() {
-    let Some(machines) = (0..2)
-        .map(|_| Machine::new())
-        .collect::<Option<Vec<Machine>>>()
-    else {
-        return;
-    };
+    let machines = or_skip!(
+        (0..2)
+            .map(|_| Machine::new())
+            .collect::<Option<Vec<Machine>>>()
+    );
     let set = set_of("raid1", &[&machines[0], &machines[1]]);
     linerate(&["raid", "create", &set]);
     linerate(&["write", &set, "--yes"]);
@@ -480,10 +467,7 @@ impl Local {
     fn specification(&self) -> String {
         let text =
             std::fs::read_to_string(self.server.state().join("linerate.toml")).expect("its file");
-        assert!(
-            text.contains("# of mine\n") && text.contains(" # here\n"),
-            "{text}"
-        );
+        says(&text, &["# of mine\n", " # here\n"]);
         text.split("spec = \"")
             .nth(1)
             .and_then(|rest| rest.split('"').next())
@@ -498,9 +482,7 @@ fn file_in(folder: &std::path::Path, name: &str) -> String {
 
 #[test]
 fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
-    let Some(mut local) = Local::new("raid5:64KiB", &["a", "b", "c"]) else {
-        return;
-    };
+    let mut local = or_skip!(Local::new("raid5:64KiB", &["a", "b", "c"]));
     let metric = |local: &Local, name: &str| {
         let text = local.tell(&["server", "metrics"]);
         let line = text
@@ -567,9 +549,9 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     );
 
     let said = local.tell(&["raid", "replace", "disk", "1", &local.file("d")]);
-    assert!(
-        said.contains("is now member 1") && said.contains("linerate.toml was also updated"),
-        "{said}"
+    says(
+        &said,
+        &["is now member 1", "linerate.toml was also updated"],
     );
     local.until_healthy();
     local.tell(&["raid", "add", "disk", &local.file("e")]);
@@ -611,10 +593,7 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     );
     assert!(metric(&local, "linerate_raid_scrub_ratio").ends_with(" 1"));
     let log = local.server.log();
-    assert!(
-        log.contains("set=\"disk\"") && log.contains("disk=\"file:"),
-        "{log}"
-    );
+    says(&log, &["set=\"disk\"", "disk=\"file:"]);
 
     // A shutdown closes the set, and a kill does not.
     let set = local.specification();
@@ -635,10 +614,7 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
         .chain(files.iter().map(String::as_str))
         .collect();
     let assembled = linerate(&words);
-    assert!(
-        assembled.contains("[volume.NAME]") && assembled.contains("raid5:64KiB:[file:"),
-        "{assembled}"
-    );
+    says(&assembled, &["[volume.NAME]", "raid5:64KiB:[file:"]);
 }
 
 fn status_of(set: &str) -> Value {
@@ -712,17 +688,14 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
         let alone = bytes();
         let mut server = serving(&set.replace(']', "]?rebuild=1GiB"));
         set_length(160, false);
-        let control = server.state().join("control").display().to_string();
         let mut loaded = load(&server.url("vol"));
-        linerate(&["raid", "grow", "vol", "--control", &control]);
+        server.ask(&["raid", "grow", "vol"]).expect_success();
         let listed = || {
-            let listed: Value = serde_json::from_str(&linerate(&[
-                "server",
-                "volumes",
-                "--json",
-                "--control",
-                &control,
-            ]))
+            let listed: Value = serde_json::from_str(
+                &server
+                    .ask(&["server", "volumes", "--json"])
+                    .expect_success(),
+            )
             .expect("JSON");
             listed["volumes"][0]["bytes"].as_u64().expect("a size")
         };
@@ -774,9 +747,7 @@ fn a_benchmark_closes_the_set_that_it_has_written() {
 
 #[test]
 fn a_scrub_survives_its_server() {
-    let Some(mut local) = Local::new("raid5:64KiB", &["a", "b", "c"]) else {
-        return;
-    };
+    let mut local = or_skip!(Local::new("raid5:64KiB", &["a", "b", "c"]));
     local.until_healthy();
     let control = local.server.state().join("linerate.toml");
     let text = std::fs::read_to_string(&control).expect("its file");
@@ -915,9 +886,7 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
     // The remaining members are too few for the set to have continued without the lost ones.
     for (level, members, lost) in [("raid5:64KiB", 4, 1), ("raid6:16KiB", 5, 2)] {
         let names = &["a", "b", "c", "d", "e"][..members];
-        let Some(mut local) = with_journal_of_its_own(level, names) else {
-            return;
-        };
+        let mut local = or_skip!(with_journal_of_its_own(level, names));
         // The server is killed, and the maximum number of members is lost.
         written_and_killed(
             &mut local,
@@ -965,18 +934,13 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
         );
         local.server.stop();
         let said = linerate(&["raid", "status", &local.specification()]);
-        assert!(
-            said.contains("it had the journal, which is now on the members"),
-            "{said}"
-        );
+        says(&said, &["it had the journal, which is now on the members"]);
     }
 }
 
 #[test]
 fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_on_its_members() {
-    let Some(mut local) = with_journal_of_its_own("raid5:64KiB", &["a", "b", "c"]) else {
-        return;
-    };
+    let mut local = or_skip!(with_journal_of_its_own("raid5:64KiB", &["a", "b", "c"]));
     let set = local.specification();
     let files: Vec<String> = ["a", "b", "c"]
         .iter()
@@ -1008,10 +972,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
     std::fs::write(&journal, &there).expect("an old copy");
     let said = refused(&set);
-    assert!(
-        said.contains("an old copy of it") && said.contains("--discard-journal"),
-        "{said}"
-    );
+    says(&said, &["an old copy of it", "--discard-journal"]);
     std::fs::write(&journal, vec![0; 40 << 20]).expect("another file");
     assert!(
         refused(&set).contains("no Linerate RAID superblock"),
@@ -1020,10 +981,12 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     );
     std::fs::remove_file(&journal).expect("a lost journal");
     let said = refused(&set);
-    assert!(
-        said.contains("the device with the journal is missing")
-            && said.contains("The set was closed"),
-        "{said}"
+    says(
+        &said,
+        &[
+            "the device with the journal is missing",
+            "The set was closed",
+        ],
     );
     let ended = run(LINERATE, &["raid", "status", &set]);
     assert!(
@@ -1070,9 +1033,7 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
         ("raid1", 3),
         ("raid10:64KiB", 1),
     ][draw(4)];
-    let Some(mut local) = Local::new(level, &["a", "b", "c", "d"]) else {
-        return;
-    };
+    let mut local = or_skip!(Local::new(level, &["a", "b", "c", "d"]));
     let mut made = 0;
     for life in 0..3 {
         let promises = [Promise::Fua, Promise::Synchronize(16)];

@@ -11,9 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::attach_disk::{Loop, Mounted, loops_possible};
-use crate::program::{Ended, end_of, installed, run, run_command, until};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{Ended, LINERATE, end_of, installed, run, run_command, until};
 
 /// The number of networks created by this test program: concurrent tests have separate networks.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
@@ -111,16 +109,7 @@ impl Host {
         let state = TempDir::new().expect("a temporary folder");
         let log = fs::File::create(state.path().join("log")).expect("a temporary file");
         let mut command = Network::linerate(host);
-        command.args([
-            "--log",
-            "info",
-            "serve",
-            "--congestion",
-            "cubic",
-            "--reactors",
-            "1",
-            "--state",
-        ]);
+        command.args("--log info serve --congestion cubic --reactors 1 --state".split(' '));
         command
             .arg(state.path())
             .args(arguments)
@@ -302,9 +291,7 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
     if !loops_possible(&["mkfs.ext4", "e2fsck", "fio"]) || !installed(&["ip", "nsenter"]) {
         return;
     }
-    let Some(network) = Network::of(4) else {
-        return;
-    };
+    let network = or_skip!(Network::of(4));
     let disks = TempDir::new().expect("a temporary folder");
     let mut hosts: Vec<Host> = (0..4)
         .map(|number| Host::of_disks(&network, number, disks.path()))
@@ -401,9 +388,7 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
         eprintln!("skipped: it takes minutes; set LINERATE_RAID_LONG=1");
         return;
     }
-    let Some(network) = Network::of(3) else {
-        return;
-    };
+    let network = or_skip!(Network::of(3));
     let disks = TempDir::new().expect("a temporary folder");
     let _hosts: Vec<Host> = (0..3)
         .map(|number| Host::of_disks(&network, number, disks.path()))

@@ -9,11 +9,12 @@ use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
 use iscsi_client::verbs::Compared;
 
 use crate::ceph::Ceph;
-use crate::program::{installed, run, run_command, until, write_patterned_file};
+use crate::program::{
+    LINERATE, installed, linerate, run, run_command, says, until, write_patterned_file,
+};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port, serve};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const MIB: u64 = 1 << 20;
 
 /// A cluster, and a Linerate server whose volume `disk` is a new image with this name.
@@ -51,13 +52,11 @@ fn holds(ceph: &Ceph, image: &str, file: &Path) -> bool {
 
 #[test]
 fn what_hosts_write_is_in_the_image() {
-    let Some((ceph, mut server)) = serving("hosts") else {
-        return;
-    };
+    let (ceph, mut server) = or_skip!(serving("hosts"));
     let before = server.state().join("before");
     write_patterned_file(&before, 8 << 20);
     let text = before.display().to_string();
-    run(LINERATE, &["copy", "--yes", &text, &server.url("disk")]).expect_success();
+    linerate(&["copy", "--yes", &text, &server.url("disk")]).expect_success();
     assert!(holds(&ceph, "hosts", &before));
     if installed(&["qemu-img", "qemu-io"]) {
         let url = server.url("disk");
@@ -109,19 +108,14 @@ fn an_image_is_served_over_nbd_and_holes_are_holes() {
     let text = format!(
         "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n[[nbd.export]]\nvolume = \"disk\"\n[volume.disk]\nspec = \"{volume}\"\n"
     );
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let (before, after) = (server.state().join("before"), server.state().join("after"));
     write_patterned_file(&before, 4 << 20);
     let (before, after) = (before.display().to_string(), after.display().to_string());
     let url = format!("nbd://127.0.0.1:{port}/disk");
-    run(LINERATE, &["copy", "--yes", &before, &url]).expect_success();
-    let copied = run(LINERATE, &["copy", "--yes", &url, &after]).expect_success();
-    assert!(
-        copied.contains("4.00 MiB of data") && copied.contains("60.00 MiB of holes"),
-        "{copied}"
-    );
+    linerate(&["copy", "--yes", &before, &url]).expect_success();
+    let copied = linerate(&["copy", "--yes", &url, &after]).expect_success();
+    says(&copied, &["4.00 MiB of data", "60.00 MiB of holes"]);
     server.stop();
     assert!(holds(&ceph, "holes", Path::new(&before)));
 }
@@ -131,9 +125,7 @@ fn an_image_that_is_resized_is_a_larger_disk() {
     let Some(ceph) = Ceph::shared() else { return };
     ceph.rbd("create --size 8M grows");
     let mut server = Server::serving(&[&format!("disk={}", ceph.volume("grows", ""))]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     in_a_world(async {
         let lun = attached(&server.url("disk")).await;
         assert_eq!(lun.geometry().blocks, Blocks(8 * MIB / 512));
@@ -160,14 +152,12 @@ fn an_image_that_is_resized_is_a_larger_disk() {
 
 #[test]
 fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
-    let Some((ceph, mut server)) = serving("past") else {
-        return;
-    };
+    let (ceph, mut server) = or_skip!(serving("past"));
     let [old, new] = ["old", "new"].map(|name| server.state().join(name).display().to_string());
     write_patterned_file(Path::new(&old), 1 << 20);
     std::fs::write(&new, vec![0x5a; 1 << 20]).expect("a temporary file");
     let write =
-        |file: &str| run(LINERATE, &["copy", "--yes", file, &server.url("disk")]).expect_success();
+        |file: &str| linerate(&["copy", "--yes", file, &server.url("disk")]).expect_success();
     write(&old);
     ceph.rbd("snap create --no-progress past@monday");
     write(&new);
@@ -175,13 +165,13 @@ fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
     let mut reader = Server::serving(&[&format!("disk={snapshot}")]);
     let url = reader.url("disk");
     let copy = reader.state().join("copy").display().to_string();
-    run(LINERATE, &["copy", "--yes", &url, &copy]).expect_success();
+    linerate(&["copy", "--yes", &url, &copy]).expect_success();
     assert!(
         std::fs::read(&copy)
             .expect("a copy")
             .starts_with(&std::fs::read(&old).expect("a file"))
     );
-    let said = run(LINERATE, &["copy", "--yes", &new, &url]);
+    let said = linerate(&["copy", "--yes", &new, &url]);
     assert_eq!(said.status.code(), Some(8), "{}", said.said);
     reader.stop();
     server.stop();
@@ -190,9 +180,7 @@ fn a_snapshot_keeps_what_the_image_had_and_is_read_only() {
 
 #[test]
 fn a_second_gateway_is_refused_and_told_who_has_the_image() {
-    let Some((ceph, mut first)) = serving("one") else {
-        return;
-    };
+    let (ceph, mut first) = or_skip!(serving("one"));
     let again = ceph.volume("one", "&lock-wait=0s");
     let said = refused(&again, 7, "has its exclusive lock");
     let holder = ceph.rbd("lock ls --format json one");
@@ -200,7 +188,7 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     let holder = holder[0]["address"].as_str().expect("an address");
     assert!(said.contains(holder), "{holder} is not in: {said}");
     // Reading takes no lock.
-    run(LINERATE, &["copy", "--yes", &again, "/dev/null"]);
+    linerate(&["copy", "--yes", &again, "/dev/null"]);
     first.stop();
     let mut second = Server::serving(&[&format!("disk={again}")]);
     second.stop();
@@ -217,9 +205,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
         ["stale", "idle"].map(|image| format!("{image}={}", ceph.volume(image, "&size=16MiB")));
     let volumes = [volumes[0].as_str(), volumes[1].as_str()];
     let mut first = Server::serving(&volumes);
-    if !first.is_ours() {
-        return;
-    }
+    needs!(first.is_ours());
     let log = first.state().join("writes");
     let mut load = Command::new(LINERATE);
     load.args([
@@ -255,7 +241,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     let written = second.state().join("written");
     write_patterned_file(&written, 16 << 20);
     let text = written.display().to_string();
-    run(LINERATE, &["copy", "--yes", &text, &second.url("stale")]).expect_success();
+    linerate(&["copy", "--yes", &text, &second.url("stale")]).expect_success();
     first.signal("CONT");
 
     let told = load.join().expect("a load").said;
@@ -277,7 +263,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
         "a write of the first one landed"
     );
     for volume in ["stale", "idle"] {
-        let said = run(LINERATE, &["copy", "--yes", &text, &first.url(volume)]);
+        let said = linerate(&["copy", "--yes", &text, &first.url(volume)]);
         assert_eq!(said.status.code(), Some(9), "{}", said.said);
         assert!(
             said.said.contains("02/04/03") || said.said.contains("not ready"),
@@ -298,9 +284,7 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
     const LBA: u64 = 9;
     // With separate reads and writes, one in a dozen rounds loses a write.
     const ROUNDS: usize = 64;
-    let Some((ceph, mut server)) = serving("swapped") else {
-        return;
-    };
+    let (ceph, mut server) = or_skip!(serving("swapped"));
     let prefix = ceph.rbd("info --format json swapped");
     let prefix: serde_json::Value = serde_json::from_str(&prefix).expect("JSON");
     let object = format!(
@@ -449,9 +433,7 @@ fn the_conformance_suite_passes_as_over_memory() {
     let Some(ceph) = Ceph::shared() else { return };
     let image = format!("image={}", ceph.volume("suite", "&size=128MiB"));
     let mut server = Server::serving(&[&image, "memory=ram:128MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     for family in FAMILIES {
         let of = |volume| {
             let said = run(
@@ -479,20 +461,14 @@ fn the_conformance_suite_passes_as_over_memory() {
 /// be intact.
 #[test]
 fn a_verified_load_goes_on_when_the_object_server_was_killed() {
-    if !Ceph::is_asked_for_all() {
-        return;
-    }
-    let Some(mut ceph) = Ceph::start() else {
-        return;
-    };
+    needs!(Ceph::is_asked_for_all());
+    let mut ceph = or_skip!(Ceph::start());
     let spec = ceph.volume("killed", "&size=32MiB");
     let text = format!(
         "[volume.disk]\nspec = \"{spec}\"\ndeadline = \"1h\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
          lun = [{{ lun = 0, volume = \"disk\" }}]\n"
     );
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("log").display().to_string();
     let url = format!("{}?command-time=3600", server.url("disk"));

@@ -5,15 +5,15 @@
 //! end. An independent dissector therefore checks everything that the initiator does in these tests.
 
 use std::cell::RefCell;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use iscsi_client::{FlightRecorder, Settings};
 use tempfile::NamedTempFile;
 
 use crate::capture::{SUSPICIOUS, faults, tell};
-use crate::program::{Ended, end_of, installed, run_command, signal, until};
+use crate::program::{Ended, LINERATE, end_of, installed, run_command, signal, until};
 use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
 use crate::sharkd;
@@ -55,7 +55,7 @@ pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
         "bench", "selftest", "discover", "info", "copy", "read", "write", "scsi",
     ];
     let has = |word: &str| command.get_args().any(|argument| argument == word);
-    let is_ours = command.get_program() == env!("CARGO_BIN_EXE_linerate");
+    let is_ours = command.get_program() == LINERATE;
     // These run until a signal ends them, or connect to no target.
     let is_other = ["agent", "verify"].into_iter().any(has);
     if !is_ours
@@ -152,18 +152,16 @@ fn fields(file: &Path, filter: &str, field: &str) -> Vec<String> {
 }
 
 /// Runs Linerate with `--record`, and returns its result and the file's name.
-fn recorded(folder: &Path, arguments: &[&str]) -> (Ended, std::path::PathBuf) {
+fn recorded(folder: &Path, arguments: &[&str]) -> (Ended, PathBuf) {
     let file = folder.join("recording.pcapng");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command.arg("--record").arg(&file).args(arguments);
     (run_command(&mut command), file)
 }
 
 #[test]
 fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     for keys in [
@@ -228,9 +226,7 @@ fn a_recording_over_ipv6_is_decoded() {
 
 #[test]
 fn discovery_is_decoded_to_the_names_of_targets() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (ended, file) = recorded(folder.path(), &["discover", &server.portal()]);
@@ -247,9 +243,7 @@ fn discovery_is_decoded_to_the_names_of_targets() {
 
 #[test]
 fn a_pdu_of_no_known_kind_would_be_noticed() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     const TEXT_REQUEST: [u8; 7] = [0x44, 0x80, 0, 0, 0, 0, 0]; // immediate, of less than 256 bytes
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -267,9 +261,7 @@ fn a_pdu_of_no_known_kind_would_be_noticed() {
 
 #[test]
 fn a_refused_login_is_in_the_file_with_its_reason() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let url = server.url("disk").replace(":disk/", ":dusk/");
@@ -289,23 +281,24 @@ fn a_refused_login_is_in_the_file_with_its_reason() {
     );
 }
 
-#[test]
-fn an_interrupted_command_leaves_its_recording() {
-    if !installed(&["tshark"]) {
-        return;
-    }
-    let server = Server::serving(&["disk=ram:64MiB"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("recording.pcapng");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+/// Starts a command that records a session of a minute.
+fn recording(server: &Server, folder: &Path) -> (Child, PathBuf) {
+    let file = folder.join("recording.pcapng");
+    let mut command = Command::new(LINERATE);
     command
         .args(["bench", &server.url("disk"), "--seconds", "60", "--record"])
         .arg(&file);
-    let mut child = command
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the linerate binary");
-    until("a session", || sessions(&server).len() == 1);
+    let child = command.stdout(Stdio::null()).spawn();
+    until("a session", || sessions(server).len() == 1);
+    (child.expect("the linerate binary"), file)
+}
+
+#[test]
+fn an_interrupted_command_leaves_its_recording() {
+    needs!(installed(&["tshark"]));
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (mut child, file) = recording(&server, folder.path());
     signal(&child, "INT");
     let status = end_of(&mut child);
     assert!(!status.success());
@@ -315,21 +308,10 @@ fn an_interrupted_command_leaves_its_recording() {
 
 #[test]
 fn a_signal_writes_the_recording_of_a_command_that_goes_on() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("recording.pcapng");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command
-        .args(["bench", &server.url("disk"), "--seconds", "60", "--record"])
-        .arg(&file);
-    let mut child = command
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the linerate binary");
-    until("a session", || sessions(&server).len() == 1);
+    let (mut child, file) = recording(&server, folder.path());
     signal(&child, "USR1");
     until("a recording", || {
         file.metadata().is_ok_and(|file| file.len() > 0)
@@ -342,12 +324,10 @@ fn a_signal_writes_the_recording_of_a_command_that_goes_on() {
 
 #[test]
 fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
-    if !installed(&["tshark"]) {
-        return;
-    }
+    needs!(installed(&["tshark"]));
     let mut server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     let url = format!("{}?reconnect-time=0", server.url("disk"));
     command
         .args(["bench", &url, "--seconds", "60"])

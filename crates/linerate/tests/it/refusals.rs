@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::{Server, free_port, serve};
 
 /// Starts a server that must not come up, and returns its output.
@@ -41,10 +41,7 @@ fn a_volume_that_another_server_serves() {
         let state = tempfile::tempdir().expect("a temporary folder");
         let image = other.state().join("disk.img").display().to_string();
         let said = refused(&mut serving(&format!("disk=file:{image}"), state.path()));
-        assert!(
-            said.contains(&image) && said.contains("in use by another process; waiting"),
-            "{said}"
-        );
+        says(&said, &[&image, "in use by another process; waiting"]);
     }
 }
 
@@ -80,7 +77,7 @@ fn a_configuration_with_a_mistake() {
     let state = tempfile::tempdir().expect("a temporary folder");
     let file = state.path().join("linerate.toml");
     std::fs::write(&file, "[[volume]]\nname = 7\n").expect("a temporary file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     let said = refused(command.args(["serve", "--check", "--config"]).arg(&file));
     assert!(said.contains("linerate.toml:"), "{said}");
 }
@@ -91,7 +88,7 @@ fn checked(text: &str, mode: u32) -> Ended {
     let file = state.path().join("linerate.toml");
     std::fs::write(&file, text).expect("a temporary file");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("our own file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     run_command(
         command
             .args(["serve", "--check", "--listen", "127.0.0.1:0", "--state"])
@@ -117,10 +114,7 @@ fn a_configuration_with_secrets_that_others_may_read_is_refused() {
     for mode in [0o644, 0o640, 0o602] {
         let Ended { status, said } = checked(WITH_SECRET, mode);
         assert_eq!(status.code(), Some(2), "{said}");
-        assert!(
-            said.contains(&format!("mode {mode:o}")) && said.contains("chmod 600"),
-            "{said}"
-        );
+        says(&said, &[&format!("mode {mode:o}"), "chmod 600"]);
         assert!(
             said.contains("linerate.toml:9:") && !said.contains("horse"),
             "{said}"
@@ -168,7 +162,7 @@ fn an_initiator_s_secret_that_others_may_read_is_refused() {
         server.url("disk"),
         secret.path().display()
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     let said = refused(command.args(["info", &url.replace("iscsi://", "iscsi://alice@")]));
     assert!(
         said.contains("mode 640") && said.contains("chmod 600") && !said.contains("horse"),

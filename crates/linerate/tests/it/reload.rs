@@ -10,20 +10,15 @@ use block::{BlockDevice, Blocks, Buffer};
 use iscsi_client::verbs::LunSelection;
 use iscsi_client::{RemoteLun, Transfer, cdb};
 
-use crate::program::{Ended, installed, run, until};
+use crate::program::{Ended, LINERATE, installed, linerate, run, says, until};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 use crate::sessions::listed;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const TARGET: &str = "iqn.2026-01.com.example:t";
 
 fn reload(server: &Server, options: &[&str]) -> Ended {
-    let control = server.state().join("control").display().to_string();
-    run(
-        LINERATE,
-        &[&["server", "reload", "--control", &control], options].concat(),
-    )
+    server.ask(&[&["server", "reload"], options].concat())
 }
 
 fn url(port: u16, lun: u16) -> String {
@@ -72,9 +67,7 @@ fn served(change: impl FnOnce(String) -> String) -> Option<Server> {
 
 #[test]
 fn a_lun_that_is_added_is_seen_without_another_login() {
-    let Some(mut server) = Server::configured(BASE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(BASE));
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
@@ -108,28 +101,18 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
 
 #[test]
 fn what_is_in_use_is_taken_away_by_force_alone() {
-    let Some(mut server) = served(|text| text.replace(", { lun = 1, volume = \"b\" }]", "]"))
-    else {
-        return;
-    };
+    let mut server = or_skip!(served(
+        |text| text.replace(", { lun = 1, volume = \"b\" }]", "]")
+    ));
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         let refused = reload(&server, &[]);
         assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-        assert!(
-            refused
-                .said
-                .contains("uses LUN 1 of iqn.2026-01.com.example:t"),
-            "{}",
-            refused.said
-        );
+        says(&refused.said, &["uses LUN 1 of iqn.2026-01.com.example:t"]);
         assert_eq!(attention(&lun).await, None, "nothing has changed");
         assert_eq!(numbers(&lun).await, [0, 1]);
         let told = reload(&server, &["--dry-run"]).expect_success();
-        assert!(
-            told.contains("- volume b") && told.contains("in use:"),
-            "{told}"
-        );
+        says(&told, &["- volume b", "in use:"]);
         reload(&server, &["--force"]).expect_success();
         assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)));
         assert_eq!(numbers(&lun).await, [0]);
@@ -143,20 +126,16 @@ fn what_is_in_use_is_taken_away_by_force_alone() {
 #[test]
 fn a_lun_whose_device_hangs_can_be_taken_away() {
     let text = BASE.replace("ram:4MiB", "fault:[ram:4MiB]");
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
         let (lun, hung) = (
             attached(&url(server.port(), 0)).await,
             attached(&url(server.port(), 1)).await,
         );
-        run(
-            LINERATE,
-            &["server", "fault", "b", "hang", "--control", &control],
-        )
-        .expect_success();
+        server
+            .ask(&["server", "fault", "b", "hang"])
+            .expect_success();
         let write = reactor::spawn(async move {
             let answer = hung
                 .command(
@@ -200,9 +179,7 @@ fn a_volume_is_replaced_while_logins_are_in_progress() {
     let nbd = free_port();
     let text =
         format!("{BASE}[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[[nbd.export]]\nvolume = \"b\"\n");
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let mut client = TcpStream::connect(("127.0.0.1", nbd)).expect("a listener");
     client
         .read_exact(&mut [0; 18])
@@ -244,17 +221,13 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
     let text = BASE
         .replace("ram:8MiB", "fault:[ram:8MiB]")
         .replace("volume = \"b\"", "volume = \"a\"");
-    let Some(mut server) = Server::configured(&text) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&text));
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
-        run(
-            LINERATE,
-            &["server", "fault", "a", "hang", "--control", &control],
-        )
-        .expect_success();
+        server
+            .ask(&["server", "fault", "a", "hang"])
+            .expect_success();
         let read = reactor::spawn(async move {
             let answer = lun
                 .command(
@@ -271,11 +244,9 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
         server.reconfigure(&text.replace(", { lun = 1, volume = \"a\" }]", "]"));
         let said = reload(&server, &["--force"]).expect_success();
         assert!(said.contains("LUN 1 = a"), "{said}");
-        run(
-            LINERATE,
-            &["server", "fault", "a", "pass", "--control", &control],
-        )
-        .expect_success();
+        server
+            .ask(&["server", "fault", "a", "pass"])
+            .expect_success();
         let (lun, status) = read.await;
         assert_eq!(status, 0, "GOOD");
         assert_eq!(numbers(&lun).await, [0]);
@@ -285,11 +256,7 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
 }
 
 fn in_flight(control: &str) -> u64 {
-    let said = run(
-        LINERATE,
-        &["server", "sessions", "--json", "--control", control],
-    )
-    .expect_success();
+    let said = linerate(&["server", "sessions", "--json", "--control", control]).expect_success();
     let sessions = listed("sessions", &said);
     sessions
         .iter()
@@ -299,9 +266,9 @@ fn in_flight(control: &str) -> u64 {
 
 #[test]
 fn a_target_that_is_gone_asks_its_initiators_to_log_out() {
-    let Some(server) = served(|text| text.replace("com.example:t", "com.example:other")) else {
-        return;
-    };
+    let server = or_skip!(served(
+        |text| text.replace("com.example:t", "com.example:other")
+    ));
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         assert_eq!(reload(&server, &[]).status.code(), Some(2), "it is in use");
@@ -319,29 +286,18 @@ fn a_target_that_is_gone_asks_its_initiators_to_log_out() {
 }
 
 fn sessions_of(server: &Server) -> usize {
-    let control = server.state().join("control").display().to_string();
-    let said = run(
-        LINERATE,
-        &["server", "sessions", "--json", "--control", &control],
-    )
-    .expect_success();
+    let said = server
+        .ask(&["server", "sessions", "--json"])
+        .expect_success();
     listed("sessions", &said).len()
 }
 
 #[test]
 fn a_mistake_changes_nothing_and_is_shown_at_its_place() {
-    let Some(mut server) = served(|text| text.replace("ram:4MiB", "ram:4MyB")) else {
-        return;
-    };
+    let mut server = or_skip!(served(|text| text.replace("ram:4MiB", "ram:4MyB")));
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(
-        refused
-            .said
-            .contains("linerate.toml:7:13: unknown unit `MyB`"),
-        "{}",
-        refused.said
-    );
+    says(&refused.said, &["linerate.toml:7:13: unknown unit `MyB`"]);
     // A volume that cannot be opened and an address in use are also detected before anything changes.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let text = BASE
@@ -396,9 +352,7 @@ fn a_hangup_has_the_configuration_read_again() {
 /// reason.
 #[test]
 fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
-    let Some(mut server) = Server::configured(BASE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(BASE));
     let base = BASE.replace("{port}", &server.port().to_string());
     let with = |keys: &str| base.replace("ram:4MiB\"", &format!("ram:4MiB\"\n{keys}"));
     let slow = |text: String| text.replace("ram:4MiB", "delay:0ms:[ram:4MiB]");
@@ -452,12 +406,10 @@ async fn attentions(lun: &RemoteLun) -> Vec<(u8, u8)> {
 /// Identity and reservations are stored under a volume's name, and move with it.
 #[test]
 fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
-    let Some(mut server) = served(|text| {
+    let mut server = or_skip!(served(|text| {
         text.replace("[volume.b]", "[volume.c]\nprevious-name = \"b\"")
             .replace("volume = \"b\"", "volume = \"c\"")
-    }) else {
-        return;
-    };
+    }));
     let identity = |server: &Server| {
         let said = run(
             "iscsi-inq",
@@ -468,9 +420,7 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
             .filter(|line| line.contains("Designator:"))
             .collect::<String>()
     };
-    if !installed(&["iscsi-inq"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-inq"]));
     let before = identity(&server);
     let said = reload(&server, &[]).expect_success();
     assert!(said.contains("~ volume b is renamed to c"), "{said}");
@@ -488,20 +438,14 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
 /// The reservations of another volume are already stored under the new name.
 #[test]
 fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
-    let Some(mut server) = served(|text| {
+    let mut server = or_skip!(served(|text| {
         text.replace("[volume.b]", "[volume.c]\nprevious-name = \"b\"")
             .replace("volume = \"b\"", "volume = \"c\"")
-    }) else {
-        return;
-    };
+    }));
     std::fs::create_dir(server.state().join("volumes/c")).expect("a folder");
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(
-        refused.said.contains("volume b cannot be renamed to c"),
-        "{}",
-        refused.said
-    );
+    says(&refused.said, &["volume b cannot be renamed to c"]);
     in_a_world(async {
         let lun = attached(&url(server.port(), 1)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
@@ -513,19 +457,13 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
 /// A volume that cannot be changed keeps its old configuration, and the next reload retries the change.
 #[test]
 fn what_cannot_be_opened_again_stays_what_it_was() {
-    let Some(mut server) = Server::configured(BASE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(BASE));
     let state = server.state().to_owned();
     let text = BASE.replace("{port}", &server.port().to_string());
     server.reconfigure(&text.replace("ram:4MiB", &format!("file:{}/late", state.display())));
     let failed = reload(&server, &[]);
     assert_eq!(failed.status.code(), Some(1), "{}", failed.said);
-    assert!(
-        failed.said.contains("the volume is unchanged"),
-        "{}",
-        failed.said
-    );
+    says(&failed.said, &["the volume is unchanged"]);
     let blocks = |server: &Server| {
         in_a_world(async {
             let lun = attached(&url(server.port(), 1)).await;
@@ -547,13 +485,11 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| format!("file:{}?size=64MiB", folder.path().join(name).display());
     let set = format!("raid1:[{},{}]", file("one"), file("two"));
-    run(LINERATE, &["raid", "create", &set, "--yes"]).expect_success();
+    linerate(&["raid", "create", &set, "--yes"]).expect_success();
     let base = BASE
         .replace("ram:8MiB", &set)
         .replace("ram:4MiB", &file("disk"));
-    let Some(mut server) = Server::configured(&base) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&base));
     let text = base.replace("{port}", &server.port().to_string());
     server.reconfigure(&text.replace("/disk?size=64MiB", "/disk?size=64MiB&direct=off"));
     reload(&server, &[]).expect_success();
@@ -569,9 +505,7 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
 /// renamed volume must still be the same volume.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuration_next() {
-    let Some(mut server) = Server::configured(BASE) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(BASE));
     let base = BASE.replace("{port}", &server.port().to_string());
     let text = |round: u64| {
         let (name, previous) = (format!("n{round}"), format!("n{}", round.wrapping_sub(1)));

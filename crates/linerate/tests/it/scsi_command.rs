@@ -2,15 +2,11 @@
 
 use std::process::Command;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::Server;
 
 fn scsi(arguments: &[&str]) -> Ended {
-    run_command(
-        Command::new(env!("CARGO_BIN_EXE_linerate"))
-            .arg("scsi")
-            .args(arguments),
-    )
+    run_command(Command::new(LINERATE).arg("scsi").args(arguments))
 }
 
 /// The output of a verb with `--json`.
@@ -22,9 +18,7 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 #[test]
 fn a_disk_tells_what_it_is() {
     let server = Server::serving(&["disk=ram:1MiB?block=4096"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     assert!(
         scsi(&["inquiry", &url])
@@ -43,9 +37,7 @@ fn a_disk_tells_what_it_is() {
 #[test]
 fn a_missing_lun_and_a_missing_registration_are_told_as_what_they_are() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let (url, target) = (server.url("disk"), server.target_name("disk"));
     let missing = scsi(&["vpd", &format!("iscsi://{}/{target}/7", server.portal())]);
     assert_eq!(missing.status.code(), Some(6), "{}", missing.said);
@@ -64,9 +56,7 @@ fn a_missing_lun_and_a_missing_registration_are_told_as_what_they_are() {
 #[test]
 fn what_is_written_over_is_named_first() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     // Write a partition table to an empty disk with the verb itself.
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -80,10 +70,7 @@ fn what_is_written_over_is_named_first() {
     ] {
         let Ended { status, said } = scsi(verb);
         assert_eq!(status.code(), Some(2), "{said}");
-        assert!(
-            said.contains("partition table") && said.contains("--yes"),
-            "{said}"
-        );
+        says(&said, &["partition table", "--yes"]);
     }
     scsi(&["unmap", &url, "0", "2048", "--yes"]).expect_success();
     assert_eq!(
@@ -105,9 +92,7 @@ pub(crate) fn boot_sector() -> [u8; 512] {
 #[test]
 fn blocks_are_replaced_only_if_they_are_what_they_should_be() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = |name: &str, byte: u8| {
         let path = folder.path().join(name);
@@ -136,9 +121,7 @@ fn blocks_are_replaced_only_if_they_are_what_they_should_be() {
 #[test]
 fn one_command_releases_what_another_reserved() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let ours = server.url("disk");
     let theirs = format!("{ours}?initiator=iqn.2026-01.com.example:other");
     for url in [&ours, &theirs] {
@@ -166,9 +149,7 @@ fn one_command_releases_what_another_reserved() {
 #[test]
 fn a_mode_field_is_set_by_its_name() {
     let server = Server::serving(&["disk=file:{state}/disk.img?size=1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     let wce = |more: &[&str]| {
         json(&[&["modes", &url, "08"], more].concat())["pages"][0]["fields"]["WCE"].clone()
@@ -197,9 +178,7 @@ fn functions_end_commands_and_resets_are_told() {
 #[test]
 fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let url = server.url("disk");
     let said = scsi(&["raw", &url, "--cdb", "12 00 00 00 24 00", "--in", "36"]).expect_success();
     assert!(

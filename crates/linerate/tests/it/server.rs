@@ -16,7 +16,7 @@ use xtask::process::Background;
 use xtask::serving::Placement;
 use xtask::serving::tgt::Control;
 
-use crate::program::{PATIENCE, end_of, run, signal};
+use crate::program::{Ended, LINERATE, PATIENCE, end_of, linerate, run, signal};
 
 /// A running server with a state directory that survives restarts, and a fixed port.
 #[derive(Debug)]
@@ -123,6 +123,12 @@ impl Server {
         )
     }
 
+    /// Runs `linerate WORDS`, a command to this server.
+    pub(crate) fn ask(&self, words: &[&str]) -> Ended {
+        let control = self.state().join("control").display().to_string();
+        linerate(&[words, &["--control", &control]].concat())
+    }
+
     /// The directory of the server's persistent state.
     pub(crate) fn state(&self) -> &Path {
         self.state.path()
@@ -193,7 +199,7 @@ pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
             .as_ref()
             .is_some_and(|text| text.contains(section))
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     if !has("[log]") {
         command.args(["--log", "warn"]);
     }

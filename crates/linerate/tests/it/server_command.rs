@@ -7,11 +7,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use block::{BlockDevice as _, Blocks};
 use iscsi_client::{RemoteLun, Transfer, Url, cdb};
 
-use crate::program::{Ended, end_of, installed, run};
+use crate::program::{Ended, LINERATE, end_of, installed, linerate, run, says};
 use crate::remote::{attached, in_a_world, random};
 use crate::server::{Server, free_port};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TARGET: &str = "iqn.2026-01.com.example:t";
 
@@ -30,16 +28,11 @@ lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both
 ";
 
 fn server(server: &Server, words: &[&str]) -> Ended {
-    let control = server.state().join("control").display().to_string();
-    run(
-        LINERATE,
-        &[&["server", "--control", &control], words].concat(),
-    )
+    server.ask(&[&["server"], words].concat())
 }
 
 fn reload(server: &Server) -> Ended {
-    let control = server.state().join("control").display().to_string();
-    run(LINERATE, &["server", "reload", "--control", &control])
+    server.ask(&["server", "reload"])
 }
 
 fn configuration(server: &Server) -> PathBuf {
@@ -66,9 +59,7 @@ async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
 
 #[test]
 fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() {
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(BASE));
     let before = text(&served);
     let image = served.state().join("g.img").display().to_string();
     in_a_world(async {
@@ -83,10 +74,7 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
             ],
         );
         let said = said.expect_success();
-        assert!(
-            said.contains("+ volume g = file:") && said.contains("LUN 2 = g"),
-            "{said}"
-        );
+        says(&said, &["+ volume g = file:", "LUN 2 = g"]);
         assert_eq!(
             attention(&first).await,
             Some((6, 0x3f, 0x0e)),
@@ -155,21 +143,18 @@ fn who_may_not_use_a_target_may_not_use_its_next_volume() {
          [[nbd.export]]\nvolume = \"a\"\nnetworks = [\"192.0.2.0/24\"]\n"
     );
     let luns = "lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both";
-    let Some(mut served) = Server::configured(&BASE.replace(luns, &access)) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(&BASE.replace(luns, &access)));
     let stranger = |served: &Server| {
         let url = Url::parse(&url(served, 0)).expect("a URL");
         let outcome = in_a_world(async { iscsi_client::open(&url, random).await.map(drop) });
-        let over_nbd =
-            run(LINERATE, &["info", &format!("nbd://127.0.0.1:{nbd}/a")]).expect_failure();
+        let over_nbd = linerate(&["info", &format!("nbd://127.0.0.1:{nbd}/a")]).expect_failure();
         (outcome.expect_err("a stranger").to_string(), over_nbd)
     };
     let before = stranger(&served);
     let removed = server(&served, &["remove", "a"]).expect_success();
-    assert!(
-        removed.contains("has no LUN left, and stays for listed initiators"),
-        "{removed}"
+    says(
+        &removed,
+        &["has no LUN left, and stays for listed initiators"],
     );
     let added = server(&served, &["add", "b=ram:4MiB", "--target", TARGET]).expect_success();
     assert!(added.contains("LUN 0 = b for listed initiators"), "{added}");
@@ -178,10 +163,7 @@ fn who_may_not_use_a_target_may_not_use_its_next_volume() {
         &["add", "c=ram:4MiB", "--front-end", "nbd", "--target", "a"],
     );
     let again = again.expect_success();
-    assert!(
-        again.contains("NBD export a = c for listed networks"),
-        "{again}"
-    );
+    says(&again, &["NBD export a = c for listed networks"]);
     assert_eq!(stranger(&served), before);
     in_a_world(async {
         let host = attached(&format!(
@@ -197,12 +179,8 @@ fn who_may_not_use_a_target_may_not_use_its_next_volume() {
 
 #[test]
 fn others_initiators_find_a_volume_that_is_added() {
-    if !installed(&["iscsi-ls", "iscsi-readcapacity16"]) {
-        return;
-    }
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
+    needs!(installed(&["iscsi-ls", "iscsi-readcapacity16"]));
+    let mut served = or_skip!(Server::configured(BASE));
     server(&served, &["add", "new=ram:16MiB"]).expect_success();
     let found = run(
         "iscsi-ls",
@@ -240,9 +218,7 @@ fn others_initiators_find_a_volume_that_is_added() {
 #[test]
 fn events_are_told_as_they_happen() {
     let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]");
-    let Some(mut served) = Server::configured(&text) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(&text));
     let mut events = Events::of(&served);
     in_a_world(async {
         let lun = attached(&url(&served, 0)).await;
@@ -276,14 +252,7 @@ fn events_are_told_as_they_happen() {
         );
         std::fs::write(configuration(&served), renamed).expect("written");
 
-        let control = served.state().join("control").display().to_string();
-        let fault = |mode| {
-            run(
-                LINERATE,
-                &["server", "fault", "a", mode, "--control", &control],
-            )
-            .expect_success()
-        };
+        let fault = |mode| served.ask(&["server", "fault", "a", mode]).expect_success();
         fault("fail");
         let read = lun
             .command(
@@ -368,9 +337,7 @@ impl Drop for Events {
 #[test]
 fn a_server_without_a_file_says_that_it_will_not_last() {
     let mut served = Server::serving(&["one=ram:1MiB"]);
-    if !served.is_ours() {
-        return;
-    }
+    needs!(served.is_ours());
     let added = server(&served, &["add", "two=ram:2MiB"]);
     assert!(
         added.status.success() && added.said.contains("is lost at a restart"),
@@ -392,11 +359,7 @@ fn a_server_without_a_file_says_that_it_will_not_last() {
             "iqn.2026-01.com.example:i",
         ],
     );
-    assert!(
-        masked.said.contains("no configuration file"),
-        "{}",
-        masked.said
-    );
+    says(&masked.said, &["no configuration file"]);
     served.signal("HUP");
     let listed = server(&served, &["list"]).expect_success();
     assert!(
@@ -408,9 +371,7 @@ fn a_server_without_a_file_says_that_it_will_not_last() {
 
 #[test]
 fn a_mistake_changes_neither_what_is_served_nor_the_file() {
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(BASE));
     let before = (text(&served), server(&served, &["list"]).expect_success());
     for (words, says) in [
         (&["add", "a=ram:1MiB"][..], "volume a already exists"),
@@ -461,12 +422,9 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     for words in [&["reload"][..], &["add", "x=ram:1MiB"]] {
         for said in [
             server(&served, words).expect_failure(),
-            run(LINERATE, &[&["server", "--config", &file], words].concat()).expect_failure(),
+            linerate(&[&["server", "--config", &file], words].concat()).expect_failure(),
         ] {
-            assert!(
-                said.contains(&format!("{file}:{line}:5: invalid TOML")),
-                "{said}"
-            );
+            says(&said, &[&format!("{file}:{line}:5: invalid TOML")]);
         }
     }
     std::fs::write(configuration(&served), &before.0).expect("written");
@@ -474,16 +432,8 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let edited = before.0.replace("ram:8MiB", "ram:16MiB");
     std::fs::write(configuration(&served), &edited).expect("written");
     let unserved = server(&served, &["add", "x=ram:1MiB"]);
-    assert!(
-        unserved.said.contains("`linerate server reload` first"),
-        "{}",
-        unserved.said
-    );
-    assert!(
-        unserved.said.contains("~ volume a = ram:16MiB"),
-        "{}",
-        unserved.said
-    );
+    says(&unserved.said, &["`linerate server reload` first"]);
+    says(&unserved.said, &["~ volume a = ram:16MiB"]);
     assert_eq!(text(&served), edited);
     served.stop();
 }
@@ -491,9 +441,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
 /// A change that cannot be written to the file is still applied, and reported.
 #[test]
 fn a_file_that_cannot_be_written_is_told() {
-    let Some(mut served) = Server::configured(BASE) else {
-        return;
-    };
+    let mut served = or_skip!(Server::configured(BASE));
     let elsewhere = tempfile::tempdir().expect("a folder");
     let real = elsewhere.path().join("gone");
     let told = {
@@ -520,9 +468,7 @@ fn a_file_that_cannot_be_written_is_told() {
 
 #[test]
 fn what_to_type_on_a_host_is_told_and_works() {
-    let Some(served) = Server::configured(BASE) else {
-        return;
-    };
+    let served = or_skip!(Server::configured(BASE));
     // As parsed by a shell: a line with this ending continues on the next one.
     let usage = || {
         let told = server(&served, &["usage"]);
@@ -545,9 +491,7 @@ fn what_to_type_on_a_host_is_told_and_works() {
         command("esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a "),
         portal
     );
-    if !installed(&["iscsi-ls", "iscsi-inq"]) {
-        return;
-    }
+    needs!(installed(&["iscsi-ls", "iscsi-inq"]));
     let listed = run("iscsi-ls", &["-s", command("iscsi-ls -s ")]);
     assert!(listed.said.contains(TARGET), "{listed:?}");
     let inquiry = run("iscsi-inq", &[command("iscsi-inq ").trim_matches('\'')]);

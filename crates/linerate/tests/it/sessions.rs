@@ -14,7 +14,7 @@ use iscsi::pdu::{Cid, LoginStatus, Lun, TaskManagementFunction, TaskManagementRe
 
 use crate::access::refusal;
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
-use crate::program::{installed, run, run_command, until};
+use crate::program::{LINERATE, installed, run, run_command, says, until};
 use crate::server::{Server, has_ipv6};
 use crate::wire::{NoLogin, PATIENCE};
 
@@ -38,7 +38,7 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
 
 /// Like [`sessions`], for the server with this control socket.
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     let command = command
         .args(["server", "sessions", "--json", "--control"])
         .arg(control);
@@ -55,11 +55,8 @@ pub(crate) fn listed(name: &str, json: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn the_same_isid_replaces_a_session_and_another_begins_one() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
-    let mut first = Peer::attach(&server, "disk", 1);
-    let mut other = Peer::attach(&server, "disk", 2);
+    let server = or_skip!(configured("", ""));
+    let [mut first, mut other] = [1, 2].map(|number| Peer::attach(&server, "disk", number));
     assert_eq!(sessions(&server).len(), 2);
     let mut again = Peer::attach(&server, "disk", 1);
     assert_eq!(sessions(&server).len(), 2, "section 6.3.5: reinstated");
@@ -78,9 +75,7 @@ fn the_same_isid_replaces_a_session_and_another_begins_one() {
 
 #[test]
 fn the_same_cid_replaces_a_connection() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
     peer.join(&server, 1)
@@ -99,9 +94,7 @@ fn the_same_cid_replaces_a_connection() {
 
 #[test]
 fn the_connections_of_a_session_keep_the_order_of_its_commands() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let mut peer = Peer::attach(&server, "disk", 1);
     (1..4).for_each(|cid| peer.join(&server, cid).expect("a connection"));
     let seen = sessions(&server);
@@ -146,9 +139,7 @@ fn the_connections_of_a_session_keep_the_order_of_its_commands() {
 
 #[test]
 fn further_connections_come_only_to_sessions_that_have_room() {
-    let Some(server) = configured("[limits]\nconnections-per-session = 2", "") else {
-        return;
-    };
+    let server = or_skip!(configured("[limits]\nconnections-per-session = 2", ""));
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
     assert_eq!(
@@ -170,9 +161,7 @@ fn further_connections_come_only_to_sessions_that_have_room() {
 
 #[test]
 fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
     peer.hold(1); // a write whose data never arrives
@@ -189,9 +178,7 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
 
 #[test]
 fn digests_and_their_keys_from_end_to_end() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let mut config = to_disk(&server, 1);
     config.offers = Offers {
         header_digest: vec![DigestKind::Crc32c, DigestKind::None],
@@ -217,25 +204,17 @@ fn digests_and_their_keys_from_end_to_end() {
     }
     assert!(keys["MaxBurstLength"].is_u64(), "{keys}");
     assert_eq!(seen[0]["initiator"], "iqn.2026-01.com.example:peer");
-    let mut table = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let said = run_command(
-        table
-            .args(["server", "sessions", "--control"])
-            .arg(server.state().join("control")),
-    )
-    .expect_success();
-    assert!(
-        said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"),
-        "{said}"
+    let said = server.ask(&["server", "sessions"]).expect_success();
+    says(
+        &said,
+        &["iqn.2026-01.com.example:peer", "DataDigest=CRC32C"],
     );
 }
 
 /// A reader would close its connection if the digest did not match the received bytes.
 #[test]
 fn blocks_that_are_overwritten_while_they_are_read_come_with_their_digest() {
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let mut config = to_disk(&server, 1);
     config.offers.data_digest = vec![DigestKind::Crc32c];
     let mut reader = Peer::log_in(&server, config).expect("a session").ready();
@@ -273,9 +252,7 @@ secret = "staple-of-the-target"
 
 #[test]
 fn chap_one_way_and_mutual_by_every_algorithm() {
-    let Some(server) = configured("", LOCK) else {
-        return;
-    };
+    let server = or_skip!(configured("", LOCK));
     let account = |name: &str, secret: &str| Credentials {
         name: name.into(),
         secret: Secret::new(secret.as_bytes()),
@@ -334,9 +311,7 @@ fn a_target_that_has_moved_says_where_to() {
     for permanent in [false, true] {
         let redirect =
             format!("[target.redirect]\naddress = \"192.0.2.9:3260\"\npermanent = {permanent}");
-        let Some(server) = configured("", &redirect) else {
-            return;
-        };
+        let server = or_skip!(configured("", &redirect));
         let Err(NoLogin::Told(event)) = Peer::log_in(&server, to_disk(&server, 1)) else {
             panic!("no redirection")
         };
@@ -350,9 +325,10 @@ fn a_target_that_has_moved_says_where_to() {
 
 #[test]
 fn discovery_shows_to_each_what_it_may_use() {
-    let Some(server) = configured("", "initiators = [\"iqn.2026-01.com.example:peer\"]") else {
-        return;
-    };
+    let server = or_skip!(configured(
+        "",
+        "initiators = [\"iqn.2026-01.com.example:peer\"]"
+    ));
     let mut friend = Peer::log_in(&server, initiator(None, 1)).expect("a discovery session");
     assert!(
         friend
@@ -373,9 +349,7 @@ fn discovery_shows_to_each_what_it_may_use() {
 fn a_normal_session_is_told_of_its_own_target_alone() {
     let other = "[[target]]\nname = \"iqn.2026-01.io.linerate:other\"\n\
                  lun = [{ lun = 0, volume = \"disk\" }]";
-    let Some(server) = configured("", other) else {
-        return;
-    };
+    let server = or_skip!(configured("", other));
     let mut peer = Peer::log_in(&server, to_disk(&server, 1)).expect("a session");
     let own = peer.targets("");
     assert!(
@@ -404,9 +378,7 @@ fn three_hundred_luns() {
     for number in 0..COUNT {
         text += &format!("[[target.lun]]\nlun = {number}\nvolume = \"v{number}\"\n");
     }
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     let mut peer = Peer::attach(&server, "disk", 1);
     let list = peer
         .run(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], Moves::In(4096))
@@ -453,9 +425,7 @@ fn sessions_come_by_ipv6_too() {
     if !has_ipv6() {
         return eprintln!("skipped: the loopback has no IPv6 address");
     }
-    let Some(server) = configured("", "") else {
-        return;
-    };
+    let server = or_skip!(configured("", ""));
     let portal = format!("[::1]:{}", server.port());
     let mut peer = Peer::log_in_at(&portal, to_disk(&server, 1))
         .expect("a session")
@@ -465,9 +435,9 @@ fn sessions_come_by_ipv6_too() {
     let discovered = Peer::log_in_at(&portal, initiator(None, 2))
         .expect("a discovery session")
         .targets("All");
-    assert!(
-        discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())),
-        "{discovered}"
+    says(
+        &discovered,
+        &[&format!("TargetAddress=[::1]:{},1", server.port())],
     );
 }
 
@@ -475,9 +445,7 @@ fn sessions_come_by_ipv6_too() {
 fn a_command_on_the_heels_of_a_function_is_carried_out() {
     let text = "[volume.slow]\nspec = \"delay:100ms:[ram:64MiB]\"\n[[target]]\n\
                 name = \"iqn.2026-01.io.linerate:slow\"\nlun = [{ lun = 0, volume = \"slow\" }]\n";
-    let Some(server) = Server::configured(text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(text));
     for function in [
         TaskManagementFunction::AbortTaskSet,
         TaskManagementFunction::ClearTaskSet,

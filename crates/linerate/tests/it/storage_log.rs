@@ -2,13 +2,12 @@
 //! name, the cause, and the recovery.
 
 use std::fs::File;
-use std::process::Command;
 
 use serde_json::Value;
 
 use crate::attach::is_root;
 use crate::peer::{BLOCK, Moves, Peer, read_10, write_10};
-use crate::program::{run, run_command, until};
+use crate::program::{run, until};
 use crate::server::Server;
 
 const LAYER: &str = r#"
@@ -27,13 +26,9 @@ fn serving(format: &str) -> Option<Server> {
 }
 
 fn fault(server: &Server, mode: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(
-        command
-            .args(["server", "fault", "orders", mode, "--control"])
-            .arg(server.state().join("control")),
-    )
-    .expect_success();
+    server
+        .ask(&["server", "fault", "orders", mode])
+        .expect_success();
 }
 
 /// The lines about storage, without their timestamps; none may name a unit by its UUID.
@@ -58,9 +53,7 @@ fn without_seconds(line: &str) -> &str {
 
 #[test]
 fn storage_that_fails_is_an_error_by_the_volumes_name_and_its_end_is_told() {
-    let Some(server) = serving("text") else {
-        return;
-    };
+    let server = or_skip!(serving("text"));
     let mut peer = Peer::attach(&server, "orders", 1);
     fault(&server, "fail");
     for lba in 0..20 {
@@ -83,9 +76,7 @@ fn storage_that_fails_is_an_error_by_the_volumes_name_and_its_end_is_told() {
 
 #[test]
 fn the_same_is_told_in_json() {
-    let Some(server) = serving("json") else {
-        return;
-    };
+    let server = or_skip!(serving("json"));
     let mut peer = Peer::attach(&server, "orders", 1);
     fault(&server, "fail");
     let read = peer.begin(0, &read_10(0, 1), Moves::In(BLOCK as u32));
@@ -126,9 +117,7 @@ fn the_same_is_told_in_json() {
 
 #[test]
 fn storage_that_hangs_is_an_error_by_the_volumes_name_and_its_end_is_told() {
-    let Some(server) = serving("text") else {
-        return;
-    };
+    let server = or_skip!(serving("text"));
     let mut peer = Peer::attach(&server, "orders", 1);
     fault(&server, "hang");
     let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
@@ -188,9 +177,7 @@ fn a_full_file_system_is_told_in_the_operating_systems_words() {
     let other = full.folder.path().join("other");
     std::fs::write(&other, vec![1; 3 << 20]).expect("there is room");
     let text = LAYER.replace("fault:[ram:16MiB]", &format!("file:{path}/disk?size=16MiB"));
-    let Some(server) = Server::configured(&text.replace("{format}", "text")) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text.replace("{format}", "text")));
     let server = full.server.insert(server);
     let mut peer = Peer::attach(server, "orders", 1);
     let data = vec![7; 2 << 20];

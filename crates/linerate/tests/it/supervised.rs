@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::program::{PATIENCE, end_of, installed, run, signal};
+use crate::program::{LINERATE, PATIENCE, end_of, installed, linerate, run, signal};
 use crate::server::{free_port, serve};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const UNIT: &str = include_str!("../../../../contrib/linerate.service");
 
 /// A server and its notifications. The test acts as its service manager.
@@ -80,11 +79,7 @@ fn the_service_manager_hears_of_the_beginning_reloads_and_the_end() {
         .join("control")
         .display()
         .to_string();
-    run(
-        LINERATE,
-        &["server", "add", "b=ram:1MiB", "--control", &control],
-    )
-    .expect_success();
+    linerate(&["server", "add", "b=ram:1MiB", "--control", &control]).expect_success();
     let reloading = supervised.hear("RELOADING=1\n");
     let time = reloading
         .lines()
@@ -127,9 +122,7 @@ fn unit(folder: &Path) -> String {
 
 #[test]
 fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
-    if !installed(&["systemd-analyze"]) {
-        return;
-    }
+    needs!(installed(&["systemd-analyze"]));
     let folder = TempDir::new().expect("a temporary folder");
     let unit = unit(folder.path());
     let said = run("systemd-analyze", &["verify", "--man=no", &unit]).expect_success();

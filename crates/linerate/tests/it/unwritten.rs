@@ -11,11 +11,10 @@ use std::sync::mpsc;
 
 use tempfile::TempDir;
 
-use crate::program::{PATIENCE, end_of, run, signal, until};
+use crate::program::{LINERATE, PATIENCE, end_of, run, signal, until};
 use crate::server::Server;
 use crate::{attach, lab};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const NO_SPACE: i32 = 11;
 
 /// The use of standard output by a command.

@@ -19,9 +19,7 @@ fn with_two_luns(scene: impl AsyncFnOnce(RemoteLun, Unit)) {
         "[volume.one]\nspec = \"ram:16MiB\"\n[volume.two]\nspec = \"ram:16MiB\"\n[[target]]\nname = \"{TARGET}\"\n\
          lun = [{{ lun = 0, volume = \"one\" }}, {{ lun = 1, volume = \"two\" }}]\n"
     );
-    let Some(server) = Server::configured(&text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(&text));
     in_a_world(async {
         let lun = attached(&format!(
             "iscsi://{}/{TARGET}/0?initiator=iqn.2026-01.io:us",

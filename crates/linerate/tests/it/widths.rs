@@ -1,16 +1,12 @@
 //! Tests of tables on terminals of 80 and 120 columns: no line may be wider.
 
-use crate::program::{installed, run};
+use crate::program::{LINERATE, installed, run};
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
-
 #[test]
 fn no_line_of_a_table_is_wider_than_the_terminal() {
-    if !installed(&["script", "stty"]) {
-        return;
-    }
+    needs!(installed(&["script", "stty"]));
     let long = "iqn.2026-01.com.example:a-target-whose-name-is-as-long-as-they-are-on-machines-that-make-them-up";
     let served = Server::configured(&format!(
         "[[portal]]\nlisten = \"127.0.0.1:{{port}}\"\n[volume.a]\nspec = \"delay:1ms:[ram:8MiB]\"\n\

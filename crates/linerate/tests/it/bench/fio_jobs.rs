@@ -1,6 +1,7 @@
 //! fio's job files on a target: the measured jobs, the notes on ignored options, and the rejected options.
 
 use super::{REFUSED, Scene, bench, cells_run, expect, record, runs};
+use crate::program::says;
 use crate::server::Server;
 
 const JOBS: &str = "\
@@ -39,10 +40,7 @@ fn a_job_file_is_measured_and_told_of() {
         &out,
     ];
     let said = bench(&words).expect_success();
-    assert!(
-        said.contains("ignored: `direct` (line 4), `ioengine` (line 3)"),
-        "{said}"
-    );
+    says(&said, &["ignored: `direct` (line 4), `ioengine` (line 3)"]);
     let record = record(&scene.path("out"));
     assert_eq!(record["suite"]["name"], "nightly");
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Impossible requests are rejected before anything is done, with one sentence that contains the remedy.
 
 use super::{REFUSED, Scene, bench, expect};
+use crate::program::says;
 
 #[test]
 fn what_does_not_go_together_is_refused() {
@@ -180,10 +181,7 @@ fn a_document_that_there_is_not_is_told_before_anything_is_measured() {
     assert!(!scene.path("out").exists());
     beside("001").expect_success();
     let page = std::fs::read_to_string(scene.path("out/report.html")).expect("a report");
-    assert!(
-        page.contains("Document 001 has no result with the same path"),
-        "{page}"
-    );
+    says(&page, &["Document 001 has no result with the same path"]);
 }
 
 #[test]

@@ -18,13 +18,13 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command};
 
 const REFUSED: i32 = 2;
 const NO_SPACE: i32 = 11;
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command.arg("bench").args(arguments);
     command
 }

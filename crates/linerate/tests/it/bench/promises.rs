@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{REFUSED, Scene, begun, bench, expect};
-use crate::program::{Ended, run_command, until};
+use crate::program::{Ended, LINERATE, run_command, says, until};
 use crate::server::Server;
 
 const MISMATCH: i32 = 10;
@@ -25,7 +25,7 @@ const LOAD: [&str; 10] = [
 ];
 
 fn verify_log(log: &str, place: &str, after: &str) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     run_command(command.args(["bench", "verify", log, place, "--after", after]))
 }
 
@@ -52,10 +52,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     );
     child.kill().and_then(|()| child.wait()).expect("it runs");
     let said = verify_log(&log, &image, "client").expect_success();
-    assert!(
-        said.contains("blocks contain the acknowledged data"),
-        "{said}"
-    );
+    says(&said, &["blocks contain the acknowledged data"]);
 
     // The next run continues the log, with its state.
     bench(&[&[image.as_str()], &LOAD[..], &["0.2", "--verify-log", &log]].concat())
@@ -79,9 +76,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
 #[test]
 fn a_killed_target_has_kept_what_was_flushed() {
     let mut server = Server::serving(&["disk=file:{state}/disk.img?size=16MiB"]);
-    if !server.is_ours() {
-        return;
-    }
+    needs!(server.is_ours());
     let scene = Scene::new();
     let (url, log) = (server.url("disk"), scene.text("log"));
     let mut child = begun(&[&[url.as_str()], &LOAD[..], &["60", "--verify-log", &log]].concat());

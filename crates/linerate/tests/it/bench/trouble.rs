@@ -57,9 +57,7 @@ fn has_runs(folder: &Path, least: usize) -> bool {
 
 #[test]
 fn a_full_output_disk_is_told_and_what_was_measured_is_shown() {
-    let Some(tiny) = Tiny::mounted("64k") else {
-        return;
-    };
+    let tiny = or_skip!(Tiny::mounted("64k"));
     let out = format!("{}/out", tiny.path());
     let said = expect(
         bench(&[&["ram:16MiB"], &SWEEP[..], &["--out", &out]].concat()),
@@ -71,9 +69,7 @@ fn a_full_output_disk_is_told_and_what_was_measured_is_shown() {
 
 #[test]
 fn a_disk_that_is_full_when_a_run_is_resumed_keeps_what_was_there() {
-    let Some(tiny) = Tiny::mounted("512k") else {
-        return;
-    };
+    let tiny = or_skip!(Tiny::mounted("512k"));
     let scene = Scene::new();
     let (image, out) = (scene.image("disk.img", 16), format!("{}/out", tiny.path()));
     let mut child = begun(&[&[image.as_str()], &SWEEP[..], &["--out", &out]].concat());

@@ -24,11 +24,9 @@ use serde_json::Value;
 use self::dialogue::Dialogue;
 use self::loads::Progress;
 use self::model::{INITIATORS, Model, SECRET_TARGET, Seen, TARGET};
-use crate::program::{Ended, end_of, installed, run, run_command, until};
+use crate::program::{Ended, LINERATE, end_of, installed, linerate, run_command, until};
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// A thread that is later than this has waited for a core, which may also have delayed the completion of a
 /// request.
@@ -52,9 +50,7 @@ fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
         number("LINERATE_SEED", 20_261_124),
     );
     println!("{changes} changes of LINERATE_SEED={seed}");
-    let Some(mut scene) = Scene::begin(seed) else {
-        return;
-    };
+    let mut scene = or_skip!(Scene::begin(seed));
     let progress = Arc::new(Progress::default());
     let clock = loads::clock(Arc::clone(&progress));
     let ours = loads::ours(scene.server.port(), Arc::clone(&progress));
@@ -115,9 +111,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
         number("LINERATE_SEED", 20_261_125),
     );
     println!("{kills} changes of LINERATE_SEED={seed}");
-    let Some(mut scene) = Scene::begin(seed) else {
-        return;
-    };
+    let mut scene = or_skip!(Scene::begin(seed));
     let identities = scene.identities();
     let (mut olds, mut news) = (0, 0);
     for number in 1..=kills {
@@ -172,8 +166,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
 }
 
 fn administer(server: &Server, words: &[&str]) -> Ended {
-    let control = server.state().join("control").display().to_string();
-    run(LINERATE, &[words, &["--control", &control]].concat())
+    server.ask(words)
 }
 
 /// A server, and its wanted configuration.
@@ -349,7 +342,7 @@ impl Scene {
             "iscsi://127.0.0.1:{}?initiator={INITIATORS}stranger",
             self.server.port()
         );
-        let found = run(LINERATE, &["discover", &portal, "--json"]);
+        let found = linerate(&["discover", &portal, "--json"]);
         let is_empty = found.status.code() == Some(6);
         let targets: BTreeSet<String> = match is_empty {
             true => BTreeSet::new(),

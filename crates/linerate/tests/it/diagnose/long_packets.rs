@@ -7,7 +7,7 @@ use lab::{Conditions, Lab, Plan};
 
 use super::{median_us, parsed};
 use crate::attach::is_root;
-use crate::program::run_command;
+use crate::program::{LINERATE, run_command};
 
 /// A server in a lab, ended when this is dropped.
 struct Serving(Child);
@@ -40,15 +40,13 @@ fn jumbo_frames_that_vanish() -> Option<Lab> {
 
 #[test]
 fn long_packets_that_vanish_are_noticed_and_gone_around() {
-    let Some(lab) = jumbo_frames_that_vanish() else {
-        return;
-    };
+    let lab = or_skip!(jumbo_frames_that_vanish());
     let (client, server) = (
         lab.host("client").expect("a host"),
         lab.host("server").expect("a host"),
     );
     let state = tempfile::TempDir::new().expect("a temporary folder");
-    let linerate = env!("CARGO_BIN_EXE_linerate");
+    let linerate = LINERATE;
     let portal = format!("{}:3260", server.address());
     let mut serve = server.command(linerate);
     serve.args([
@@ -76,16 +74,7 @@ fn long_packets_that_vanish_are_noticed_and_gone_around() {
 
     let mut diagnose = client.command(linerate);
     let url = format!("iscsi://{portal}/iqn.2026-01.io.linerate:disk/0");
-    diagnose.args([
-        "--log",
-        "error",
-        "diagnose",
-        &url,
-        "--seconds",
-        "2",
-        "--evidence",
-        "-",
-    ]);
+    diagnose.args(format!("--log error diagnose {url} --seconds 2 --evidence -").split(' '));
     let found = parsed(run_command(&mut diagnose));
     let lost = &found["long_packets"];
     assert!(

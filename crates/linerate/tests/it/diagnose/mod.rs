@@ -13,7 +13,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command};
 
 /// Runs a diagnosis of this URL for about a second, to check the measurements.
 fn diagnose(url: &str, options: &[&str]) -> Ended {
@@ -21,7 +21,7 @@ fn diagnose(url: &str, options: &[&str]) -> Ended {
 }
 
 fn diagnose_for(seconds: u32, url: &str, options: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .args(["--log", "error", "diagnose", url, "--evidence", "-"])
         .args(options);

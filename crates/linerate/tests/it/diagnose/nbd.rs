@@ -32,9 +32,7 @@ fn beside<'a>(found: &'a Value, otherwise: &Value) -> Vec<&'a Value> {
 
 #[test]
 fn every_layer_of_an_export_is_measured() {
-    let Some((_server, port)) = serving("") else {
-        return;
-    };
+    let (_server, port) = or_skip!(serving(""));
     let found = evidence(&format!("nbd://127.0.0.1:{port}/disk"), &["--allow-write"]);
     let ladder = &found["ladder"];
     for rung in [
@@ -95,9 +93,7 @@ fn every_layer_of_an_export_is_measured() {
 
 #[test]
 fn nothing_of_an_export_is_changed_unless_writing_is_allowed() {
-    let Some((_server, port)) = serving("") else {
-        return;
-    };
+    let (_server, port) = or_skip!(serving(""));
     let url = format!("nbd://127.0.0.1:{port}/disk");
     let found = evidence(&url, &[]);
     assert!(why_not(&found["ladder"]["flush"]).contains("--allow-write"));
@@ -121,9 +117,7 @@ fn nothing_of_an_export_is_changed_unless_writing_is_allowed() {
 /// The first finding depends on the machine's other load; the crate `diagnose` tests that of a slow medium.
 #[test]
 fn reports_about_nbdkit_use_the_terms_of_nbd() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let server = Foreign::nbdkit(&["--filter=delay", "memory", "64M", "rdelay=100ms"]);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out").display().to_string();
@@ -157,9 +151,7 @@ fn reports_about_nbdkit_use_the_terms_of_nbd() {
 
 #[test]
 fn a_server_of_one_connection_and_simple_replies_has_fewer_layers() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let options = [
         "--no-sr",
         "--filter=multi-conn",
@@ -184,9 +176,7 @@ fn a_server_of_one_connection_and_simple_replies_has_fewer_layers() {
 
 #[test]
 fn a_unix_socket_has_no_network() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nbd.sock").display().to_string();
     let _server = Foreign::nbdkit_on(&socket, &["memory", "64M"]);
@@ -206,9 +196,7 @@ fn what_tls_costs_is_tried_where_the_server_allows_clear_text() {
     );
     for is_allowed in [true, false] {
         let allowed = if is_allowed { "tls = \"allowed\"" } else { "" };
-        let Some((_server, port)) = serving(&format!("{certificate}{allowed}")) else {
-            return;
-        };
+        let (_server, port) = or_skip!(serving(&format!("{certificate}{allowed}")));
         let url = format!(
             "nbds://localhost:{port}/disk?tls-ca={}",
             pki.file("ca-cert.pem")

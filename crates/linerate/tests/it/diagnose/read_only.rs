@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{diagnose, evidence, median_us, why_not};
-use crate::program::{run, write_patterned_file};
+use crate::program::{LINERATE, run, write_patterned_file};
 use crate::server::Server;
 
 /// A server of a file full of data.
@@ -35,7 +35,7 @@ impl Scene {
     /// Other initiators' view of the LUN, in addition to its data.
     fn state(&self) -> String {
         let ask = |command: &str| {
-            let program = env!("CARGO_BIN_EXE_linerate");
+            let program = LINERATE;
             run(program, &["scsi", command, &self.server.url("disk")]).expect_success()
         };
         ask("modes") + &ask("registrations")

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, LINERATE, run_command, says};
 use crate::server::Server;
 
 pub(crate) fn diagnose(url: &str, options: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let mut command = Command::new(LINERATE);
     command
         .args(["--log", "error", "diagnose", url, "--seconds", "1"])
         .args(options);
@@ -32,10 +32,7 @@ fn a_directory_holds_the_page_the_text_and_what_programs_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("why").display().to_string();
     let said = diagnose(&server.url("disk"), &["--details", "--out", &out]).expect_success();
-    assert!(
-        said.contains("tightest limits") && said.contains("report.html"),
-        "{said}"
-    );
+    says(&said, &["tightest limits", "report.html"]);
     let read = |name: &str| fs::read_to_string(format!("{out}/{name}")).expect(name);
     let told = json(&read("diagnosis.json"));
     assert_eq!(told["format"], 1);
@@ -66,10 +63,7 @@ fn what_was_found_is_shown_though_there_is_no_room_for_the_report() {
         &["--details", "--out", &folder.path().display().to_string()],
     )
     .expect_failure();
-    assert!(
-        said.contains("tightest limits") && said.contains("cannot write"),
-        "{said}"
-    );
+    says(&said, &["tightest limits", "cannot write"]);
 }
 
 #[test]

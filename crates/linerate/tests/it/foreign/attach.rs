@@ -49,9 +49,7 @@ fn a_file_system_on_any_target_keeps_its_files() {
 #[test]
 fn a_write_protected_disk_of_any_target_is_attached_read_only() {
     const EROFS: i32 = 30;
-    if !crate::attach::possible() {
-        return;
-    }
+    needs!(crate::attach::possible());
     with_each(Needs::Nothing, async |san| {
         let attached = Attached::to(&san.url(Disk::Protected, ""));
         let written = fs::OpenOptions::new().write(true).open(attached.path());

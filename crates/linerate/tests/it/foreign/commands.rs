@@ -5,11 +5,7 @@ use std::process::Command;
 
 use super::san::{BYTES, Disk, San, USER};
 use super::{Needs, with_each};
-use crate::program::{Ended, run_command};
-
-fn linerate(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
-}
+use crate::program::{Ended, LINERATE, linerate, run_command};
 
 fn json(said: &str) -> serde_json::Value {
     // The output starts with a warning.
@@ -90,7 +86,7 @@ fn verbs_that_ask_are_answered() {
 fn a_wrong_secret_and_none_are_the_same_failure() {
     with_each(Needs::Nothing, async |san| {
         let url = san.url_as(&format!("{USER}@"), Disk::Locked, "?chap=md5");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut command = Command::new(LINERATE);
         command
             .args(["scsi", "ready", &url])
             .env("LINERATE_SECRET", "not the secret");

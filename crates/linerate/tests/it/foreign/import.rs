@@ -6,14 +6,12 @@ use daemon::Config;
 
 use super::san::PREFIX;
 use super::tgt::Tgt;
-use crate::program::{installed, run};
+use crate::program::{installed, linerate, run};
 use crate::server::Server;
 
 #[test]
 fn what_a_running_tgtd_dumps_is_imported() {
-    if !installed(&["tgtd", "tgtadm", "tgt-admin"]) {
-        return;
-    }
+    needs!(installed(&["tgtd", "tgtadm", "tgt-admin"]));
     let tgt = Tgt::start();
     let dump = tgt.dump();
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -48,15 +46,12 @@ fn what_a_running_tgtd_dumps_is_imported() {
     initiators_find_the_same_disks(&tgt, &imported.text);
     let checked = folder.path().join("linerate.toml");
     fs::write(&checked, imported.text.as_bytes()).expect("a file");
-    run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &[
-            "serve",
-            "--check",
-            "--config",
-            &checked.display().to_string(),
-        ],
-    )
+    linerate(&[
+        "serve",
+        "--check",
+        "--config",
+        &checked.display().to_string(),
+    ])
     .expect_success();
 }
 
@@ -82,8 +77,7 @@ fn initiators_find_the_same_disks(tgt: &Tgt, text: &str) {
                 .map(str::to_owned)
                 .collect();
             said.push(run("iscsi-inq", &["-e", "1", "-c", "128", &url]).expect_success());
-            let designators =
-                run(env!("CARGO_BIN_EXE_linerate"), &["scsi", "vpd", &url, "83"]).expect_success();
+            let designators = linerate(&["scsi", "vpd", &url, "83"]).expect_success();
             let of_unit = |line: &&str| line.contains("naa.6") || line.contains("t10.");
             let mut of_unit: Vec<String> = designators
                 .lines()

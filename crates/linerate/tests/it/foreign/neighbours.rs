@@ -158,12 +158,10 @@ fn what_another_initiator_has_reserved_is_left_alone() {
 /// istgt close the command window instead, and have no such setting.
 #[test]
 fn a_task_set_that_is_full_is_tried_again() {
-    let Some(server) = Server::configured(
+    let server = or_skip!(Server::configured(
         "[limits]\nsession-staging = \"64KiB\"\n[volume.disk]\nspec = \"delay:1ms:[ram:64MiB]\"\n[[target]]\n\
          name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n",
-    ) else {
-        return;
-    };
+    ));
     let load = Load::begin(&server.url("disk"));
     load.goes_on();
     load.end();

@@ -34,6 +34,23 @@ fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
     ))
 }
 
+/// Runs a scene with a load, which must continue before and after it.
+fn under_load(
+    needs: Needs,
+    connections: u16,
+    terms: &str,
+    scene: impl Fn(&mut San, &Proxy, &Load),
+) {
+    for_each(needs, |san| {
+        let proxy = Proxy::to(san.port());
+        let load = begin(san, &proxy, connections, terms);
+        load.goes_on();
+        scene(san, &proxy, &load);
+        load.goes_on();
+        load.end();
+    });
+}
+
 /// Waits until there have been at least this number of connections. There can be more, because the whole
 /// session is reinstated if a target cannot replace a single connection.
 fn until_replaced(proxy: &Proxy, connections: usize) {
@@ -121,29 +138,19 @@ fn one_slow_connection_of_four_is_no_lost_one() {
 /// Delayed data arrives long after it was written again over another connection, and overwritten.
 #[test]
 fn what_arrives_late_on_a_connection_that_was_replaced_changes_nothing() {
-    for_each(Needs::Connections, |san| {
-        let proxy = Proxy::to(san.port());
-        let load = begin(san, &proxy, 4, SOON);
-        load.goes_on();
+    under_load(Needs::Connections, 4, SOON, |_, proxy, load| {
         proxy.hold(3);
-        until_replaced(&proxy, 5);
+        until_replaced(proxy, 5);
         load.goes_on();
         proxy.release(3);
-        load.goes_on();
-        load.end();
     });
 }
 
 #[test]
 fn a_connection_that_swallows_everything_is_left() {
-    for_each(Needs::Connections, |san| {
-        let proxy = Proxy::to(san.port());
-        let load = begin(san, &proxy, 4, SOON);
-        load.goes_on();
+    under_load(Needs::Connections, 4, SOON, |_, proxy, _| {
         proxy.swallow(0);
-        until_replaced(&proxy, 5);
-        load.goes_on();
-        load.end();
+        until_replaced(proxy, 5);
     });
 }
 
@@ -182,16 +189,11 @@ fn a_session_of_one_connection_begins_again() {
 /// target end the old session first (RFC 7143 section 6.3.5).
 #[test]
 fn what_arrives_behind_a_reinstatement_changes_nothing() {
-    for_each(Needs::Nothing, |san| {
-        let proxy = Proxy::to(san.port());
-        let load = begin(san, &proxy, 1, SOON);
-        load.goes_on();
+    under_load(Needs::Nothing, 1, SOON, |_, proxy, load| {
         proxy.hold(0);
-        until_replaced(&proxy, 2);
+        until_replaced(proxy, 2);
         load.goes_on();
         proxy.release(0);
-        load.goes_on();
-        load.end();
     });
 }
 
@@ -210,30 +212,20 @@ fn a_target_that_is_killed_is_waited_for() {
 
 #[test]
 fn a_target_that_stands_still_is_waited_for() {
-    for_each(Needs::Nothing, |san| {
-        let proxy = Proxy::to(san.port());
-        let load = begin(san, &proxy, 1, SOON);
-        load.goes_on();
+    under_load(Needs::Nothing, 1, SOON, |san, proxy, _| {
         san.signal("STOP");
         until("a login that is not answered", || proxy.connections() > 1);
         san.signal("CONT");
-        load.goes_on();
-        load.end();
     });
 }
 
 #[test]
 fn a_door_that_is_closed_for_a_while_is_knocked_at_again() {
-    for_each(Needs::Nothing, |san| {
-        let proxy = Proxy::to(san.port());
-        let load = begin(san, &proxy, 1, NEVER);
-        load.goes_on();
+    under_load(Needs::Nothing, 1, NEVER, |_, proxy, _| {
         proxy.close();
         proxy.cut_all();
         until("a few who knock", || proxy.turned_away() > 2);
         proxy.open();
-        load.goes_on();
-        load.end();
     });
 }
 
@@ -308,9 +300,7 @@ fn url_with_secret(server: &Server, query: &str) -> String {
 #[test]
 fn a_target_that_comes_back_with_another_secret_gets_no_requests() {
     let images = images(&["one", "two"]);
-    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&locked("one", SECRET, images.path())));
     in_a_world(async {
         let lun = open(&url_with_secret(&server, "?reconnect-time=2")).await;
         round_trip(&lun, 0, 64, 1).await;
@@ -329,9 +319,7 @@ fn a_target_that_comes_back_with_another_secret_gets_no_requests() {
 #[test]
 fn another_disk_at_the_same_lun_is_never_written_to() {
     let images = images(&["one", "two"]);
-    let Some(mut server) = Server::configured(&locked("one", SECRET, images.path())) else {
-        return;
-    };
+    let mut server = or_skip!(Server::configured(&locked("one", SECRET, images.path())));
     in_a_world(async {
         let lun = open(&url_with_secret(&server, "?reconnect-time=2")).await;
         round_trip(&lun, 0, 64, 1).await;

@@ -1,13 +1,11 @@
 //! Paths to a target, and observers: IPv6, redirection, the wire decoded by tshark, and the command line.
 
-use std::process::Command;
-
 use iscsi_client::{Portal, discover};
 
 use super::san::{SECRET, San, USER};
 use super::{Disk, Make, Needs, for_each, open, round_trip, with_each};
 use crate::capture::watched_port;
-use crate::program::{Ended, run_command};
+use crate::program::linerate;
 use crate::remote::{in_a_world, random};
 use crate::server::{Server, has_ipv6};
 
@@ -33,9 +31,7 @@ fn a_login_follows_where_it_is_sent() {
                 "[[target]]\nname = \"{name}\"\n[target.redirect]\naddress = \"127.0.0.1:{}\"\npermanent = {permanent}\n",
                 san.port()
             );
-            let Some(sender) = Server::configured(&text) else {
-                return;
-            };
+            let sender = or_skip!(Server::configured(&text));
             in_a_world(async {
                 let lun = open(&format!("iscsi://127.0.0.1:{}/{name}/{lun}", sender.port())).await;
                 round_trip(&lun, 0, 64, 1).await;
@@ -83,10 +79,6 @@ fn what_goes_over_the_wire_is_what_tshark_expects() {
     for_each(Needs::Nothing, |san| {
         watched_port(san.port(), || in_a_world(everything(san)))
     });
-}
-
-fn linerate(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
 }
 
 #[test]

@@ -8,9 +8,7 @@ use crate::peer::BLOCK;
 
 /// Starts a write that gets an R2T, and sends this Data-Out for it.
 fn answers_its_r2t(answer: impl Fn(Itt, &R2t) -> DataOut) {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(solicited_only);
     let write = rogue.write(16 * BLOCK);
     rogue.say(&write.emit(), &[]);
@@ -72,9 +70,7 @@ fn a_data_out_for_another_r2t_fails_its_command() {
 
 #[test]
 fn unsolicited_data_where_none_are_agreed_on_fail_their_command() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(solicited_only);
     let write = ScsiCommand {
         data_segment_length: 1024,
@@ -88,9 +84,7 @@ fn unsolicited_data_where_none_are_agreed_on_fail_their_command() {
 
 #[test]
 fn unsolicited_data_beyond_the_first_burst_fail_their_command() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|config| {
         config.offers = Offers {
             initial_r2t: false,
@@ -111,9 +105,7 @@ fn unsolicited_data_beyond_the_first_burst_fail_their_command() {
 
 #[test]
 fn data_for_no_command_are_dropped() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(solicited_only);
     for tag in 0..200 {
         let pdu = data_out(Itt::new(tag).expect("a tag"), Ttt::new(tag), 0, 0, 4096);

@@ -33,9 +33,7 @@ fn flood(rogue: &mut Rogue, pdu: impl Fn(u32) -> Vec<u8>) {
 
 #[test]
 fn pings_whose_answers_nobody_takes_cost_little() {
-    let Some(siege) = Siege::begin("send-stall = \"2s\"") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin("send-stall = \"2s\""));
     let mut rogue = siege.peer(|_| {});
     let pdu = NopOut {
         data_segment_length: 4096,
@@ -49,9 +47,7 @@ fn pings_whose_answers_nobody_takes_cost_little() {
 
 #[test]
 fn texts_whose_answers_nobody_takes_cost_little() {
-    let Some(siege) = Siege::begin("send-stall = \"2s\"") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin("send-stall = \"2s\""));
     let mut rogue = siege.peer(|_| {});
     let text = b"SendTargets=All\0X-com.example.nonsense=1\0";
     let request = TextRequest {
@@ -72,9 +68,7 @@ fn texts_whose_answers_nobody_takes_cost_little() {
 
 #[test]
 fn data_that_nobody_takes_cost_little() {
-    let Some(mut sieges) = with_and_without("send-stall = \"2s\"") else {
-        return;
-    };
+    let mut sieges = or_skip!(with_and_without("send-stall = \"2s\""));
     let deaf = |siege: &Siege| {
         let mut rogue = siege.peer(|_| {});
         for _ in 0..200 {
@@ -99,9 +93,7 @@ fn data_that_nobody_takes_cost_little() {
 
 #[test]
 fn immediate_commands_beyond_what_is_bearable_are_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(solicited_only);
     for _ in 0..200 {
         let write = ScsiCommand {
@@ -122,9 +114,7 @@ fn immediate_commands_beyond_what_is_bearable_are_rejected() {
 fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
     let text = "[limits]\nnop-interval = \"250ms\"\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
                 name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n";
-    let Some(server) = Server::configured(text) else {
-        return;
-    };
+    let server = or_skip!(Server::configured(text));
     let mut silent = Peer::attach(&server, "disk", 1);
     silent
         .run(&[0x16, 0, 0, 0, 0, 0], Moves::Nothing)
@@ -144,9 +134,7 @@ fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
 
 #[test]
 fn a_discovery_session_has_no_commands() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut wire = siege.wire();
     let attached = wire.log_in(initiator(None, 3)).expect("a session");
     let mut rogue = Rogue {
@@ -179,9 +167,7 @@ fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
 /// Regression: 20 such sessions took 300 MiB, before any authentication.
 #[test]
 fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut open = Vec::new();
     for _ in 0..20 {
         let mut wire = siege.wire();
@@ -200,9 +186,9 @@ fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
 
 #[test]
 fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
-    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(
+        "staging = \"24MiB\"\nsession-staging = \"12MiB\""
+    ));
     let open: Vec<Rogue> = (10..30)
         .map(|number| {
             let mut rogue = siege.peer(|config| config.isid.0[5] = number);
@@ -225,9 +211,9 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
 /// Regression: each connection used memory for its longest PDU in addition to all counted memory.
 #[test]
 fn pings_that_never_end_count_as_memory_of_their_session() {
-    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(
+        "staging = \"24MiB\"\nsession-staging = \"12MiB\""
+    ));
     let open: Vec<Rogue> = (1000..1500_u32)
         .map(|number| {
             let mut rogue = siege.peer(|config| {
@@ -256,9 +242,7 @@ fn pings_that_never_end_count_as_memory_of_their_session() {
 #[test]
 fn pings_of_a_discovery_session_whose_answers_nobody_takes_cost_little() {
     const FLOODERS: usize = 8;
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let flood = || {
         let mut wire = siege.wire();
         let attached = wire
@@ -293,9 +277,7 @@ fn pings_of_a_discovery_session_whose_answers_nobody_takes_cost_little() {
 
 #[test]
 fn discovery_sessions_take_no_place_of_others() {
-    let Some(siege) = Siege::begin("sessions = 2") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin("sessions = 2"));
     let log_in = || {
         let mut wire = siege.wire();
         wire.log_in(initiator(None, 3)).map(|_| wire)
@@ -317,9 +299,7 @@ fn discovery_sessions_take_no_place_of_others() {
 /// sessions until they timed out.
 #[test]
 fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
-    let Some(siege) = Siege::begin("login-time = \"60s\"") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin("login-time = \"60s\""));
     let text = [INTRODUCTION, &b"a=1\0".repeat(900)].concat();
     let request = LoginRequest::parse(&login(1, false, text.len())).expect("a request");
     let last = LoginRequest {
@@ -348,9 +328,7 @@ fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
 
 #[test]
 fn a_discovery_session_that_does_not_end_is_ended() {
-    let Some(sieges) = with_and_without("discovery-time = \"1s\"") else {
-        return;
-    };
+    let sieges = or_skip!(with_and_without("discovery-time = \"1s\""));
     let discovery = |siege: &Siege| {
         let mut wire = siege.wire();
         wire.log_in(initiator(None, 3))
@@ -363,9 +341,7 @@ fn a_discovery_session_that_does_not_end_is_ended() {
 
 #[test]
 fn a_crowd_that_says_nothing_does_not_keep_out_those_who_do() {
-    let Some(mut siege) = Siege::begin("connections-per-address = 50") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("connections-per-address = 50"));
     let open: Vec<Wire> = (0..200).map(|_| siege.wire()).collect();
     siege
         .witness
@@ -379,9 +355,7 @@ fn a_crowd_that_says_nothing_does_not_keep_out_those_who_do() {
 
 #[test]
 fn who_proves_nothing_and_asks_for_what_is_not_there_is_told_so() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let refused = siege
         .wire()
         .log_in(initiator(Some("iqn.2026-01.io.linerate:nothing"), 1));

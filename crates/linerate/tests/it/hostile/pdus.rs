@@ -10,9 +10,7 @@ use crate::peer::{BLOCK, read_10, write_10};
 
 #[test]
 fn sixteen_megabytes_in_one_pdu_end_the_connection() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     rogue
         .wire
@@ -31,9 +29,7 @@ fn sixteen_megabytes_in_one_pdu_end_the_connection() {
 
 #[test]
 fn opcodes_that_do_not_exist_are_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     for opcode in [0x07, 0x0f, 0x1c, 0x1e, 0x2f, 0x3e] {
         let mut bhs = ping(Itt::new(1)).emit();
@@ -55,9 +51,7 @@ fn opcodes_that_do_not_exist_are_rejected() {
 
 #[test]
 fn a_target_opcode_is_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     rogue.say(&Bhs::new(Opcode::R2t), &[]);
     rogue.expect_reject(RejectReason::CommandNotSupported);
@@ -67,9 +61,7 @@ fn a_target_opcode_is_rejected() {
 
 #[test]
 fn a_snack_is_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     rogue.say(&Bhs::new(Opcode::SnackRequest), &[]);
     rogue.expect_reject(RejectReason::SnackReject);
@@ -79,9 +71,7 @@ fn a_snack_is_rejected() {
 
 #[test]
 fn a_second_login_ends_the_connection() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     rogue.say(&login(1, false, 0), &[]);
     rogue.wire.hear_the_end();
@@ -90,9 +80,7 @@ fn a_second_login_ends_the_connection() {
 
 #[test]
 fn additional_headers_that_make_no_sense_are_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     for ahs in [vec![0xff; 1020], vec![0; 4], vec![0, 200, 1, 0]] {
         let command = ScsiCommand {
@@ -119,9 +107,7 @@ fn additional_headers_that_make_no_sense_are_rejected() {
 /// end with GOOD.
 #[test]
 fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     let edtl = |command| ScsiCommand {
         expected_data_transfer_length: BLOCK as u32,
@@ -169,9 +155,7 @@ fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
 /// SAM-5 8.9: INVALID MESSAGE ERROR where there is no auto contingent allegiance.
 #[test]
 fn the_aca_attribute_is_refused() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     for command in [rogue.command([0; 16]), rogue.read(1), rogue.write(BLOCK)] {
         rogue.say(
@@ -195,9 +179,7 @@ fn the_aca_attribute_is_refused() {
 
 #[test]
 fn a_tag_that_is_taken_is_rejected() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(solicited_only);
     let first = rogue.write(BLOCK);
     let second = ScsiCommand {
@@ -213,9 +195,7 @@ fn a_tag_that_is_taken_is_rejected() {
 
 #[test]
 fn commands_outside_of_the_window_are_ignored() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     let beyond = rogue.max_cmd_sn.plus(1000);
     let before = rogue.cmd_sn.minus(50);
@@ -241,9 +221,7 @@ fn commands_outside_of_the_window_are_ignored() {
 
 #[test]
 fn after_a_logout_nothing_is_done() {
-    let Some(siege) = Siege::begin("") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin(""));
     let mut rogue = siege.peer(|_| {});
     let logout = LogoutRequest {
         immediate: true,

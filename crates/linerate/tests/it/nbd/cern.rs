@@ -9,9 +9,7 @@ use tempfile::TempDir;
 use super::Both;
 use crate::agents::{Agent, folder, record};
 use crate::nbd_client::Foreign;
-use crate::program::{installed, run};
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{LINERATE, installed, linerate, run, says};
 
 /// Runs these suites for a short time, and returns the output.
 fn measured(url: &str, suites: &[&str], out: &Path, more: &[&str]) -> String {
@@ -70,9 +68,7 @@ fn expect_both_sides(said: &str, cells: usize) {
 
 #[test]
 fn the_load_of_both_sides_stands_beside_that_of_enbd() {
-    let Some(both) = Both::serving(&["disk=ram:32MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=ram:32MiB"], ""));
     let out = TempDir::new().expect("a temporary folder");
     let said = measured(&both.url("disk"), &["cern", "bonnie"], out.path(), &[]);
     let (cern, bonnie) = said.split_at(
@@ -96,10 +92,9 @@ fn the_load_of_both_sides_stands_beside_that_of_enbd() {
     for suite in ["cern", "bonnie"] {
         let text = |file| fs::read_to_string(out.path().join(suite).join(file)).expect("a report");
         for page in [text("report.md"), text("report.html")] {
-            assert!(
-                page.contains("3.2 ENBD three servers, MB/s")
-                    && page.contains("CPU load of the server"),
-                "{page}"
+            says(
+                &page,
+                &["3.2 ENBD three servers, MB/s", "CPU load of the server"],
             );
         }
         let cells = text("cells.csv");
@@ -129,9 +124,7 @@ fn the_load_of_both_sides_stands_beside_that_of_enbd() {
 
 #[test]
 fn a_server_of_others_is_found_by_its_socket() {
-    if !installed(&["nbdkit"]) {
-        return;
-    }
+    needs!(installed(&["nbdkit"]));
     let out = TempDir::new().expect("a temporary folder");
     let by_tcp = Foreign::nbdkit(&["memory", "32M"]);
     expect_both_sides(
@@ -147,9 +140,7 @@ fn a_server_of_others_is_found_by_its_socket() {
 
 #[test]
 fn an_agent_tells_the_load_of_the_machine_that_serves() {
-    let Some(both) = Both::serving(&["disk=ram:32MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=ram:32MiB"], ""));
     let (out, secret) = folder();
     let agent = Agent::start(&secret, &[]);
     let asked = [
@@ -181,9 +172,8 @@ fn an_agent_tells_the_load_of_the_machine_that_serves() {
         );
     }
     let twice = [&asked[..], &["--agents", &agent.address]].concat();
-    let refused = run(LINERATE, &[&["bench", "ram:1MiB"], &twice[..]].concat()).expect_failure();
+    let refused = linerate(&[&["bench", "ram:1MiB"], &twice[..]].concat()).expect_failure();
     assert!(refused.contains("accepts only one connection"), "{refused}");
-    let for_nobody =
-        run(LINERATE, &[&["bench", "ram:1MiB"], &asked[2..]].concat()).expect_failure();
+    let for_nobody = linerate(&[&["bench", "ram:1MiB"], &asked[2..]].concat()).expect_failure();
     assert!(for_nobody.contains("--server-agent"), "{for_nobody}");
 }

@@ -71,9 +71,7 @@ fn descriptors(both: &Both) -> usize {
 
 #[test]
 fn half_a_handshake_ends() {
-    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=ram:64MiB"));
     let port = siege.both.port;
     let mut open: Vec<Client> = Vec::new();
     for cut in [0, 1, 8, 15, 16, 20] {
@@ -92,9 +90,7 @@ fn half_a_handshake_ends() {
 
 #[test]
 fn a_crowd_in_the_middle_of_its_handshake_leaves_room() {
-    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=ram:64MiB"));
     let port = siege.both.port;
     let open: Vec<Client> = (0..900)
         .map(|_| {
@@ -110,9 +106,7 @@ fn a_crowd_in_the_middle_of_its_handshake_leaves_room() {
 
 #[test]
 fn options_without_end_cost_little() {
-    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=ram:64MiB"));
     let port = siege.both.port;
     // The client reads the replies to its options.
     let mut client = Client::connect(port);
@@ -145,9 +139,7 @@ fn options_without_end_cost_little() {
 
 #[test]
 fn what_is_no_request_ends_the_connection() {
-    let Some(siege) = Siege::begin("disk=ram:64MiB") else {
-        return;
-    };
+    let siege = or_skip!(Siege::begin("disk=ram:64MiB"));
     for garbage in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[0; 4],
@@ -164,9 +156,7 @@ fn what_is_no_request_ends_the_connection() {
 
 #[test]
 fn four_gibibytes_that_are_announced_take_no_memory() {
-    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=file:{state}/disk.img?size=64MiB"));
     let open: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::attach(siege.both.port, "disk");
@@ -190,9 +180,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
 /// Incomplete writes occupy all memory, and must lose it when other clients need it.
 #[test]
 fn writes_whose_data_do_not_come_give_way() {
-    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=file:{state}/disk.img?size=64MiB"));
     let silent: Vec<Client> = (0..8)
         .map(|_| {
             let mut client = Client::attach(siege.both.port, "disk");
@@ -212,9 +200,7 @@ fn writes_whose_data_do_not_come_give_way() {
 #[test]
 fn reads_that_nobody_takes_are_bounded() {
     for volume in ["disk=ram:64MiB", "disk=file:{state}/disk.img?size=64MiB"] {
-        let Some(mut siege) = Siege::begin(volume) else {
-            return;
-        };
+        let mut siege = or_skip!(Siege::begin(volume));
         let open: Vec<Client> = (0..20)
             .map(|_| {
                 let mut client = Client::attach(siege.both.port, "disk");
@@ -234,9 +220,7 @@ fn reads_that_nobody_takes_are_bounded() {
 /// Regression: the memory of replies to BLOCK_STATUS, 16 MiB for each connection, was not counted.
 #[test]
 fn extents_that_nobody_takes_are_bounded() {
-    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=ram:64MiB"));
     for block in 16..8192 {
         siege
             .witness
@@ -277,9 +261,7 @@ fn extents_that_nobody_takes_are_bounded() {
 
 #[test]
 fn thousands_of_reads_are_all_answered_in_their_own_name() {
-    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else {
-        return;
-    };
+    let mut siege = or_skip!(Siege::begin("disk=file:{state}/disk.img?size=64MiB"));
     let mut client = Client::extended(siege.both.port, "disk");
     let requests: Vec<u8> = (0..5000_u64)
         .flat_map(|at| client.header(READ, at % 100 * 4096 + at % 7, 512))
@@ -300,9 +282,7 @@ fn thousands_of_reads_are_all_answered_in_their_own_name() {
 #[test]
 fn a_read_overtakes_a_long_cache_request() {
     // This volume cannot expose its memory, and completes every read immediately.
-    let Some(both) = Both::serving(&["disk=fault:[ram:256MiB]"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=fault:[ram:256MiB]"], ""));
     let mut client = Client::attach(both.port, "disk");
     let requests = [
         client.header(CACHE, 0, 256 << 20),

@@ -35,9 +35,7 @@ fn say_cut(client: &mut Client, bytes: &[u8], cuts: &[usize]) {
 
 #[test]
 fn what_was_written_is_read_wherever_it_was_cut() {
-    let Some(both) = Both::serving(&[VOLUME], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUME], ""));
     for attach in [Client::attach, Client::extended] {
         let (mut client, mut other) = (attach(both.port, "disk"), attach(both.port, "disk"));
         let header = client.header(WRITE, 0, 0).len();
@@ -88,9 +86,7 @@ fn what_was_written_is_read_wherever_it_was_cut() {
 
 #[test]
 fn requests_of_all_lengths_in_one_stream_stay_apart() {
-    let Some(both) = Both::serving(&[VOLUME], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUME], ""));
     let mut client = Client::extended(both.port, "disk");
     let (mut random, mut model) = (Random::new(20_261_126), vec![0; 16 << 20]);
     for _ in 0..60 {
@@ -133,9 +129,7 @@ fn requests_of_all_lengths_in_one_stream_stay_apart() {
 
 #[test]
 fn nothing_of_a_write_lands_whose_end_does_not_come() {
-    let Some(both) = Both::serving(&[VOLUME], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUME], ""));
     let before = data(1, LENGTH);
     for come in [0, 1, 511, 4096, 65_536, LENGTH - 512, LENGTH - 1] {
         let mut client = Client::attach(both.port, "disk");
@@ -155,9 +149,7 @@ fn nothing_of_a_write_lands_whose_end_does_not_come() {
 
 #[test]
 fn a_slow_write_is_received_as_it_comes() {
-    let Some(both) = Both::serving(&[VOLUME], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUME], ""));
     let (mut client, written) = (Client::attach(both.port, "disk"), data(3, LENGTH));
     client.write(1 << 20, &written).expect("written");
     let header = client.header(WRITE, 0, LENGTH as u64);
@@ -172,9 +164,7 @@ fn a_slow_write_is_received_as_it_comes() {
 
 #[test]
 fn a_reservation_that_comes_with_the_data_keeps_them_out() {
-    let Some(both) = Both::serving(&[VOLUME], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUME], ""));
     let (mut client, before) = (Client::attach(both.port, "disk"), data(4, LENGTH));
     client.write(0, &before).expect("written");
     let mut peer = Peer::attach(&both.server, "disk", 1);

@@ -152,9 +152,10 @@ fn qemu(arguments: &[&str]) -> Option<Dialogue> {
 
 #[test]
 fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
-    let Some(both) = Both::serving(&["disk=file:{state}/disk.img?size=16MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(
+        &["disk=file:{state}/disk.img?size=16MiB"],
+        ""
+    ));
     let over = Arc::new(AtomicBool::new(false));
     let attach = || Client::attach(both.port, "disk");
     let peer = |number| Peer::attach(&both.server, "disk", number);

@@ -12,9 +12,7 @@ pub(crate) mod tls;
 mod together;
 mod unix;
 
-use std::process::Command;
-
-use crate::program::{Ended, run_command};
+use crate::program::Ended;
 use crate::server::{Server, free_port};
 
 /// A server that exports its volumes over NBD and over iSCSI.
@@ -59,13 +57,7 @@ impl Both {
 
     /// `linerate server …`.
     fn command(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command
-            .arg("server")
-            .args(arguments)
-            .arg("--control")
-            .arg(self.server.state().join("control"));
-        run_command(&mut command)
+        self.server.ask(&[&["server"], arguments].concat())
     }
 }
 

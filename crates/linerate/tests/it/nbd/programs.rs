@@ -24,13 +24,9 @@ fn has_libnbd() -> bool {
 /// Tests illegal requests, and the limits of legal requests: see the script.
 #[test]
 fn the_rules_of_the_standard_hold() {
-    if !has_libnbd() {
-        return;
-    }
+    needs!(has_libnbd());
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else {
-            return;
-        };
+        let both = or_skip!(Both::serving(&[volume], ""));
         let base = format!("nbd://127.0.0.1:{}", both.port);
         run(PYTHON, &["-c", include_str!("rules.py"), &base, "67108864"]).expect_success();
     }
@@ -38,12 +34,8 @@ fn the_rules_of_the_standard_hold() {
 
 #[test]
 fn nbdinfo_lists_and_maps() {
-    if !installed(&["nbdinfo"]) {
-        return;
-    }
-    let Some(both) = Both::serving(&["disk=ram:64MiB", "other=ram:8MiB"], "") else {
-        return;
-    };
+    needs!(installed(&["nbdinfo"]));
+    let both = or_skip!(Both::serving(&["disk=ram:64MiB", "other=ram:8MiB"], ""));
     let said = run("nbdinfo", &["--list", "--json", &both.url("")]).expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let exports = said["exports"].as_array().expect("exports");
@@ -100,13 +92,9 @@ fn nbdinfo_lists_and_maps() {
 
 #[test]
 fn images_are_copied_over_several_connections() {
-    if !installed(&["nbdcopy", "cmp"]) {
-        return;
-    }
+    needs!(installed(&["nbdcopy", "cmp"]));
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else {
-            return;
-        };
+        let both = or_skip!(Both::serving(&[volume], ""));
         copied_there_and_back(&both, &both.url("disk"));
     }
 }
@@ -126,13 +114,9 @@ pub(super) fn copied_there_and_back(both: &Both, url: &str) -> [String; 2] {
 
 #[test]
 fn qemu_copies_images_and_parts_of_blocks() {
-    if !installed(&["qemu-img", "qemu-io"]) {
-        return;
-    }
+    needs!(installed(&["qemu-img", "qemu-io"]));
     for volume in VOLUMES {
-        let Some(both) = Both::serving(&[volume], "") else {
-            return;
-        };
+        let both = or_skip!(Both::serving(&[volume], ""));
         let url = both.url("disk");
         let image = both.server.state().join("image");
         write_patterned_file(&image, 64 << 20);
@@ -182,9 +166,7 @@ fn fio_reads_what_it_has_written() {
     if !installed(&["fio"]) || !run("fio", &["--enghelp"]).said.contains("nbd") {
         return eprintln!("skipped: fio has no engine nbd");
     }
-    let Some(both) = Both::serving(&[VOLUMES[2]], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUMES[2]], ""));
     let uri = format!("--uri={}", both.url("disk"));
     let arguments = [
         "--name=verify",
@@ -216,9 +198,7 @@ fn a_file_system_lives_on_an_export() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: mounting wants root");
     }
-    let Some(both) = Both::serving(&[VOLUMES[0]], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&[VOLUMES[0]], ""));
     let script = include_str!("filesystem.sh");
     let folder = both.server.state().display().to_string();
     run(

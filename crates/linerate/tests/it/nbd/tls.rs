@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::Both;
 use super::client::{Client, OPT_GO, OPT_LIST, OPT_STARTTLS, an_option, string};
 use super::programs::copied_there_and_back;
-use crate::program::{Ended, installed, run, run_command, until};
+use crate::program::{installed, linerate, run, says, until};
 use crate::qemu::TLS_CREDENTIALS;
 use crate::server::free_port;
 
@@ -84,20 +83,14 @@ impl Both {
     }
 }
 
-fn linerate(arguments: &[&str]) -> Ended {
-    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
-}
-
 #[test]
 fn other_peoples_clients_use_certificates() {
-    if !installed(&["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "cmp"]) {
-        return;
-    }
+    needs!(installed(&[
+        "nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "cmp"
+    ]));
     let pki = Pki::new();
     for keys in ["", MUTUAL] {
-        let Some(both) = serving(&pki, keys) else {
-            return;
-        };
+        let both = or_skip!(serving(&pki, keys));
         let url = both.secure("disk", &format!("tls-certificates={}", pki.folder()));
         let listed = run("nbdinfo", &["--list", &url]).expect_success();
         assert!(listed.contains("export=\"disk\""), "{listed}");
@@ -165,9 +158,7 @@ fn other_peoples_clients_use_certificates() {
 #[test]
 fn clear_text_gets_nothing_where_tls_is_required() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else {
-        return;
-    };
+    let both = or_skip!(serving(&pki, ""));
     let mut client = Client::connect(both.port);
     for option in [OPT_LIST, OPT_GO, 8, 11, 4711] {
         assert_eq!(client.option(option, &[]), 0x8000_0005, "TLS_REQD");
@@ -191,9 +182,7 @@ fn clear_text_gets_nothing_where_tls_is_required() {
 #[test]
 fn an_export_is_for_the_clients_that_are_listed() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, &format!("tls = \"allowed\"\n{MUTUAL}")) else {
-        return;
-    };
+    let both = or_skip!(serving(&pki, &format!("tls = \"allowed\"\n{MUTUAL}")));
     Client::attach(both.port, "disk")
         .read(0, 512)
         .expect("for anybody");
@@ -240,9 +229,7 @@ fn an_export_is_for_the_clients_that_are_listed() {
 #[test]
 fn the_check_of_a_certificate_that_failed_is_named() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, MUTUAL) else {
-        return;
-    };
+    let both = or_skip!(serving(&pki, MUTUAL));
     let fails = |query: &str, here: &str, there: &str| {
         let told = linerate(&["info", &both.secure("disk", query)]).expect_failure();
         assert!(told.contains(here), "{query}: {told}");
@@ -316,9 +303,7 @@ fn the_documented_commands_create_certificates() {
 #[test]
 fn a_reload_exchanges_certificates() {
     let pki = Pki::new();
-    let Some(mut both) = serving(&pki, "tls = \"allowed\"") else {
-        return;
-    };
+    let mut both = or_skip!(serving(&pki, "tls = \"allowed\""));
     let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
     let mut before = Client::attach(both.port, "disk");
     linerate(&["info", &both.secure("disk", &ca)]).expect_success();
@@ -368,9 +353,9 @@ fn files_are_checked_before_anything_is_served() {
         "tls-certificate = \"DIR/server-cert.pem\"\ntls-key = \"DIR/server-key.pem\"\n{MUTUAL}"
     );
     let said = check(&good).expect_success();
-    assert!(
-        said.contains("NBD over TLS, required, clients with certificates"),
-        "{said}"
+    says(
+        &said,
+        &["NBD over TLS, required, clients with certificates"],
     );
     for (keys, says) in [
         (String::new(), "set tls-client-ca"),
@@ -399,9 +384,9 @@ fn files_are_checked_before_anything_is_served() {
     )
     .expect("changed");
     let told = check(&good).expect_failure();
-    assert!(
-        told.contains("mode 644 lets other users access it; use `chmod 600"),
-        "{told}"
+    says(
+        &told,
+        &["mode 644 lets other users access it; use `chmod 600"],
     );
 }
 
@@ -409,9 +394,7 @@ fn files_are_checked_before_anything_is_served() {
 #[test]
 fn nothing_is_taken_from_between_clear_text_and_tls() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else {
-        return;
-    };
+    let both = or_skip!(serving(&pki, ""));
     let go = an_option(OPT_GO, &[&string("disk")[..], &[0, 0]].concat());
     // The options arrive in one segment with STARTTLS.
     let mut client = Client::connect(both.port);
@@ -450,9 +433,7 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
 #[test]
 fn a_client_that_is_silent_in_its_handshake_is_given_up() {
     let pki = Pki::new();
-    let Some(both) = serving(&pki, "") else {
-        return;
-    };
+    let both = or_skip!(serving(&pki, ""));
     let mut open: Vec<Client> = (0..40)
         .map(|index| {
             let mut client = Client::connect(both.port);

@@ -8,7 +8,7 @@ use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
 use super::client::{Client, EIO, EPERM, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
 use super::{Both, export_of};
 use crate::peer::{Moves, Peer};
-use crate::program::{run, until};
+use crate::program::{LINERATE, run, says, until};
 use crate::server::free_port;
 use crate::sessions::sessions;
 
@@ -27,9 +27,7 @@ pub(super) fn persistent_reserve(peer: &mut Peer, action: u8, kind: u8, key: u64
 
 #[test]
 fn a_reservation_keeps_nbd_clients_out() {
-    let Some(both) = Both::serving(&["disk=ram:64MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=ram:64MiB"], ""));
     let mut client = Client::attach(both.port, "disk");
     client.write(512, &[7; 1024]).expect("written");
     let mut peer = Peer::attach(&both.server, "disk", 1);
@@ -65,16 +63,14 @@ fn a_reservation_keeps_nbd_clients_out() {
 
 #[test]
 fn an_iscsi_url_at_an_nbd_port_is_told_what_it_speaks() {
-    let Some(both) = Both::serving(&["disk=ram:1MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=ram:1MiB"], ""));
     let portal = format!("127.0.0.1:{}", both.port);
     let url = format!("iscsi://{portal}/iqn.2026-01.io.linerate:disk/0");
     for asked in [["info", &url], ["discover", &portal]] {
-        let said = run(env!("CARGO_BIN_EXE_linerate"), &asked).expect_failure();
-        assert!(
-            said.contains("this port speaks NBD: use a URL that begins with nbd://"),
-            "{said}"
+        let said = run(LINERATE, &asked).expect_failure();
+        says(
+            &said,
+            &["this port speaks NBD: use a URL that begins with nbd://"],
         );
     }
 }
@@ -109,9 +105,7 @@ fn until_outstanding(both: &Both) {
 #[test]
 fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
     const CHUNK: usize = 128 << 10;
-    let Some(both) = sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h") else {
-        return;
-    };
+    let both = or_skip!(sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h"));
     let mut client = Client::attach(both.port, "sick");
     both.command(&["fault", "sick", "fail"]).expect_success();
     client
@@ -148,9 +142,7 @@ fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
 #[test]
 fn each_of_two_concurrent_flushes_reports_a_loss() {
     const CHUNK: usize = 128 << 10;
-    let Some(both) = sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h") else {
-        return;
-    };
+    let both = or_skip!(sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h"));
     let mut client = Client::attach(both.port, "sick");
     both.command(&["fault", "sick", "fail"]).expect_success();
     client
@@ -207,10 +199,7 @@ fn a_preemption_ends_what_it_shuts_an_nbd_client_out_of() {
     let Some(both) = sick("1h") else { return };
     let mut client = Client::attach(both.port, "sick");
     client.write(0, &[1; 4096]).expect("written");
-    let (mut victim, mut host) = (
-        Peer::attach(&both.server, "sick", 1),
-        Peer::attach(&both.server, "sick", 2),
-    );
+    let [mut victim, mut host] = [1, 2].map(|number| Peer::attach(&both.server, "sick", number));
     persistent_reserve(&mut victim, 0, 0, 0, 7);
     persistent_reserve(&mut host, 0, 0, 0, 8);
     both.command(&["fault", "sick", "hang"]).expect_success();
@@ -281,9 +270,7 @@ fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
 
 #[test]
 fn a_client_is_listed_and_dropped() {
-    let Some(both) = Both::serving(&["disk=ram:64MiB"], "") else {
-        return;
-    };
+    let both = or_skip!(Both::serving(&["disk=ram:64MiB"], ""));
     let (mut one, mut two) = (
         Client::attach(both.port, "disk"),
         Client::attach(both.port, "protected"),
@@ -316,9 +303,7 @@ fn a_client_is_listed_and_dropped() {
 
 #[test]
 fn exports_come_and_go_beside_others() {
-    let Some(mut both) = Both::serving(&["disk=ram:16MiB", "other=ram:16MiB"], "") else {
-        return;
-    };
+    let mut both = or_skip!(Both::serving(&["disk=ram:16MiB", "other=ram:16MiB"], ""));
     let (over, done) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),

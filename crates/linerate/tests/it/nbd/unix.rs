@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::programs::copied_there_and_back;
 use super::tls::Pki;
 use super::{Both, export_of};
-use crate::program::{Ended, installed, run};
+use crate::program::{installed, linerate, run, says};
 use crate::qemu::qemu_io;
 use crate::server::free_port;
 use crate::sessions::sessions;
@@ -33,15 +33,9 @@ impl Both {
     }
 }
 
-fn linerate(arguments: &[&str]) -> Ended {
-    run(env!("CARGO_BIN_EXE_linerate"), arguments)
-}
-
 #[test]
 fn clients_of_this_machine_use_the_socket() {
-    if !installed(&["nbdinfo", "nbdcopy", "qemu-io", "cmp"]) {
-        return;
-    }
+    needs!(installed(&["nbdinfo", "nbdcopy", "qemu-io", "cmp"]));
     let Some(both) = serving("", "") else { return };
     let mode = fs::metadata(both.socket())
         .expect("a socket")
@@ -50,10 +44,7 @@ fn clients_of_this_machine_use_the_socket() {
     assert_eq!(mode & 0o777, 0o600, "it is for its owner");
     let url = both.local("disk");
     let said = run("nbdinfo", &["--list", &url]).expect_success();
-    assert!(
-        said.contains("export=\"disk\"") && said.contains("export-size: 67108864"),
-        "{said}"
-    );
+    says(&said, &["export=\"disk\"", "export-size: 67108864"]);
     let [_, after] = copied_there_and_back(&both, &url);
     let said = qemu_io(
         &url,
@@ -96,13 +87,10 @@ fn the_socket_is_told_of() {
     let state = both.server.state().display().to_string();
     let check = ["serve", "--check", "--config", &config, "--state", &state];
     let said = linerate(&check).expect_success();
-    assert!(
-        said.contains(&format!("listens on nbd+unix://{path}\n")),
-        "{said}"
-    );
-    assert!(
-        said.contains(&format!("unix:{path}: another server is using it")),
-        "{said}"
+    says(&said, &[&format!("listens on nbd+unix://{path}\n")]);
+    says(
+        &said,
+        &[&format!("unix:{path}: another server is using it")],
     );
     let only = format!("--listen=nbd+unix://{path}.2");
     let said = linerate(&[
@@ -134,9 +122,7 @@ fn who_uses_the_socket_is_this_machine() {
     let more = export("here", "127.0.0.0/8")
         + &export("elsewhere", "192.0.2.0/24")
         + &export("six", "::1");
-    let Some(both) = serving("", &more) else {
-        return;
-    };
+    let both = or_skip!(serving("", &more));
     linerate(&["info", &both.local("here")]).expect_success();
     for name in ["elsewhere", "six"] {
         linerate(&["info", &both.local(name)]).expect_failure();
@@ -150,9 +136,7 @@ fn tls_is_spoken_on_the_socket_too() {
     let keys = format!(
         "tls-certificate = \"{folder}/server-cert.pem\"\ntls-key = \"{folder}/server-key.pem\""
     );
-    let Some(both) = serving(&keys, "") else {
-        return;
-    };
+    let both = or_skip!(serving(&keys, ""));
     let (clear, path) = (both.local("disk"), both.socket().display().to_string());
     let secure = format!("nbds+unix:///disk?socket={path}&tls-certificates={folder}");
     linerate(&["info", &clear]).expect_failure();
@@ -169,20 +153,18 @@ fn tls_is_spoken_on_the_socket_too() {
 
 #[test]
 fn the_socket_comes_and_goes_with_its_portal() {
-    let Some(mut both) = serving("", "") else {
-        return;
-    };
+    let mut both = or_skip!(serving("", ""));
     let (socket, path) = (both.socket(), both.socket().display().to_string());
     // A second server does not take over the socket, and reports why.
     let other = both.server.state().join("other").display().to_string();
     let listen = format!("--listen=nbd+unix://{path}");
     let serve = ["serve", "--volume=a=ram:1MiB", &listen, "--state", &other];
     let said = linerate(&serve).expect_failure();
-    assert!(
-        said.contains(&format!(
+    says(
+        &said,
+        &[&format!(
             "cannot listen on unix:{path}: another server is using it"
-        )),
-        "{said}"
+        )],
     );
     linerate(&["info", &both.local("disk")]).expect_success();
 
@@ -192,18 +174,12 @@ fn the_socket_comes_and_goes_with_its_portal() {
     let mut client = super::client::Client::local(&socket, "disk");
     both.server.reconfigure(&without);
     let said = both.command(&["reload"]).expect_success();
-    assert!(
-        said.contains(&format!("- portal nbd+unix://{path}")),
-        "{said}"
-    );
+    says(&said, &[&format!("- portal nbd+unix://{path}")]);
     assert!(!socket.exists());
     client.write(0, &[7; 512]).expect("a connection stays");
     both.server.reconfigure(&with);
     let said = both.command(&["reload"]).expect_success();
-    assert!(
-        said.contains(&format!("+ portal nbd+unix://{path}")),
-        "{said}"
-    );
+    says(&said, &[&format!("+ portal nbd+unix://{path}")]);
     assert!(linerate(&["info", &both.local("disk")]).status.success());
 
     // The leftover socket of a killed server is replaced, and a server that shuts down leaves none.
@@ -215,10 +191,7 @@ fn the_socket_comes_and_goes_with_its_portal() {
     assert!(!socket.exists());
     fs::write(&socket, "notes").expect("a file");
     let said = linerate(&serve).expect_failure();
-    assert!(
-        said.contains("the path exists and is not a socket"),
-        "{said}"
-    );
+    says(&said, &["the path exists and is not a socket"]);
     assert_eq!(fs::read(&socket).expect("the file"), b"notes");
 }
 

@@ -7,9 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::records;
-use crate::program::run;
-
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::program::{linerate, says};
 
 /// A directory as written by `linerate bench --out`.
 fn result() -> TempDir {
@@ -24,7 +22,7 @@ fn directory(result: &str) -> TempDir {
 
 fn report(directory: &Path, arguments: &[&str]) -> crate::program::Ended {
     let directory = directory.to_str().expect("a path");
-    run(LINERATE, &[&["report", directory], arguments].concat())
+    linerate(&[&["report", directory], arguments].concat())
 }
 
 #[test]
@@ -36,10 +34,7 @@ fn the_files_of_a_report_are_written_again() {
         sources.iter().all(|source| said.contains(source)) && said.contains("ratio"),
         "{said}"
     );
-    assert!(
-        said.contains("read-512") && said.contains("report.html"),
-        "{said}"
-    );
+    says(&said, &["read-512", "report.html"]);
     assert!(
         said.contains("write-8388608") && !said.contains("more, in the report"),
         "{said}"
@@ -100,16 +95,12 @@ fn results_of_a_tree_and_of_several_folders_are_one_page() {
 
     let [monday, tuesday] =
         ["monday", "tuesday"].map(|name| tree.path().join(name).display().to_string());
-    let refused = run(LINERATE, &["report", &monday, &tuesday]).expect_failure();
+    let refused = linerate(&["report", &monday, &tuesday]).expect_failure();
     assert!(refused.contains("--out DIR"), "{refused}");
-    let refused = run(
-        LINERATE,
-        &["report", &monday, &tuesday, "--format", "cells"],
-    )
-    .expect_failure();
+    let refused = linerate(&["report", &monday, &tuesday, "--format", "cells"]).expect_failure();
     assert!(refused.contains("supports only one result"), "{refused}");
     let both = tree.path().join("both").display().to_string();
-    run(LINERATE, &["report", &monday, &tuesday, "--out", &both]).expect_success();
+    linerate(&["report", &monday, &tuesday, "--out", &both]).expect_success();
     assert!(
         fs::metadata(tree.path().join("both/reports.md"))
             .expect("a page")
@@ -141,9 +132,6 @@ fn what_is_no_result_is_refused_with_its_place() {
 fn an_unknown_document_is_refused_before_anything_is_written() {
     let directory = result();
     let said = report(directory.path(), &["--beside", "005"]).expect_failure();
-    assert!(
-        said.contains("possible values: 000, 001, 002, 003, 004"),
-        "{said}"
-    );
+    says(&said, &["possible values: 000, 001, 002, 003, 004"]);
     assert_eq!(fs::read_dir(directory.path()).expect("a folder").count(), 1);
 }

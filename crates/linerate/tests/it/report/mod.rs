@@ -49,9 +49,7 @@ const WAYS: [(&str, &[&str], u32, u32); 3] = [
 
 #[test]
 fn nothing_overlaps_or_leaves_its_frame_or_is_hard_to_read() {
-    let Some(browser) = Browser::open("layout") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("layout"));
     for (name, page) in pages() {
         for (way, arguments, width, height) in WAYS {
             let seen = browser.look(&format!("{name}-{way}"), &page, arguments, width, height);
@@ -69,9 +67,7 @@ fn nothing_overlaps_or_leaves_its_frame_or_is_hard_to_read() {
 
 #[test]
 fn a_print_is_laid_out_for_paper() {
-    let Some(browser) = Browser::open("print") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("print"));
     // The width of A4 without margins, in the browser's pixels. The rules for print apply to everything here.
     let (width, height) = (688, 970);
     for (name, page) in pages() {
@@ -91,9 +87,7 @@ fn a_print_is_laid_out_for_paper() {
 
 #[test]
 fn pointing_at_a_mark_shows_its_value() {
-    let Some(browser) = Browser::open("tip") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("tip"));
     let page = Report::new(&records::sweep()).html();
     let seen = browser.look("tip", &page, &[], 1100, 3000);
     let tip = seen["tip"].as_str().expect("a tip");
@@ -102,9 +96,7 @@ fn pointing_at_a_mark_shows_its_value() {
 
 #[test]
 fn figures_are_there_without_javascript() {
-    let Some(browser) = Browser::open("plain") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("plain"));
     let page = Report::new(&records::depths()).html();
     let (before, script) = page.split_once("<script>").expect("the page's own");
     let (_, after) = script.split_once("</script>").expect("its end");
@@ -127,9 +119,7 @@ fn figures_are_there_without_javascript() {
 
 #[test]
 fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
-    let Some(browser) = Browser::open("broken") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("broken"));
     let page = Report::new(&records::depths()).html();
     let broken = page.replace(
         ".chart text { font-size: 12.5px",
@@ -186,9 +176,7 @@ fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
 
 #[test]
 fn screenshots_and_a_print_are_kept_to_be_looked_at() {
-    let Some(browser) = Browser::open("pictures") else {
-        return;
-    };
+    let browser = or_skip!(Browser::open("pictures"));
     for (name, page) in pages()
         .into_iter()
         .filter(|(name, _)| ["atto", "held-back"].contains(name))
