@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::Both;
 use super::client::{Client, OPT_GO, OPT_LIST, OPT_STARTTLS, an_option, string};
 use super::programs::copied_there_and_back;
-use crate::program::{installed, linerate, run, says, until};
+use crate::program::{installed, linerate, run, run_command, says, until};
 use crate::qemu::TLS_CREDENTIALS;
 use crate::server::free_port;
 

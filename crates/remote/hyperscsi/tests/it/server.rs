@@ -314,9 +314,10 @@ impl Core {
                     group: 1,
                     relative_port: 1,
                 };
-                let nexus = self
-                    .unit
-                    .attach(Arc::new(SessionTraits::new(initiator, port)));
+                let nexus = self.unit.attach(
+                    Arc::new(SessionTraits::new(initiator, port)),
+                    reactor::now(),
+                );
                 self.sessions.insert(session, Rc::new(RefCell::new(nexus)));
             }
             Event::SessionEnded { session, .. } => {
