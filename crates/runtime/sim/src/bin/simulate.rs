@@ -56,7 +56,7 @@ enum Task {
     Minimize { seed: u64 },
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Arguments { task, with } = Arguments::parse();
     let all = Run {
         with,
