@@ -1,5 +1,5 @@
-//! Reproduces the source documents: builds the hosts, links and storage of a document in a lab, carries out its
-//! tests in its order, and writes a page with every measured number next to the published one.
+//! Reproduces the source documents. It builds the hosts, links and storage of a document in a lab, and carries out
+//! its tests in its order. The page has every measured number next to the published one.
 //!
 //! ```text
 //!   plans/002.toml ── plan::Plan ── run::reproduce ──► for each bed and test: bench_runner::conductor

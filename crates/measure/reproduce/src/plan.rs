@@ -371,7 +371,7 @@ fn test(section: &Section<'_>, document: &str, beds: &[Bed], number: usize) -> R
     };
     if hosts.len() != storages.len() {
         let what = format!(
-            "specify as many as hosts, which are {}: a client in each host measures its storage",
+            "specify one storage for each of the {} hosts: a client in each host measures its storage",
             hosts.len()
         );
         return Err(section.wrong_at("storage", what));

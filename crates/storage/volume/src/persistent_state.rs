@@ -541,8 +541,7 @@ impl Volume {
 
     /// Returns the loss count that a front end presumes to have reported to an unknown user, who arrives `now`.
     /// A user that arrives within five minutes of the first one may have used the volume of an earlier server
-    /// process, and return after a loss that this process has found, so no loss counts as reported. To a later
-    /// user, all earlier losses do.
+    /// process. No loss counts as reported to it. To a later user, all earlier losses do.
     pub fn presumed_reported(&self, now: Instant) -> u64 {
         let first = *self.lost_writes.first_arrival.get_or_init(|| now);
         match now.saturating_duration_since(first) < RETURN_TIME {
