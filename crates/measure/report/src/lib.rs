@@ -16,8 +16,8 @@
 //!
 //! [`summary`] summarizes the runs of a record, [`compare`](mod@compare) finds significant differences
 //! between two records, and [`wan`] evaluates the effects of distance. The results of all three are values.
-//! [`measured`] shows one run, [`limits`] the maximum throughput of a link, [`proof`] the result of a suite
-//! on this machine, [`documents`] published results, and [`reproduced`] those of a document with ours.
+//! [`measured`] shows one run, [`limits`] the maximum throughput of a link, and [`proof`] the result of a suite
+//! on this machine. [`documents`] shows published results, and [`reproduced`] those of a document with ours.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
