@@ -428,7 +428,8 @@ impl CoreShelves {
                 .for_each(|station| self.see_off(slot, &station));
         }
         let presumed = slot.volume.presumed_reported(now);
-        let told = ReportedLosses::of_arriving(&mut slot.departed.borrow_mut(), address, presumed);
+        let told =
+            ReportedLosses::of_arriving(&mut slot.departed.borrow_mut(), address, presumed, now);
         let station = Rc::new(Station {
             address,
             counted_as: self.front_end.names.label(&address.to_string()),
@@ -448,7 +449,7 @@ impl CoreShelves {
         let is_it = |gone: &MacAddress| *gone == station.address;
         slot.departed
             .borrow_mut()
-            .note(station.address, station.told.get(), is_it);
+            .note(station.address, station.told.get(), reactor::now(), is_it);
         self.tally
             .session_ended(&slot.name, &station.counted_as, station.traffic.get());
     }

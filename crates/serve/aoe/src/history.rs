@@ -236,11 +236,12 @@ impl ReportedLosses {
         departed: &mut Departed<MacAddress, ReportedLosses>,
         station: MacAddress,
         presumed: u64,
+        now: Instant,
     ) -> ReportedLosses {
         departed.take(|gone| *gone == station).unwrap_or_else(|| {
             ReportedLosses::since(
                 departed
-                    .forgotten(|gone| *gone == station)
+                    .forgotten(now, |gone| *gone == station)
                     .map_or(presumed, |count| count.min(presumed)),
             )
         })
@@ -400,18 +401,20 @@ mod tests {
             let [high, low] = number.to_be_bytes();
             MacAddress([2, 0, 0, 0, high, low])
         };
+        let now = Instant::now();
         let leaves = |departed: &mut Departed<_, _>, station: MacAddress, count| {
-            departed.note(station, ReportedLosses::since(count), |gone| {
+            departed.note(station, ReportedLosses::since(count), now, |gone| {
                 *gone == station
             });
         };
         let mut departed = Departed::default();
         leaves(&mut departed, station(1), 3);
-        let mut arrives = |number| ReportedLosses::of_arriving(&mut departed, station(number), 5);
+        let mut arrives =
+            |number| ReportedLosses::of_arriving(&mut departed, station(number), 5, now);
         assert_eq!(arrives(2), ReportedLosses::since(5), "a new one");
         assert_eq!(arrives(1), ReportedLosses::since(3));
         (0..5000).for_each(|number| leaves(&mut departed, station(10 + number), 4));
-        let unknown = ReportedLosses::of_arriving(&mut departed, station(4), 5);
+        let unknown = ReportedLosses::of_arriving(&mut departed, station(4), 5, now);
         assert_eq!(unknown, ReportedLosses::since(4), "it may have been there");
     }
 }

@@ -100,7 +100,11 @@ impl Session {
             group: TARGET_PORT,
             relative_port: TARGET_PORT,
         };
-        let mut luns = Luns::new(&[], SessionTraits::new(initiator, port), Rc::clone(tally));
+        let mut luns = Luns::new(
+            &[],
+            SessionTraits::new(initiator, port, reactor::now),
+            Rc::clone(tally),
+        );
         luns.add_missing(&exports(&began.target, &began.initiator));
         let budget = Budget::new(memory.limit(), Some(Rc::clone(memory)));
         let (server, tally) = (Arc::clone(server), Rc::clone(tally));

@@ -177,7 +177,7 @@ impl CoreFrontEnd for CoreSessions {
     fn ask_to_leave(&self, grace: Duration) {
         for session in self.all() {
             let mut session = session.borrow_mut();
-            session.machine.request_logout(reactor::now(), grace);
+            session.request_logout(reactor::now(), grace);
             session.wake_all();
         }
     }

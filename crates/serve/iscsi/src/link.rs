@@ -114,6 +114,14 @@ impl Link {
         self.wake();
     }
 
+    /// Whether the initiator has logged out.
+    pub(crate) fn is_logged_out(&self) -> bool {
+        matches!(
+            self.closing.get(),
+            Some(Closing::Polite(CloseReason::Logout))
+        )
+    }
+
     /// Ends the connection immediately.
     pub(crate) fn cut(&self) {
         self.closing.set(Some(Closing::Abrupt));

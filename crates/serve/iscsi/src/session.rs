@@ -62,6 +62,8 @@ pub(crate) struct Session {
     checked_bytes_max: u32,
     /// Senders that are dropped when the session ends, which wakes the tasks that wait for its end.
     ending: Vec<Sender<()>>,
+    /// Whether the server has asked the initiator to log out.
+    has_requested_logout: bool,
 }
 
 /// The identity of the session, for the registry and for status.
@@ -159,7 +161,7 @@ impl Session {
         };
         let exports = target.map_or(&[][..], |target| &target.exports);
         // A negotiated value that affects the execution of SCSI commands would be added here.
-        let traits = SessionTraits::new(port, target_port);
+        let traits = SessionTraits::new(port, target_port, reactor::now);
         let luns = Luns::new(exports, traits, Rc::clone(tally));
         let server = Arc::clone(&context.server);
         Rc::new_cyclic(|this| {
@@ -187,6 +189,7 @@ impl Session {
                     DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
                 },
                 ending: Vec::new(),
+                has_requested_logout: false,
             })
         })
     }
@@ -228,6 +231,10 @@ impl Session {
                 Event::Close { connection, reason } => {
                     if let Some(link) = self.link(connection) {
                         link.close(reason);
+                    }
+                    let have_logged_out = self.links().all(|link| link.is_logged_out());
+                    if have_logged_out && !self.has_requested_logout {
+                        self.commands.luns.log_out();
                     }
                 }
             }
@@ -376,7 +383,7 @@ impl Session {
             .commands
             .adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
         if target.is_none() {
-            self.machine.request_logout(now, LOGOUT_TIME);
+            self.request_logout(now, LOGOUT_TIME);
         } else {
             // Ends connections whose portal was removed.
             let is_there = |local: SocketAddr| {
@@ -398,6 +405,12 @@ impl Session {
             .all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
     }
 
+    /// Asks the initiator to log out. It may then continue in another session.
+    pub(crate) fn request_logout(&mut self, now: Instant, within: Duration) {
+        self.has_requested_logout = true;
+        self.machine.request_logout(now, within);
+    }
+
     /// Ends the session if it has this TSIH or belongs to this initiator: asks the initiator to log out, or
     /// closes the connections immediately.
     pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
@@ -409,7 +422,7 @@ impl Session {
         if at_once {
             self.links().for_each(|link| link.cut());
         } else {
-            self.machine.request_logout(reactor::now(), LOGOUT_TIME);
+            self.request_logout(reactor::now(), LOGOUT_TIME);
             self.wake_all();
         }
         true

@@ -2,7 +2,8 @@
 //! traffic, the cached result of its checks, and its unit attentions. Unit attentions are conditions reported
 //! to an initiator before its next command is executed (SAM-5 5.14).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use block::Geometry;
 use scsi::{Condition, SenseFormat, SenseKey, asc};
@@ -11,21 +12,45 @@ pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort
 
 /// The properties of a session that its commands depend on. The nexuses of the session at all LUNs share
 /// them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SessionTraits {
     /// The ports of its nexuses.
     pub ports: NexusName,
+    clock: fn() -> Instant,
+    has_logged_out: AtomicBool,
 }
 
 impl SessionTraits {
-    /// Creates the traits of a session between these ports.
-    pub fn new(initiator: InitiatorPort, target_port: TargetPort) -> SessionTraits {
+    /// Creates the traits of a session between these ports. `clock` tells when its nexuses end.
+    pub fn new(
+        initiator: InitiatorPort,
+        target_port: TargetPort,
+        clock: fn() -> Instant,
+    ) -> SessionTraits {
         SessionTraits {
             ports: NexusName {
                 host: initiator,
                 service: target_port,
             },
+            clock,
+            has_logged_out: AtomicBool::new(false),
         }
+    }
+
+    /// Records that the initiator has ended the session on its own initiative.
+    pub fn log_out(&self) {
+        self.has_logged_out.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        (self.clock)()
+    }
+
+    /// Whether a later session is of another initiator port, because the initiator has logged out, and has
+    /// chosen its ISID at random (RFC 7143 11.12.5: type 10b in the upper bits of the first byte).
+    pub(crate) fn never_returns(&self) -> bool {
+        let is_random = self.ports.host.qualifier[0] >> 6 == 0b10;
+        is_random && self.has_logged_out.load(Ordering::Acquire)
     }
 }
 

@@ -28,7 +28,9 @@ use crate::copy::results::Copies;
 use crate::failure::{self, Failure};
 use crate::medium_operation::Operations;
 use crate::mode::Pages;
-use crate::nexus::{Attention, Attentions, Counters, NexusId, NexusName, Traffic, View};
+use crate::nexus::{
+    Attention, Attentions, Counters, NexusId, NexusName, SessionTraits, Traffic, View,
+};
 
 /// The state of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,20 +108,27 @@ impl UnitState {
     }
 
     /// I_T nexus loss: releases everything that belongs to the nexus.
-    pub(crate) fn detach(&mut self, id: NexusId) {
+    pub(crate) fn detach(&mut self, id: NexusId, session: &SessionTraits) {
         let at = self.nexuses.iter().position(|nexus| nexus.id == id);
         debug_assert!(at.is_some(), "a nexus is attached until it is dropped");
         if let Some(at) = at {
             let nexus = self.nexuses.remove(at);
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
-            let name = DetachedNexus::of(&nexus.name);
-            let before = self.departed.take(|gone| gone.name == name.name);
-            let told = before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told));
-            let host = name.host;
-            self.departed.note(name, told, |gone| gone.host == host);
+            if !session.never_returns() {
+                self.note_departure(&nexus, session.now());
+            }
         }
         self.volume.end_reservation(Some(id));
         self.copies.forget_all(id);
+    }
+
+    fn note_departure(&mut self, nexus: &Attached, now: Instant) {
+        let name = DetachedNexus::of(&nexus.name);
+        let before = self.departed.take(|gone| gone.name == name.name);
+        let told = before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told));
+        let host = name.host;
+        self.departed
+            .note(name, told, now, |gone| gone.host == host);
     }
 
     /// Returns the traffic since the unit was created.
@@ -369,7 +378,7 @@ impl UnitState {
             .lowest(|gone| gone.initiator == name.initiator);
         let presumed = self.volume.presumed_reported(now);
         known.unwrap_or_else(|| {
-            let forgotten = self.departed.forgotten(|gone| gone.host == name.host);
+            let forgotten = self.departed.forgotten(now, |gone| gone.host == name.host);
             let told = [by_initiator, forgotten, elsewhere];
             told.into_iter().flatten().fold(presumed, u64::min)
         })

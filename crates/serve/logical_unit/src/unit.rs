@@ -112,8 +112,8 @@ impl LogicalUnit {
         }
     }
 
-    pub(crate) fn detach(&self, id: NexusId) {
-        self.change(|state| state.detach(id));
+    pub(crate) fn detach(&self, id: NexusId, session: &SessionTraits) {
+        self.change(|state| state.detach(id, session));
     }
 
     /// Resets the logical unit (SAM-5 6.3.3), for task management. The reset is reported to all nexuses
@@ -347,6 +347,6 @@ impl Nexus {
 
 impl Drop for Nexus {
     fn drop(&mut self) {
-        self.unit.detach(self.id);
+        self.unit.detach(self.id, &self.session);
     }
 }

@@ -98,7 +98,7 @@ impl Accounts {
         let present = present.map(|(_, told)| told.load(SeqCst)).min();
         let forgotten = of_volume
             .departed
-            .forgotten(|departed| address.shares_block(departed));
+            .forgotten(now, |departed| address.shares_block(departed));
         let known = [departed, present, forgotten].into_iter().flatten().min();
         let presumed = volume.presumed_reported(now);
         let told = Arc::new(AtomicU64::new(
@@ -175,9 +175,9 @@ impl Account {
             if unnamed.may_have_returned.get() && recorded.is_some_and(|lowest| lowest <= told) {
                 return;
             }
-            of_volume
-                .departed
-                .note(address, told, |departed| address.shares_block(departed));
+            of_volume.departed.note(address, told, now, |departed| {
+                address.shares_block(departed)
+            });
         }
     }
 }

@@ -334,6 +334,11 @@ impl<W> Luns<W> {
         }
     }
 
+    /// Records that the initiator has ended the session on its own initiative.
+    pub fn log_out(&self) {
+        self.session.log_out();
+    }
+
     /// Returns the index of the LUN that an eight-byte LUN field addresses.
     pub fn find(&self, lun: u64) -> Option<usize> {
         let number = flat_number(lun)?;

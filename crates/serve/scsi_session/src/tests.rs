@@ -140,7 +140,11 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
             group: 1,
             relative_port: 1,
         };
-        let luns = Luns::new(&exports, SessionTraits::new(initiator, port), Rc::default());
+        let luns = Luns::new(
+            &exports,
+            SessionTraits::new(initiator, port, reactor::now),
+            Rc::default(),
+        );
         drop(exports); // only the session refers to the units
         let session = Rc::new_cyclic(|this| {
             let commands = Commands::new(

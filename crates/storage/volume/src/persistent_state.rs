@@ -430,8 +430,8 @@ pub(crate) struct LostWrites {
     first_arrival: OnceLock<Instant>,
 }
 
-/// Time in which users of an earlier server process return.
-const RETURN_TIME: Duration = Duration::from_secs(300);
+/// Time in which users return, for example after a restart of the server.
+pub(crate) const RETURN_TIME: Duration = Duration::from_secs(300);
 
 impl LostWrites {
     /// Starts without losses. `mark` is the mark of earlier losses.

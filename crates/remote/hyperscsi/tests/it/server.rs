@@ -315,7 +315,7 @@ impl Core {
                     relative_port: 1,
                 };
                 let nexus = self.unit.attach(
-                    Arc::new(SessionTraits::new(initiator, port)),
+                    Arc::new(SessionTraits::new(initiator, port, reactor::now)),
                     reactor::now(),
                 );
                 self.sessions.insert(session, Rc::new(RefCell::new(nexus)));

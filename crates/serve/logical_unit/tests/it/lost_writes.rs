@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{DeviceError, Lba};
-use logical_unit::{Data, InitiatorPort, Nexus, Plan, Running, SessionTraits, Step, TargetPort};
+use logical_unit::{
+    Data, InitiatorPort, LogicalUnit, Nexus, Plan, Running, SessionTraits, Step, TargetPort,
+};
 
 use crate::mode::caching;
 use crate::support::*;
@@ -289,7 +291,7 @@ fn an_initiator_that_comes_back_by_another_target_port_is_told() {
             group,
             relative_port: group,
         };
-        Arc::new(SessionTraits::new(initiator.clone(), port))
+        Arc::new(SessionTraits::new(initiator.clone(), port, start))
     };
     drop(bench.unit.attach(through(1), start()));
     bench.disk.lose_writes();
@@ -323,11 +325,10 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
             group: 1,
             relative_port: 1,
         };
-        drop(
-            bench
-                .unit
-                .attach(Arc::new(SessionTraits::new(initiator, port)), start()),
-        );
+        drop(bench.unit.attach(
+            Arc::new(SessionTraits::new(initiator, port, start)),
+            start(),
+        ));
     }
     let mut again = bench.second();
     flush(&mut bench, &mut again).check(3, 0x0c00);
@@ -335,6 +336,45 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     let mut later = attach_after(&bench.unit, 3, Duration::from_secs(301));
     bench.by(&mut later, &[0; 6]);
     flush(&mut bench, &mut later).good();
+}
+
+/// Each run of a program such as a backup logs in with a new random ISID, and logs out.
+#[test]
+fn runs_of_a_program_that_have_logged_out_cause_no_report_to_later_ones() {
+    let mut bench = Bench::new();
+    let later = start() + Duration::from_secs(301);
+    let run = |unit: &Arc<LogicalUnit>, first, number, now| {
+        let initiator = InitiatorPort {
+            name: "iqn.2026-11.test:backup".into(),
+            qualifier: [first, 0, 0, 0, 0, number],
+        };
+        let port = TargetPort {
+            name: "iqn.2026-11.test:target".into(),
+            group: 1,
+            relative_port: 1,
+        };
+        let session = Arc::new(SessionTraits::new(initiator, port, start));
+        (unit.attach(Arc::clone(&session), now), session)
+    };
+    for number in 0..100 {
+        let (nexus, session) = run(&bench.unit, 0x80, number, start());
+        session.log_out();
+        drop(nexus);
+    }
+    bench.disk.lose_writes();
+    let (mut next, session) = run(&bench.unit, 0x80, 200, later);
+    bench.by(&mut next, &[0; 6]);
+    flush(&mut bench, &mut next).good();
+    session.log_out();
+    drop(next);
+    // A port with a permanent name may return after a logout, such as a host after a restart.
+    let (host, session) = run(&bench.unit, 0x40, 1, later);
+    session.log_out();
+    drop(host);
+    bench.disk.lose_writes();
+    let (mut host, _) = run(&bench.unit, 0x40, 1, later);
+    bench.by(&mut host, &[0; 6]);
+    flush(&mut bench, &mut host).check(3, 0x0c00);
 }
 
 /// Sends a flush whose response is not acknowledged. Returns the number of losses that it reports.

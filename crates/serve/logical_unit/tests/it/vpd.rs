@@ -241,6 +241,7 @@ fn the_ports_of_this_target_are_listed() {
             group: 1,
             relative_port: 3,
         },
+        start,
     );
     let mut stranger = bench.unit.attach(Arc::new(session), start());
     let ports = |page: &[u8]| -> Vec<(u16, Vec<u8>)> {

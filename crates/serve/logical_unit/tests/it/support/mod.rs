@@ -278,7 +278,7 @@ pub fn attach_after(unit: &Arc<LogicalUnit>, number: u8, time: Duration) -> Nexu
         group: u16::from(number),
         relative_port: u16::from(number),
     };
-    let session = SessionTraits::new(initiator, target_port);
+    let session = SessionTraits::new(initiator, target_port, start);
     unit.attach(Arc::new(session), start() + time)
 }
 
