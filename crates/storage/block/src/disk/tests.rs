@@ -283,9 +283,9 @@ fn short_requests_take_the_time_of_the_interface_and_long_ones_that_of_the_mediu
     };
     took(8); // the first read seeks
     assert_eq!([8, 8, 16, 16].map(&mut took), [420; 4]);
-    let reads = 100;
+    let reads = 100_u32;
     let long: u64 = (0..reads).map(|_| took(128)).sum();
-    close(long as f64 / reads as f64, 65_536.0 / 60.0, 0.02);
+    close(long as f64 / f64::from(reads), 65_536.0 / 60.0, 0.02);
 }
 
 proptest! {
