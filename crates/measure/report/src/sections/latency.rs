@@ -305,8 +305,7 @@ fn percentiles_table(all: &[&CellSummary]) -> Table {
         "cell", "load", "#mean", "#p50", "#p90", "#p99", "#p99.9", "#p99.99", "#longest",
     ];
     let mut table = Table::of("", &columns);
-    for summary in all {
-        let times = latencies(summary);
+    let mut add = |name: String, load: String, times: &Latencies| {
         let values = [
             times.mean_us,
             times.p50_us,
@@ -316,11 +315,15 @@ fn percentiles_table(all: &[&CellSummary]) -> Table {
             times.p9999_us,
             times.max_us,
         ];
-        table.row(
-            [summary.cell.name.clone(), load(summary)]
-                .into_iter()
-                .chain(values.map(latency)),
-        );
+        table.row([name, load].into_iter().chain(values.map(latency)));
+    };
+    for summary in all {
+        let name = &summary.cell.name;
+        add(name.clone(), load(summary), latencies(summary));
+        if let Some([reads, writes]) = &summary.directions {
+            add(format!("{name}, reads"), String::new(), reads);
+            add(format!("{name}, writes"), String::new(), writes);
+        }
     }
     table.folded(all.len() > 20)
 }

@@ -63,6 +63,7 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         written_bytes_per_s: over_runs(&|run| run.total(|run| run.written_bytes_per_s())),
         service: service(counted.clients()),
         response: response(counted.clients()),
+        directions: directions(counted.clients()),
         under_way: over_runs(&|run| run.total(|run| run.under_way_mean)),
         depth: counted.depth(),
         client_cpu: counted::of_clients(&counted.runs),
@@ -103,6 +104,8 @@ pub struct CellSummary {
     pub service: Latencies,
     /// The latency from the due times of the requests; open loop only.
     pub response: Option<Latencies>,
+    /// The latency of reads and of writes, if there were both.
+    pub directions: Option<[Latencies; 2]>,
     /// The measured average number of outstanding requests of all clients combined.
     pub under_way: f64,
     /// The configured number of outstanding requests of all clients combined.
@@ -258,6 +261,18 @@ fn service<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Latencies {
 fn response<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<Latencies> {
     let all = merged(clients, |flow| &flow.response);
     (!all.is_empty()).then(|| Latencies::of(&all))
+}
+
+/// Returns the service times of reads and of writes, or `None` if there were only reads or only writes.
+fn directions<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<[Latencies; 2]> {
+    let mut both = [Histogram::default(), Histogram::default()];
+    for client in clients {
+        for (sum, flow) in both.iter_mut().zip([&client.run.reads, &client.run.writes]) {
+            *sum = std::mem::take(sum).merged(&flow.service);
+        }
+    }
+    let is_mixed = both.iter().all(|histogram| !histogram.is_empty());
+    is_mixed.then(|| both.each_ref().map(Latencies::of))
 }
 
 fn merged<'a>(

@@ -208,6 +208,22 @@ fn clients_with_different_work_are_neither_fair_nor_unfair() {
 }
 
 #[test]
+fn reads_and_writes_of_a_mix_have_their_own_latencies() {
+    let half = Percent::new(50).expect("a share");
+    let mixed = clients("mixed", 1, &Workload::simple(4096, 1, half, Percent::NONE));
+    let reads = run(&mixed, 0, &[1000.0]);
+    assert_eq!(summary_of(mixed.clone(), vec![reads.clone()]).directions, None);
+    let mut both = reads;
+    // A read takes 1 ms, and a write 4 ms.
+    both.clients[0].run.writes.service = Histogram(vec![(4_000_000, 10)]);
+    let summary = summary_of(mixed, vec![both]);
+    let [reads, writes] = summary.directions.expect("both directions");
+    let close = |us: f64, expected: f64| (us / expected - 1.0).abs() < 0.01;
+    assert!(close(reads.p50_us, 1000.0) && close(writes.p50_us, 4000.0));
+    assert!(close(summary.service.max_us, 4000.0));
+}
+
+#[test]
 fn a_run_that_was_cut_short_counts_only_if_there_is_no_other() {
     let cell = cell("c", 4096, 1);
     let short = CellRun {
