@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use agent::wire::message::Open;
 use bench::Extent;
-use bench::plan::{Align, BlocksList, Data, Distribution, Percent, Rate, Rule, Stop, Suite, Sweep};
+use bench::plan::{
+    Align, BlocksList, Data, Distribution, Durable, Percent, Rate, Rule, Stop, Suite, Sweep,
+};
 use bench_runner::agents::{AgentName, Agents};
 use bench_runner::fit::Shorten;
 use bench_runner::folder::Folder;
@@ -23,6 +25,9 @@ pub(crate) struct BenchArguments {
     /// Storage to measure: a LUN, a volume such as ram:1GiB, a file or block device (see `linerate help targets`)
     #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["list", "suite"])]
     pub(super) place: Option<String>,
+    /// Further storage, which is refused with a hint
+    #[arg(hide = true, value_name = "ANOTHER")]
+    others: Vec<String>,
     /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf from Iometer; repeatable
     /// [default: quick, unless there is a workload]
     #[arg(long, value_name = "SUITE", hide_possible_values = true,
@@ -170,6 +175,12 @@ impl BenchArguments {
             return Err(Failure::refused(
                 "--link and --quick apply only to --suite wan, which includes a lab",
             ));
+        }
+        if let Some(another) = self.others.first() {
+            return Err(Failure::refused(format!(
+                "bench measures one TARGET, but `{another}` is a second one: measure it with a separate command, \
+                 and compare the results with `linerate compare DIR DIR`"
+            )));
         }
         let Some(place) = self.place.as_deref() else {
             return Err(Failure::refused(
@@ -390,6 +401,12 @@ pub(super) struct WorkloadOptions {
     /// rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
+    /// Content of writes: random, zeros, or compressible:PERCENT [default: random]
+    #[arg(long, value_name = "CONTENT", conflicts_with_all = ["verify", "verify_log"])]
+    data: Option<Data>,
+    /// Durable writes: fua, or flush:N for a flush after every N writes of a session
+    #[arg(long, value_name = "GUARANTEE", conflicts_with = "verify_log")]
+    durable: Option<Durable>,
     /// Write verifiable data, and verify the data of reads
     #[arg(long)]
     verify: bool,
@@ -501,8 +518,9 @@ impl WorkloadOptions {
             pause_ms: self.pause_ms.unwrap_or(0),
             data: match self.verify || self.verify_log.is_some() {
                 true => Data::Stamped,
-                false => Data::Random,
+                false => self.data.unwrap_or_default(),
             },
+            durable: self.durable.unwrap_or_default(),
             seed: self.seed.unwrap_or(1),
             stop: self.stop(),
             repeats: self.repeats.unwrap_or(1),

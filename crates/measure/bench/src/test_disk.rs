@@ -12,6 +12,8 @@ pub(crate) struct Disk {
     disk: TestDisk,
     fault: Fault,
     writes: AtomicU64,
+    stable_writes: AtomicU64,
+    flushes: AtomicU64,
     /// The time of the first request.
     begun: OnceLock<Instant>,
     /// With `Fault::IsOneByOne`, the time at which the device has completed all its requests.
@@ -48,6 +50,8 @@ impl Disk {
             disk,
             fault,
             writes: AtomicU64::new(0),
+            stable_writes: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
             begun: OnceLock::new(),
             free: Mutex::new(None),
         }
@@ -64,6 +68,16 @@ impl Disk {
     /// Returns the number of completed writes.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Relaxed)
+    }
+
+    /// Returns the number of writes with FUA.
+    pub(crate) fn stable_writes(&self) -> u64 {
+        self.stable_writes.load(Relaxed)
+    }
+
+    /// Returns the number of flushes.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
     }
 
     /// Discards writes that are not on stable storage.
@@ -115,6 +129,8 @@ impl BlockDevice for Disk {
         Box::pin(async move {
             self.take_time().await?;
             let number = self.writes.fetch_add(1, Relaxed);
+            self.stable_writes
+                .fetch_add(u64::from(durability == Durability::Stable), Relaxed);
             match self.fault {
                 Fault::LosesEveryTenthWrite if number % 10 == 9 => Ok(()),
                 Fault::LiesAboutItsCache => self.disk.write(extent, data, Durability::Cached).await,
@@ -124,6 +140,7 @@ impl BlockDevice for Disk {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
+        self.flushes.fetch_add(1, Relaxed);
         match self.fault {
             Fault::LiesAboutItsCache => Box::pin(async { Ok(()) }),
             _ => self.disk.flush(),

@@ -240,13 +240,14 @@ fn of_role(role: &Role) -> Option<Conditions> {
         depth,
         pace,
         distribution,
+        durable,
         ..
     } = &role.workload;
     let [access] = &role.workload.accesses[..] else {
         return None;
     };
     let is_even = access.random == Percent::NONE || *distribution == Distribution::Uniform;
-    if !is_even || pace.per_second().is_some() || access.delay_ms > 0 {
+    if !is_even || pace.per_second().is_some() || access.delay_ms > 0 || !durable.is_cached() {
         return None;
     }
     let direction = match access.read {

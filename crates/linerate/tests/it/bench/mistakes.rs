@@ -19,6 +19,10 @@ fn what_does_not_go_together_is_refused() {
         (&["--distribution", "zipf:11"], &["zipf"]),
         (&["--distribution", "pareto:1.5"], &["pareto"]),
         (&["--out", "x", "--resume", "y"], &["--out", "--resume"]),
+        (&["ram:2MiB"], &["ram:2MiB", "linerate compare"]),
+        (&["--durable", "flush:0"], &["flush:N"]),
+        (&["--durable", "fua", "--verify-log", "x"], &["--verify-log"]),
+        (&["--data", "compressible:101"], &["compressible:PERCENT"]),
     ] {
         let all = [&["ram:16MiB"], arguments].concat();
         let said = expect(bench(&all), REFUSED, words);

@@ -6,7 +6,7 @@ use crate::fio_job::keys::{
     self, Amount, KbBase, Options, Section, Written, amount, directions, flag, is_opposite, latest,
     number, time,
 };
-use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
+use crate::plan::{Access, Align, Data, Distribution, Durable, Pace, Percent, Span, Workload};
 use crate::suite::SuiteError as Mistake;
 
 /// The workload of a job, and the conditions that end it.
@@ -301,6 +301,7 @@ fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload,
         },
         data: data(reader, reads)?,
         drain_after,
+        durable: durable(reader)?,
         seed: reader.number("randseed", 0..=u64::MAX)?.unwrap_or(1),
     })
 }
@@ -409,6 +410,30 @@ fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<
     Ok(Some(blocks))
 }
 
+/// Returns the guarantee that writes request: `fsync` or `fdatasync` after a number of writes, or `sync`.
+fn durable(reader: &mut Reader<'_, '_>) -> Result<Durable, Mistake> {
+    let is_sync = |text: &str| match text {
+        "0" | "none" => Ok(false),
+        "1" | "sync" | "dsync" => Ok(true),
+        _ => Err(format!("`{text}` is not none, sync or dsync")),
+    };
+    let is_sync = reader.read("sync", is_sync)?.unwrap_or(false);
+    let mut after = None;
+    for name in ["fsync", "fdatasync"] {
+        // The range fits in a `u32`.
+        let writes = reader
+            .number(name, 0..=1_000_000)?
+            .map(|writes| writes as u32);
+        after = after.or(writes.filter(|writes| *writes > 0));
+    }
+    match (is_sync, after) {
+        (true, Some(_)) => reader.wrong("sync", "`fsync` is also set; use one of both"),
+        (true, None) => Ok(Durable::Fua),
+        (false, Some(writes)) => Ok(Durable::FlushAfter(writes)),
+        (false, None) => Ok(Durable::Cached),
+    }
+}
+
 fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
     let is_verified = |text: &str| match text {
         "0" | "none" => Ok(false),
@@ -421,7 +446,14 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
     let does = reader.number("do_verify", 0..=1)?.unwrap_or(1) == 1;
     match (verify, reads) {
         (false, _) if reader.flag("zero_buffers")? => Ok(Data::Zeros),
-        (false, _) => Ok(Data::Random),
+        (false, _) => {
+            let share = reader.number("buffer_compress_percentage", 0..=100)?;
+            // The range fits in a percentage.
+            let share = share.and_then(|share| Percent::new(share as u8));
+            Ok(share
+                .filter(|share| *share > Percent::NONE)
+                .map_or(Data::Random, Data::Compressible))
+        }
         (true, 0) if does => reader.wrong(
             "verify",
             "only the job's own reads are verified here, but the job has no reads; use randrw",

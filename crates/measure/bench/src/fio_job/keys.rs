@@ -104,6 +104,10 @@ const READ: &[Key] = &[
     read("thinktime_blocks", &[]),
     read("stonewall", &["wait_for_previous"]),
     read("zero_buffers", &[]),
+    read("buffer_compress_percentage", &[]),
+    read("sync", &[]),
+    read("fsync", &[]),
+    read("fdatasync", &[]),
     read("verify", &[]),
     read("do_verify", &[]),
     read("kb_base", &[]),
@@ -319,9 +323,6 @@ const REFUSED: &[Key] = &[
     refused("merge_blktrace_scalars", &[]),
     refused("merge_blktrace_iters", &[]),
     // Options that request guarantees for writes.
-    refused("sync", &["0", "none"]),
-    refused("fsync", &["0"]),
-    refused("fdatasync", &["0"]),
     refused("sync_file_range", &[]),
     refused("write_barrier", &["0"]),
     refused("end_fsync", &["0"]),
@@ -331,7 +332,6 @@ const REFUSED: &[Key] = &[
     refused("sg_write_mode", &["write"]),
     // Options for the content of writes, and for its verification.
     refused("buffer_pattern", &[]),
-    refused("buffer_compress_percentage", &["0"]),
     refused("buffer_compress_chunk", &["0"]),
     refused("dedupe_percentage", &["0"]),
     refused("dedupe_mode", &["repeat"]),

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Align, Data, Distribution, Pace, Rule, Span, Step, Stop, Suite};
+use crate::plan::{
+    Align, Data, Distribution, Durable, Pace, Percent, Rule, Span, Step, Stop, Suite,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -272,8 +274,27 @@ fn what_has_no_meaning_is_named_with_its_lines() {
 }
 
 #[test]
+fn guarantees_and_the_content_of_writes_are_those_of_fio() {
+    let durable = |options: &str| job(options).workload.durable;
+    assert_eq!(durable("rw=write"), Durable::Cached);
+    assert_eq!(durable("rw=write\nfsync=0\nsync=none"), Durable::Cached);
+    assert_eq!(durable("rw=write\nfsync=1"), Durable::FlushAfter(1));
+    assert_eq!(durable("rw=write\nfdatasync=32"), Durable::FlushAfter(32));
+    assert_eq!(durable("rw=write\nsync=dsync"), Durable::Fua);
+    let said = mistakes("[a]\nrw=write\nfsync=1\nsync=1\n").join("\n");
+    assert!(said.contains("use one of both"), "{said}");
+    let data = |options: &str| job(options).workload.data;
+    let half = Percent::new(50).expect("a share");
+    assert_eq!(
+        data("buffer_compress_percentage=50"),
+        Data::Compressible(half)
+    );
+    assert_eq!(data("buffer_compress_percentage=0"), Data::Random);
+}
+
+#[test]
 fn all_mistakes_are_told_with_their_places() {
-    let text = "bs=4k\n[a]\nbs=1h\n  zonemode=zbd\nblocksise=4k\ninclude other.fio\n[b\n[c]\nfsync=0\nfsync=1\nrw=trim\n";
+    let text = "bs=4k\n[a]\nbs=1h\n  zonemode=zbd\nblocksise=4k\ninclude other.fio\n[b\n[c]\nend_fsync=0\nend_fsync=1\nrw=trim\n";
     assert_eq!(
         mistakes(text),
         [
@@ -283,7 +304,7 @@ fn all_mistakes_are_told_with_their_places() {
             "line 5, column 1: fio has no option `blocksise`; did you mean `blocksize`?",
             "line 6, column 1: `include` is not supported; insert the file's options here",
             "line 7, column 1: the name of a job must end with `]` at the end of the line",
-            "line 10, column 1: `fsync` is not supported here, and changes the measured result",
+            "line 10, column 1: `end_fsync` is not supported here, and changes the measured result",
             "line 11, column 4: `rw`: `trim` trims blocks, which is not supported here",
         ]
     );
@@ -313,14 +334,14 @@ fn all_mistakes_are_told_with_their_places() {
 
 #[test]
 fn an_option_may_be_left_out_by_name() {
-    let text = "[a]\nfsync=1\nverify=md5\n";
-    let jobs = parse(text, &["fsync".to_owned(), "verify".to_owned()]).expect("a job");
+    let text = "[a]\nend_fsync=1\nverify=md5\n";
+    let jobs = parse(text, &["end_fsync".to_owned(), "verify".to_owned()]).expect("a job");
     let last = jobs.notes.last().expect("a note");
     assert!(
-        last.contains("`fsync` (line 2), `verify` (line 3)"),
+        last.contains("`end_fsync` (line 2), `verify` (line 3)"),
         "{last}"
     );
-    assert!(parse(text, &["fsyncs".to_owned()]).is_err());
+    assert!(parse(text, &["end_fsyncs".to_owned()]).is_err());
 }
 
 #[test]

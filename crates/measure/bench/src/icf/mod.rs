@@ -16,7 +16,9 @@
 use std::collections::HashMap;
 
 use self::sections::{Known, Line, Lines, RUN_S, read_managers, read_setup, read_specs};
-use crate::plan::{Cell, Data, Distribution, Order, Pace, Role, Rule, Step, Stop, Suite, Workload};
+use crate::plan::{
+    Cell, Data, Distribution, Durable, Order, Pace, Role, Rule, Step, Stop, Suite, Workload,
+};
 
 mod sections;
 
@@ -398,6 +400,7 @@ impl Setup {
             distribution: Distribution::Uniform,
             data: Data::Random,
             drain_after: worker.drain_after,
+            durable: Durable::Cached,
             // Each worker needs a different seed; Iometer takes it from the clock.
             seed: worker.seed.unwrap_or(1 + number),
         }

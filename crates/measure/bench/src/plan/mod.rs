@@ -363,6 +363,9 @@ pub struct Workload {
     /// connection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_after: Option<u32>,
+    /// The guarantee that writes request.
+    #[serde(default, skip_serializing_if = "Durable::is_cached")]
+    pub durable: Durable,
     /// The seed of offsets, kinds and data. The same seed produces the same requests.
     #[serde(default)]
     pub seed: u64,
@@ -445,9 +448,33 @@ pub enum Data {
     /// Zeros, as written by the `dd` tests of document 000. Storage that compresses data or detects zeros
     /// appears faster than it is.
     Zeros,
+    /// Random data of which this share consists of zeros, in each 4 KiB and in each shorter request. This
+    /// share compresses away.
+    Compressible(Percent),
     /// Every block contains its address, its generation and a checksum. Reads of blocks that this run has
     /// written are checked ([`crate::pattern`]).
     Stamped,
+}
+
+/// The guarantee that writes request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durable {
+    /// None: the storage may cache writes.
+    #[default]
+    Cached,
+    /// Every write is on stable storage when it completes (FUA), as with `O_DSYNC`.
+    Fua,
+    /// A flush follows after this number of writes of a session, 1 or more, and counts as part of the last of
+    /// them, as `fsync` of a database.
+    FlushAfter(u32),
+}
+
+impl Durable {
+    /// Returns whether writes request no guarantee.
+    pub fn is_cached(&self) -> bool {
+        *self == Durable::Cached
+    }
 }
 
 impl Pace {
@@ -485,6 +512,7 @@ impl Workload {
             distribution: Distribution::Uniform,
             data: Data::Random,
             drain_after: None,
+            durable: Durable::Cached,
             seed: 1,
         }
     }

@@ -1,8 +1,8 @@
 //! Workloads that differ in one or several parameters: all combinations of the listed values.
 
 use super::{
-    Access, Align, Blocks, Cell, Data, Distribution, Order, Pace, Percent, Rate, Role, Span, Step,
-    Stop, Suite, Workload,
+    Access, Align, Blocks, Cell, Data, Distribution, Durable, Order, Pace, Percent, Rate, Role,
+    Span, Step, Stop, Suite, Workload,
 };
 
 /// The parameters of a sweep: lists of values that vary from cell to cell, and values common to all cells. No
@@ -35,6 +35,8 @@ pub struct Sweep {
     pub pause_ms: u32,
     /// The content of writes, and whether reads are checked.
     pub data: Data,
+    /// The guarantee that writes request.
+    pub durable: Durable,
     /// The first client's seed; each further client adds one.
     pub seed: u64,
     /// The condition that ends each cell.
@@ -171,6 +173,7 @@ impl Sweep {
             distribution: self.distribution,
             data: self.data,
             drain_after: None,
+            durable: self.durable,
             seed: self.seed.wrapping_add(u64::from(client)),
         }
     }

@@ -9,7 +9,7 @@ use model::{Direction, Load};
 use readable::figures::{significant, size};
 use volume::spec::Bytes;
 
-use super::{Access, Align, Cell, Distribution, Pace, Percent, Workload};
+use super::{Access, Align, Cell, Data, Distribution, Durable, Pace, Percent, Workload};
 
 /// The kind of a workload, independent of its request lengths, depth and rate. Workloads of different kinds
 /// are not points of one curve.
@@ -113,6 +113,9 @@ impl Workload {
         words += &rate
             .map(|_| format!(", depth at most {}", self.depth))
             .unwrap_or_default();
+        if self.writes() && !self.durable.is_cached() {
+            words += &format!(", {}", self.durable);
+        }
         for (count, of) in [(usize::from(sessions), "sessions"), (clients, "clients")] {
             words += &if count > 1 {
                 format!(", {count} {of}")
@@ -145,6 +148,57 @@ pub fn load_words(load: &Load) -> String {
         words.replacen(" write", " durable write", 1)
     } else {
         words
+    }
+}
+
+impl fmt::Display for Durable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Durable::Cached => f.write_str("no flushes"),
+            Durable::Fua => f.write_str("writes with FUA"),
+            Durable::FlushAfter(1) => f.write_str("a flush after each write"),
+            Durable::FlushAfter(writes) => write!(f, "a flush after {writes} writes"),
+        }
+    }
+}
+
+/// Parses `fua`, or `flush:32`.
+impl FromStr for Durable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Durable, String> {
+        let writes = || text.strip_prefix("flush:")?.parse::<u32>().ok();
+        match text {
+            "fua" => Ok(Durable::Fua),
+            _ => writes()
+                .filter(|writes| (1..=1_000_000).contains(writes))
+                .map(Durable::FlushAfter)
+                .ok_or_else(|| {
+                    format!("`{text}` is unknown; use fua, or flush:N to flush after N writes")
+                }),
+        }
+    }
+}
+
+/// Parses `random`, `zeros`, `stamped`, or `compressible:50`.
+impl FromStr for Data {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Data, String> {
+        let share = || text.strip_prefix("compressible:")?.parse::<u8>().ok();
+        match text {
+            "random" => Ok(Data::Random),
+            "zeros" => Ok(Data::Zeros),
+            "stamped" => Ok(Data::Stamped),
+            _ => share()
+                .and_then(Percent::new)
+                .map(Data::Compressible)
+                .ok_or_else(|| {
+                    format!(
+                        "`{text}` is unknown; use random, zeros, stamped, or compressible:PERCENT"
+                    )
+                }),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::access::{AccessStream, Ask, Kind, Layout, WorkloadError};
 use crate::journal::{Journal, Unflushed};
 use crate::pattern::{self, Generations, Granules};
-use crate::plan::{Data, Pace, Workload};
+use crate::plan::{Data, Durable, Pace, Workload};
 use crate::record::Sample;
 use crate::run::tally::{Completed, Go, Tally};
 
@@ -242,22 +242,14 @@ async fn write(
     let (handed, returned, written) = match session.stamp(request, payload) {
         None => {
             let data = payload.writing(request.ask.bytes as usize);
-            timed(
-                shared,
-                time,
-                session.device.write(extent, data, Durability::Cached),
-            )
-            .await
+            let write = session.written(extent, data, Durability::Cached);
+            timed(shared, time, write).await
         }
         Some(stamped) => {
             let data = stamped.data.clone();
             // Stamping takes time that must not count as the device's, so the clock is read again.
-            let ended = timed(
-                shared,
-                None,
-                session.device.write(extent, data, stamped.durability),
-            )
-            .await;
+            let write = session.written(extent, data, stamped.durability);
+            let ended = timed(shared, None, write).await;
             session.wrote(request, &stamped, ended.2.is_ok());
             payload.is_written(stamped.data);
             ended
@@ -302,6 +294,8 @@ pub(super) struct Session {
     /// The number of requests until the next drain.
     left: Cell<u32>,
     under_way: Cell<u32>,
+    /// The number of writes since the last flush, if the workload flushes.
+    writes: Cell<u32>,
     /// Signals that no request is outstanding in this session.
     pub(super) drained: Signal,
     verified: Option<Verified>,
@@ -368,6 +362,7 @@ pub(super) fn sessions(
             turnstile: paced.then(Turnstile::default),
             left: Cell::new(workload.drain_after.unwrap_or(u32::MAX)),
             under_way: Cell::new(0),
+            writes: Cell::new(0),
             drained: Signal::default(),
             verified,
         }))
@@ -376,6 +371,32 @@ pub(super) fn sessions(
 }
 
 impl Session {
+    /// Writes with at least this durability and the guarantee of the workload.
+    async fn written(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let flushes = match self.workload.durable {
+            Durable::FlushAfter(writes) => {
+                let count = self.writes.get() + 1;
+                self.writes.set(count % writes);
+                count == writes
+            }
+            Durable::Cached | Durable::Fua => false,
+        };
+        let durability = match self.workload.durable {
+            Durable::Fua => Durability::Stable,
+            Durable::Cached | Durable::FlushAfter(_) => durability,
+        };
+        self.device.write(extent, data, durability).await?;
+        if flushes {
+            self.device.flush().await?;
+        }
+        Ok(())
+    }
+
     pub(super) fn payload(&self, slot: u32) -> Payload {
         Payload::new(
             &self.workload,
@@ -622,7 +643,9 @@ impl Payload {
                 .write
                 .take()
                 .unwrap_or_else(|| Buffer::zeroed(self.longest).share()),
-            Data::Random | Data::Stamped => self.unlike_the_last(bytes).share(),
+            Data::Random | Data::Compressible(_) | Data::Stamped => {
+                self.unlike_the_last(bytes).share()
+            }
         };
         self.write = Some(slice.clone());
         slice.part(0..bytes).unwrap_or(slice)
@@ -644,14 +667,22 @@ impl Payload {
         self.write = Some(slice);
     }
 
-    /// Returns random data in which every 4 KiB unit differs from all earlier ones. Only one word of each
-    /// unit changes, because the cost of refilling the whole buffer would distort the measurement.
+    /// Returns random data in which every 4 KiB unit differs from all earlier ones in every word, so that no
+    /// earlier data helps to compress it. Each unit is combined with a number, because the cost of generating
+    /// the whole buffer again would distort the measurement.
     fn unlike_the_last(&mut self, bytes: usize) -> Buffer {
         let mut buffer = self.free().unwrap_or_else(|| self.random());
         for chunk in buffer[..bytes].chunks_mut(UNIQUE_BYTES) {
             self.written += 1;
-            let word = mix(self.seed ^ self.written).to_le_bytes();
-            chunk[..word.len()].copy_from_slice(&word); // a logical block is longer than a word
+            let number = mix(self.seed ^ self.written);
+            for word in chunk.chunks_exact_mut(8) {
+                let now = u64::from_le_bytes(std::array::from_fn(|at| word[at])) ^ number;
+                word.copy_from_slice(&now.to_le_bytes());
+            }
+            if let Data::Compressible(share) = self.data {
+                let random = chunk.len() * usize::from(100 - share.get()) / 100;
+                chunk[random..].fill(0);
+            }
         }
         buffer
     }
@@ -858,6 +889,34 @@ mod tests {
             ..Workload::simple(16_384, 1, Percent::NONE, Percent::ALL)
         };
         Payload::new(&workload, 16_384, 0, 0)
+    }
+
+    /// With only one new word in each 4 KiB, a compressor with a window of some MiB reduced the data to a
+    /// fiftieth.
+    #[test]
+    fn no_word_of_random_data_is_written_twice() {
+        let mut payload = payload(Data::Random);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..64 {
+            let data = payload.writing(16_384);
+            assert!(data.chunks_exact(8).all(|word| seen.insert(word.to_vec())));
+        }
+    }
+
+    #[test]
+    fn a_share_of_compressible_data_is_zeros() {
+        let share = Percent::new(75).expect("a share");
+        let mut payload = payload(Data::Compressible(share));
+        for bytes in [16_384, 512, 4096] {
+            let data = payload.writing(bytes);
+            let zeros = data.iter().filter(|byte| **byte == 0).count();
+            let expected = bytes * 3 / 4;
+            // One random byte in 256 is zero, too.
+            assert!(
+                (expected..expected + bytes / 32).contains(&zeros),
+                "{bytes}: {zeros}"
+            );
+        }
     }
 
     #[test]

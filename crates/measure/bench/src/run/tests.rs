@@ -10,7 +10,7 @@ use reactor::{Alone, block_on};
 
 use super::*;
 use crate::Failure;
-use crate::plan::{Access, Align, Data, Pace, Percent};
+use crate::plan::{Access, Align, Data, Durable, Pace, Percent};
 use crate::test_disk::{Disk, Fault};
 
 #[test]
@@ -66,6 +66,35 @@ fn a_read_only_device_takes_no_writes() {
         run(&devices, &verified(99), &orders, &mut |_| Go::On),
     );
     assert_eq!(refused, Err(WorkloadError::ReadOnly));
+}
+
+#[test]
+fn durable_writes_have_fua_or_are_followed_by_flushes() {
+    let asked = |durable| {
+        let disk = Arc::new(Disk::new());
+        let devices: [Arc<dyn BlockDevice>; 1] = [disk.clone()];
+        let workload = Workload {
+            durable,
+            ..Workload::simple(4096, 1, Percent::NONE, Percent::ALL)
+        };
+        let orders = Orders {
+            requests: Some(64),
+            ..Orders::for_time(Duration::from_secs(1))
+        };
+        let ended = block_on(
+            Alone::virtual_time(),
+            run(&devices, &workload, &orders, &mut |_| Go::On),
+        );
+        assert_eq!(ended.expect("the workload fits").errors, 0);
+        assert!(disk.writes() >= 64, "{}", disk.writes());
+        [disk.writes(), disk.stable_writes(), disk.flushes()]
+    };
+    let [_, stable, flushes] = asked(Durable::Cached);
+    assert_eq!((stable, flushes), (0, 0));
+    let [writes, stable, flushes] = asked(Durable::Fua);
+    assert_eq!((stable, flushes), (writes, 0));
+    let [writes, stable, flushes] = asked(Durable::FlushAfter(8));
+    assert_eq!((stable, flushes), (0, writes / 8));
 }
 
 #[test]

@@ -30,8 +30,8 @@ use toml::de::{DeTable, DeValue};
 use volume::spec::Bytes;
 
 use crate::plan::{
-    Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop,
-    Suite, Workload,
+    Access, Align, Cell, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
+    Workload,
 };
 use crate::suite::keys::{Keys, Mistake, Value, bytes, fraction, list, text};
 
@@ -529,6 +529,7 @@ const WORKLOAD: &[&str] = &[
     "span",
     "distribution",
     "data",
+    "durable",
     "drain-after",
     "seed",
 ];
@@ -552,10 +553,15 @@ fn workload(keys: &Keys<'_>) -> Result<Workload, Mistake> {
         pace: pace(keys)?,
         span: span(keys)?,
         distribution: keys.read("distribution", distribution)?.unwrap_or_default(),
-        data: keys.read("data", data)?.unwrap_or_default(),
+        data: keys
+            .read("data", |value| text(value)?.parse())?
+            .unwrap_or_default(),
         drain_after: keys
             .number("drain-after", 1..=1_000_000)?
             .map(|requests| requests as u32),
+        durable: keys
+            .read("durable", |value| text(value)?.parse())?
+            .unwrap_or_default(),
         seed: keys.number("seed", 0..=u64::MAX)?.unwrap_or(1),
     })
 }
@@ -659,18 +665,6 @@ fn distribution(value: &DeValue<'_>) -> Result<Distribution, String> {
         None => number(value.get_ref()).map(|number| vec![number]),
     };
     format!("{}:{}", name.get_ref(), numbers?.join("/")).parse()
-}
-
-fn data(value: &DeValue<'_>) -> Result<Data, String> {
-    match text(value)? {
-        "random" => Ok(Data::Random),
-        "zeros" => Ok(Data::Zeros),
-        "stamped" => Ok(Data::Stamped),
-        other => Err(format!(
-            "`{other}` is unknown; use {}",
-            list(&["random", "zeros", "stamped"])
-        )),
-    }
 }
 
 /// The presets in the order in which they are listed: the default first, then the tests of the documents,
