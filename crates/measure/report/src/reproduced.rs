@@ -57,6 +57,9 @@ struct Measured<'a> {
     bed: Bed<'a>,
     /// The cells of each test.
     summaries: Vec<Vec<CellSummary>>,
+    /// The measured numbers, with their values in base units. A number about a range of lengths was "reached"
+    /// with each of them, so its lowest rate counts.
+    values: Vec<(&'static Row, f64)>,
 }
 
 /// The agreement of a bed with the document.
@@ -155,7 +158,34 @@ fn is_rate(row: &Row) -> bool {
     matches!(row.metric.as_str(), "throughput" | "iops")
 }
 
-impl Measured<'_> {
+impl<'a> Measured<'a> {
+    fn new(bed: Bed<'a>) -> Measured<'a> {
+        let of_test = |test: &Test<'_>| summary::of(test.record);
+        let summaries: Vec<Vec<CellSummary>> = bed.tests.iter().map(of_test).collect();
+        let mut values: Vec<(&'static Row, f64)> = Vec::new();
+        for (test, summaries) in bed.tests.iter().zip(&summaries) {
+            for summary in summaries.iter().filter(|summary| summary.runs > 0) {
+                for (role, row) in measured_by(&summary.cell, &test.rows) {
+                    let Some(value) = value(summary, role, row) else {
+                        continue;
+                    };
+                    match values
+                        .iter_mut()
+                        .find(|(other, _)| std::ptr::eq(*other, row))
+                    {
+                        Some((_, lowest)) => *lowest = lowest.min(value),
+                        None => values.push((row, value)),
+                    }
+                }
+            }
+        }
+        Measured {
+            bed,
+            summaries,
+            values,
+        }
+    }
+
     /// Returns the numbers that the tests of the bed measure.
     fn rows(&self) -> impl Iterator<Item = &'static Row> + '_ {
         self.bed
@@ -164,24 +194,10 @@ impl Measured<'_> {
             .flat_map(|test| test.rows.iter().copied())
     }
 
-    /// Returns the measured value of a number in its base unit. A number about a range of lengths was "reached"
-    /// with each of them, so the lowest rate counts.
+    /// Returns the measured value of a number in its base unit.
     fn value(&self, row: &'static Row) -> Option<f64> {
-        let mut lowest: Option<f64> = None;
-        for (test, summaries) in self.bed.tests.iter().zip(&self.summaries) {
-            for summary in summaries.iter().filter(|summary| summary.runs > 0) {
-                for (role, other) in measured_by(&summary.cell, &test.rows) {
-                    if !std::ptr::eq(other, row) {
-                        continue;
-                    }
-                    let value = value(summary, role, row);
-                    lowest = value.map_or(lowest, |value| {
-                        Some(lowest.map_or(value, |lowest| lowest.min(value)))
-                    });
-                }
-            }
-        }
-        lowest
+        let is_row = |(other, _): &&(&'static Row, f64)| std::ptr::eq(*other, row);
+        self.values.iter().find(is_row).map(|(_, value)| *value)
     }
 
     fn agreement(&self) -> Agreement {
@@ -217,18 +233,10 @@ fn in_its_unit(value: f64, row: &Row) -> Option<f64> {
 impl<'a> Reproduction<'a> {
     /// Creates the page of a document. `is_quick` marks it as measured with shortened runs.
     pub fn new(source: &'static Source, is_quick: bool, beds: Vec<Bed<'a>>) -> Reproduction<'a> {
-        let measured = |bed: Bed<'a>| Measured {
-            summaries: bed
-                .tests
-                .iter()
-                .map(|test| summary::of(test.record))
-                .collect(),
-            bed,
-        };
         Reproduction {
             source,
             is_quick,
-            beds: beds.into_iter().map(measured).collect(),
+            beds: beds.into_iter().map(Measured::new).collect(),
         }
     }
 
