@@ -21,7 +21,10 @@ fn what_does_not_go_together_is_refused() {
         (&["--out", "x", "--resume", "y"], &["--out", "--resume"]),
         (&["ram:2MiB"], &["ram:2MiB", "linerate compare"]),
         (&["--durable", "flush:0"], &["flush:N"]),
-        (&["--durable", "fua", "--verify-log", "x"], &["--verify-log"]),
+        (
+            &["--durable", "fua", "--verify-log", "x"],
+            &["--verify-log"],
+        ),
         (&["--data", "compressible:101"], &["compressible:PERCENT"]),
     ] {
         let all = [&["ram:16MiB"], arguments].concat();

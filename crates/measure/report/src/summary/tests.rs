@@ -212,7 +212,10 @@ fn reads_and_writes_of_a_mix_have_their_own_latencies() {
     let half = Percent::new(50).expect("a share");
     let mixed = clients("mixed", 1, &Workload::simple(4096, 1, half, Percent::NONE));
     let reads = run(&mixed, 0, &[1000.0]);
-    assert_eq!(summary_of(mixed.clone(), vec![reads.clone()]).directions, None);
+    assert_eq!(
+        summary_of(mixed.clone(), vec![reads.clone()]).directions,
+        None
+    );
     let mut both = reads;
     // A read takes 1 ms, and a write 4 ms.
     both.clients[0].run.writes.service = Histogram(vec![(4_000_000, 10)]);
