@@ -433,9 +433,9 @@ impl<T: Transport> Shared<T> {
 
     /// Whether the user has received the reports of all losses.
     pub(crate) fn are_losses_reported(&self) -> bool {
-        !self.has_lost_before.get()
-            && !self.ledger.borrow().has_unreported_loss()
-            && self.undelivered.load(Ordering::SeqCst) == 0
+        // Load this first: an undelivered report is counted as a loss in the ledger before it leaves this number.
+        let are_delivered = self.undelivered.load(Ordering::SeqCst) == 0;
+        are_delivered && !self.has_lost_before.get() && !self.ledger.borrow().has_unreported_loss()
     }
 
     /// Removes the record of losses from the journal file. Until then, this process may be killed before its
