@@ -11,7 +11,7 @@ use crate::concurrency::{Locked, all, try_all};
 use crate::journal::record::{Change, Part};
 use crate::layout::Layout;
 use crate::member::MemberState;
-use crate::members::{Member, Unread};
+use crate::members::{Cause, Member, Unread};
 use crate::parity::{add_to_q, xor_into};
 use crate::plan::{Method, Plan, Stripe, parity_of, recover};
 use crate::set::{Judged, Protection, Set, graver, halves};
@@ -109,7 +109,11 @@ impl Set {
             self.members.check_service()?;
             if !self.layout.has_parity() && self.is_unsynced(done) {
                 // First synchronise the stripe, which preserves the copy that may have been read before.
-                self.synchronise(done, Durability::Cached).await?;
+                match self.synchronise(done, Durability::Cached).await {
+                    // The last copy cannot be written, but it may be readable. The stripe stays unsynchronised.
+                    Err(DeviceError::Unwritable(_)) => self.members.check_service()?,
+                    result => drop(result?),
+                }
             }
             let (content, lost) = self.salvage(done, strip, None).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
@@ -359,7 +363,18 @@ impl Set {
             let _locked = self.lock_stripe(stripe).await;
             self.members.check_service()?;
             // Stripes that have been read are already synchronised.
-            !intent.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?
+            let result = match intent.is_unsynced(stripe) {
+                true => self.synchronise(stripe, Durability::Cached).await,
+                false => Ok(true),
+            };
+            match result {
+                // A block of the last copy cannot be written.
+                Err(DeviceError::Unwritable(_)) => {
+                    self.members.check_service()?;
+                    false
+                }
+                result => result?,
+            }
         };
         if !is_done {
             // A stripe cannot be synchronised, so the region would stay unsynchronised whatever happens to
@@ -545,13 +560,15 @@ impl Set {
             && data.iter().all(|byte| *byte == 0)
             && is_hole(&member, extent).await
         {
-            self.clear_extent(index, extent, true).await?;
+            self.clear_extent(index, extent, true, Cause::Rewrite)
+                .await?;
             return match durability {
                 Durability::Cached => Ok(()),
                 Durability::Stable => self.members.flush_one(member).await,
             };
         }
-        self.write_strip(stripe, strip, columns, data, durability)
+        self.members
+            .write(index, stripe, extent, data, durability, Cause::Rewrite)
             .await
     }
 

@@ -15,7 +15,7 @@ use crate::journal::record::{Change, Part};
 use crate::journal::{Journal, Recorded};
 use crate::layout::Layout;
 use crate::member::MemberDevice;
-use crate::members::{Members, Unread, Vacancy};
+use crate::members::{Cause, Members, Unread, Vacancy};
 use crate::merge::WaitingWrites;
 use crate::plan::{Plan, Stripe, parity_of};
 
@@ -264,7 +264,7 @@ impl Set {
     ) -> Result<(), DeviceError> {
         let (member, extent) = self.place(stripe, strip, columns);
         self.members
-            .write(member, stripe, extent, data, durability)
+            .write(member, stripe, extent, data, durability, Cause::Write)
             .await
     }
 
@@ -298,8 +298,14 @@ impl Set {
             let blocks = part.data.len() as u64 >> self.geometry.block_size.shift();
             let (member, extent) =
                 self.place(stripe, part.strip, &(part.column..part.column + blocks));
-            self.members
-                .write(member, stripe, extent, part.data.clone(), durability)
+            self.members.write(
+                member,
+                stripe,
+                extent,
+                part.data.clone(),
+                durability,
+                Cause::Write,
+            )
         });
         try_all(writes).await.map(drop)
     }

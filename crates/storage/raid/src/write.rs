@@ -9,7 +9,7 @@ use crate::concurrency::{try_all, windows};
 use crate::journal::record::{Change, Part};
 use crate::layout::Piece;
 use crate::member::MemberState;
-use crate::members::Member;
+use crate::members::{Cause, Member};
 use crate::merge::{Batch, StripeWrite};
 use crate::plan::{Method, Segment, Stripe, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set, halves};
@@ -535,14 +535,15 @@ impl Set {
                 // Consecutive strips of a member are adjacent, unless the member has no strip in some of the
                 // stripes.
                 Some(before) => {
-                    self.clear_extent(index, before, may_unmap).await?;
+                    self.clear_extent(index, before, may_unmap, Cause::Write)
+                        .await?;
                     Some(extent)
                 }
                 None => Some(extent),
             };
         }
         match run {
-            Some(run) => self.clear_extent(index, run, may_unmap).await,
+            Some(run) => self.clear_extent(index, run, may_unmap, Cause::Write).await,
             None => Ok(()),
         }
     }
@@ -552,6 +553,7 @@ impl Set {
         index: usize,
         extent: Extent,
         may_unmap: bool,
+        cause: fn(DeviceError) -> Cause,
     ) -> Result<(), DeviceError> {
         let Some(member) = self.members.present(index) else {
             return Ok(());
@@ -564,7 +566,7 @@ impl Set {
                 self.members.wrote(&member, before, extent);
                 Ok(())
             }
-            Err(error) => self.members.write_failed(&member, error).await,
+            Err(error) => self.members.fail(&member, cause(error)).await,
         }
     }
 }

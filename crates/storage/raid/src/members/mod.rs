@@ -113,6 +113,8 @@ pub(crate) enum Cause {
     Read(DeviceError),
     /// A failed write or flush.
     Write(DeviceError),
+    /// A failed write to a stripe that is unsynchronised, and stays so.
+    Rewrite(DeviceError),
     LostWrites,
 }
 
@@ -469,7 +471,8 @@ impl Members {
     }
 
     /// Writes a part of a member's strip in this stripe, if the member has the strip. On success, the member
-    /// has the write or has been marked failed. The caller must then call [`Members::recorded`].
+    /// has the write or has been marked failed. The caller must then call [`Members::recorded`]. `cause` is the
+    /// cause of the failure if the write fails.
     pub(crate) async fn write(
         self: &Arc<Self>,
         index: usize,
@@ -477,6 +480,7 @@ impl Members {
         extent: Extent,
         data: Slice,
         durability: Durability,
+        cause: fn(DeviceError) -> Cause,
     ) -> Result<(), DeviceError> {
         self.debug_check(extent, data.len());
         let Some(member) = self.holder(index, stripe) else {
@@ -492,7 +496,7 @@ impl Members {
                 self.wrote(&member, before, extent);
                 Ok(())
             }
-            Err(error) => self.write_failed(&member, error).await,
+            Err(error) => self.fail(&member, cause(error)).await,
         }
     }
 
@@ -597,7 +601,9 @@ impl Members {
             let slot = &slots[member.index];
             let is_news =
                 slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
-            if let (true, Cause::Read(error) | Cause::Write(error)) = (is_news, cause) {
+            if let (true, Cause::Read(error) | Cause::Write(error) | Cause::Rewrite(error)) =
+                (is_news, cause)
+            {
                 self.note_ownership(error)?;
             }
             if is_news && !self.survives_without(&slots, member.index) {
@@ -622,18 +628,18 @@ impl Members {
         cause: Cause,
     ) -> Result<(), DeviceError> {
         let error = match cause {
-            Cause::Read(error) | Cause::Write(error) => error,
+            Cause::Read(error) | Cause::Write(error) | Cause::Rewrite(error) => error,
             Cause::LostWrites => DeviceError::WritesLost,
         };
         self.stopped_by.lock().get_or_insert((member, error));
         match cause {
-            Cause::Read(_) => {}
+            Cause::Read(_) | Cause::Rewrite(_) => {}
             Cause::Write(_) => drop(self.stayed.fetch_add(1, Ordering::AcqRel)),
             Cause::LostWrites => self.notice_losses(slot),
         }
         match cause {
             Cause::Read(error) => Err(error),
-            Cause::Write(error) => {
+            Cause::Write(error) | Cause::Rewrite(error) => {
                 if self.layout.has_parity() {
                     self.leave_service();
                 }

@@ -30,6 +30,8 @@ struct State {
     /// Whether the next flush fails.
     fails_flush: bool,
     bad: BTreeSet<u64>,
+    /// Unwritable blocks.
+    worn: BTreeSet<u64>,
     /// By block: corrupt content.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
     is_dead: bool,
@@ -84,6 +86,7 @@ impl Disk {
             abandoned: BTreeMap::new(),
             fails_flush: false,
             bad: BTreeSet::new(),
+            worn: BTreeSet::new(),
             corrupt: BTreeMap::new(),
             is_dead: false,
             is_fenced: false,
@@ -143,6 +146,11 @@ impl Disk {
     /// Cancels [`Disk::fail_write_after`].
     pub(crate) fn let_writes_succeed(&self) {
         self.state().writes_left = None;
+    }
+
+    /// Makes a block unwritable.
+    pub(crate) fn wear_out(&self, lba: u64) {
+        self.state().worn.insert(lba);
     }
 
     /// Holds writes that start in these blocks, until this is called with another range, which may be empty.
@@ -300,7 +308,10 @@ impl Disk {
         let fails = {
             let mut state = self.state();
             state.requests[1] += 1;
+            let mut blocks = extent.lba.0..extent.lba.0 + extent.blocks.0;
+            let is_worn = blocks.any(|lba| state.worn.contains(&lba));
             match &mut state.writes_left {
+                _ if is_worn => true,
                 Some(0) => true,
                 Some(left) => {
                     *left -= 1;
@@ -316,7 +327,7 @@ impl Disk {
             order.swap(at, other);
         }
         for block in order {
-            if fails && once_in(2) {
+            if fails && (self.state().worn.contains(&(extent.lba.0 + block)) || once_in(2)) {
                 continue;
             }
             if once_in(8) {

@@ -9,7 +9,8 @@ use block::{
     Pending, Slice,
 };
 use raid::{
-    Assembly, AssemblyError, Level, MemberDevice, MemberStates, Origin, RaidDevice, Scrubbed,
+    Assembly, AssemblyError, Level, MemberDevice, MemberState, MemberStates, Origin, RaidDevice,
+    Scrubbed,
 };
 
 use crate::disk::Disk;
@@ -211,6 +212,34 @@ fn the_last_copy_is_readable_after_a_crash_even_if_it_cannot_be_written() {
             "it must be written later"
         );
     }
+}
+
+#[test]
+fn a_block_of_the_last_copy_that_cannot_be_written_stops_no_resync_and_no_rebuild() {
+    seed(27);
+    let mut rig = Rig::new(Level::Raid1, 2, 12, Guard::Bitmap);
+    let device = rig.created();
+    write(&device, 0, 96, 5);
+    flush(&device).expect("flushed");
+    write(&device, 0, 1, 5);
+    write(&device, 40, 1, 5);
+    drop(device);
+    rig.disks.iter().for_each(Disk::crash);
+    let device = Arc::new(rig.assemble(Origin::Existing, &[1]).expect("assembled"));
+    rig.disks[0].wear_out(rig.data_lba(0));
+    replace(&mut rig, &device, 1);
+    assert_eq!(synchronised(&device), Ok(()));
+    assert_eq!(read(&device, 0, 8), vec![5; 4096]);
+    assert_eq!(device.status().unsynced_regions, 1, "the other is done");
+    assert!(rebuild(&device, 1, 100));
+    // Now there is another copy, and the disk fails.
+    assert_eq!(synchronised(&device), Ok(()));
+    let status = device.status();
+    assert_eq!(
+        (status.states.members[0], status.unsynced_regions),
+        (MemberState::Failed, 0)
+    );
+    assert_eq!(read(&device, 0, 96), vec![5; 96 * 512]);
 }
 
 /// A member without data that counts the writes that would allocate blocks.
