@@ -104,7 +104,7 @@ enum Command {
     Compare(CompareArguments),
     /// Regenerate the report of a result, or print it in another format
     Report(Box<Nested<ReportArguments, ReportCommand>>),
-    /// Carry out the tests of a source document in a lab, and compare the results with the published ones
+    /// Repeat the tests of a source document in a lab
     ///
     /// The page has every table of the document with measured number, published number and ratio: on a model of the
     /// document's hardware, and on this machine.
