@@ -24,7 +24,7 @@ fn what_makes_no_sense_beside_a_lab_is_refused() {
     expect(
         bench(&["--suite", "quick"]),
         REFUSED,
-        &["name what to measure"],
+        &["specify the storage to measure"],
     );
     for own in [&["--quick"][..], &["--link", "1G"]] {
         expect(
