@@ -457,7 +457,7 @@ mod tests {
         };
         assert!(
             why(fit(suite(Order::Once, vec![cell]), &limits(true)))
-                .contains("give each its own span")
+                .contains("give each role its own span")
         );
     }
 
