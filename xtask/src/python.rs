@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -52,10 +53,14 @@ fn wheels() -> PathBuf {
     workspace::root().join("target/python-wheels")
 }
 
-/// A Python virtual environment.
+/// The Python virtual environment below `target/`. Only one thread has it: pip does not lock the packages that it replaces, and a
+/// complete test run builds the module ahead of its step.
 struct Environment {
     path: PathBuf,
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The version of PyO3's stable ABI (python/Cargo.toml), and of `requires-python` in python/pyproject.toml.
 const VERSION_AT_LEAST: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
@@ -68,6 +73,7 @@ impl Environment {
         process::run("python3", &["-c", VERSION_AT_LEAST]).context(why)?;
         let environment = Environment {
             path: workspace::root().join("target/python"),
+            _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let path = environment.path.display().to_string();
         if !environment.path.join("bin/pip").exists() {
