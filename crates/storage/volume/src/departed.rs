@@ -194,7 +194,7 @@ mod tests {
         }
         assert_eq!(departed.users.len(), OF_HOST_MAX + 1);
         assert_eq!(departed.take(|(host, _)| *host == "other"), Some(2));
-        // Any of the crowd may be the one with the lowest count, but nobody else.
+        // Each user of this host may be the one with the lowest count, but no other user.
         assert_eq!(
             (
                 departed.forgotten(now, is_crowd),
