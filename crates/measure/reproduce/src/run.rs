@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{env, fs, process};
+use std::{env, fs};
 
 use backends::location::Location;
 use backends::{Failure, remote};
@@ -20,6 +20,7 @@ use bench_runner::prepare;
 use bench_runner::storage::Storage;
 use bench_runner::view::View;
 use lab::{Background, Host, Lab, Output};
+use tempfile::TempDir;
 
 use crate::crew::{BedCrew, Distance, Target};
 use crate::plan::{Bed, FILES, Plan, STATE, Test, peer};
@@ -55,9 +56,14 @@ pub fn reproduce(plan: &Plan, out: &Path, watch: &dyn Watch) -> Result<Outcome, 
                 Some(running) => running,
                 None => running.insert(Running::start(bed)?),
             };
-            let folder = Folder::replace(&directory(out, bed, test))?;
-            let outcome = running.measure(plan, test, folder, begun, watch);
-            let outcome = outcome.map_err(|failure| {
+            let rest = Rest {
+                test,
+                is_quick: plan.is_quick,
+                folder: Folder::replace(&directory(out, bed, test))?,
+                begun,
+                watch,
+            };
+            let outcome = running.measure(rest).map_err(|failure| {
                 failure.and(format_args!("in test {} on bed {}", test.name, bed.name))
             })?;
             if outcome == Outcome::Interrupted {
@@ -91,19 +97,34 @@ pub fn can_be_built(plan: &Plan) -> Result<(), Failure> {
         .map_err(lab_failure)
 }
 
+/// The part of a test that remains.
+struct Rest<'a> {
+    test: &'a Test,
+    is_quick: bool,
+    folder: Folder,
+    /// The result so far.
+    begun: Option<Record>,
+    watch: &'a dyn Watch,
+}
+
 /// A bed whose lab and programs are running. They end, in this order, when this value is dropped.
 struct Running<'a> {
     bed: &'a Bed,
     _programs: Background,
     lab: Arc<Lab>,
-    _state: State,
+    /// Other users cannot change the files that programs of this user read.
+    _state: TempDir,
 }
 
 impl Running<'_> {
     fn start(bed: &Bed) -> Result<Running<'_>, Failure> {
-        let state = State::new(bed)?;
+        // The path is short, since it is part of the path of sockets.
+        let state = tempfile::Builder::new()
+            .prefix("reproduce-")
+            .tempdir()
+            .map_err(|error| Failure::unwritten(env::temp_dir().display(), &error))?;
         let program = env::current_exe().map_err(Failure::failed)?;
-        let files = state.0.join("files");
+        let files = state.path().join("files");
         fs::create_dir_all(&files).map_err(|error| Failure::unwritten(files.display(), &error))?;
         for (name, text) in &bed.files {
             let path = files.join(name);
@@ -111,7 +132,7 @@ impl Running<'_> {
         }
         let mut plan = bed.lab.clone();
         for host in &mut plan.hosts {
-            let directory = state.0.join(&host.name);
+            let directory = state.path().join(&host.name);
             if let Some(first) = host.run.first_mut() {
                 *first = own(first, &program);
             }
@@ -131,19 +152,12 @@ impl Running<'_> {
         })
     }
 
-    /// Runs a test in the network of its first client, or the rest of it.
-    fn measure(
-        &self,
-        plan: &Plan,
-        test: &Test,
-        folder: Folder,
-        begun: Option<Record>,
-        watch: &dyn Watch,
-    ) -> Result<Outcome, Failure> {
-        let host = &test.clients[0].host;
+    /// Runs the rest of a test in the network of its first client.
+    fn measure(&self, rest: Rest<'_>) -> Result<Outcome, Failure> {
+        let host = &rest.test.clients[0].host;
         let host = self.lab.host(host).map_err(lab_failure)?;
-        self.prepare(test, host)?;
-        let measured = host.run(|| remote::run(self.conducted(plan, test, folder, begun, watch)));
+        self.prepare(rest.test, host)?;
+        let measured = host.run(|| remote::run(self.conducted(rest)));
         measured.map_err(lab_failure)?
     }
 
@@ -168,15 +182,15 @@ impl Running<'_> {
         )))
     }
 
-    async fn conducted(
-        &self,
-        plan: &Plan,
-        test: &Test,
-        folder: Folder,
-        begun: Option<Record>,
-        watch: &dyn Watch,
-    ) -> Result<Outcome, Failure> {
-        let suite = if plan.is_quick {
+    async fn conducted(&self, rest: Rest<'_>) -> Result<Outcome, Failure> {
+        let Rest {
+            test,
+            is_quick,
+            folder,
+            begun,
+            watch,
+        } = rest;
+        let suite = if is_quick {
             QUICK.apply(test.suite.clone())
         } else {
             test.suite.clone()
@@ -311,22 +325,3 @@ const QUICK: Shorten = Shorten {
     seconds: Some(0.5),
     rounds: Some(1),
 };
-
-/// A directory for the state of a bed's programs, which is removed when this value is dropped.
-struct State(PathBuf);
-
-impl State {
-    fn new(bed: &Bed) -> Result<State, Failure> {
-        // The path is short, since it is part of the path of sockets.
-        let path = env::temp_dir().join(format!("reproduce-{}-{}", process::id(), bed.name));
-        fs::create_dir_all(&path).map_err(|error| Failure::unwritten(path.display(), &error))?;
-        Ok(State(path))
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        // The directory contains nothing that is needed later.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
