@@ -51,7 +51,7 @@ pub(crate) struct ReproduceArguments {
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
     if let Some(out) = &arguments.resume {
         let text = page::plan_in(out)?;
-        let plan = parsed(&out.join("plan.toml").display().to_string(), &text)?;
+        let plan = parsed(&out.join(page::PLAN).display().to_string(), &text)?;
         let shown = Shown::listen(arguments)?;
         return one(&plan, out, &shown).map(|()| ExitCode::SUCCESS);
     }
@@ -65,7 +65,12 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
     // Check all plans before the first one is carried out.
     let mut checked = Vec::new();
     for (name, text) in plans {
-        let plan = parsed(&name, &text)?;
+        let mut plan = parsed(&name, &text)?;
+        let mut text = text;
+        if arguments.quick && !plan.is_quick {
+            text = plan::quick(&text);
+            plan = parsed(&name, &text)?;
+        }
         tests::can_be_built(&plan)?;
         checked.push((plan, text));
     }
@@ -78,16 +83,7 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
             Some(out) => out.join(number),
             None => PathBuf::from(format!("reproduced-{number}")),
         };
-        let text = if arguments.quick {
-            plan::quick(&text)
-        } else {
-            text
-        };
         page::create(&out, &text)?;
-        let plan = Plan {
-            is_quick: plan.is_quick || arguments.quick,
-            ..plan
-        };
         one(&plan, &out, &shown)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -123,6 +119,13 @@ fn text(path: &Path) -> Result<String, Failure> {
                 path.display()
             ))
         })?;
+    if text.len() as u64 > PLAN_BYTES_MAX {
+        return Err(Failure::refused(format_args!(
+            "the plan {} is longer than {} MiB",
+            path.display(),
+            PLAN_BYTES_MAX >> 20
+        )));
+    }
     Ok(text)
 }
 

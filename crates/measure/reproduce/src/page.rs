@@ -11,8 +11,8 @@ use report::reproduced::{self, Reproduction};
 use crate::plan::{Bed, Plan};
 use crate::run::begun;
 
-/// The plan's file.
-const PLAN: &str = "plan.toml";
+/// The plan's file in the directory of a reproduction.
+pub const PLAN: &str = "plan.toml";
 
 /// Creates a directory for a reproduction, with its plan.
 ///
