@@ -29,7 +29,6 @@ use crate::journal_file::recovery::Server;
 use crate::journal_file::{Content, JournalFile, JournalFileError, Owner, ReplayRule};
 use crate::session::{
     FailedOf, Flushes, InUse, Pace, ReplyOf, RequestOf, Settings, Shared, Slot, State, Turns,
-    Untold,
 };
 use crate::transport::{
     ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport,
@@ -97,7 +96,6 @@ impl<T: Transport> Channels<T> {
             parted: Cell::new(None),
             is_behind: Cell::new(false),
             has_lost_before: Cell::new(false),
-            undelivered: std::sync::Arc::default(),
         });
         let first = InUse {
             link: first.link,
@@ -175,21 +173,10 @@ impl<T: Transport> Channels<T> {
     }
 
     /// The loss counter of acknowledged changes. A loss by a restarted server is counted before the next
-    /// request is sent to it.
+    /// request is sent to it. A loss stays recorded in the journal file until the user has recorded it
+    /// ([`LossCounter::recorded`]).
     pub fn losses(&self) -> LossCounter {
         self.0.ledger.borrow().losses()
-    }
-
-    /// Guards the answer to a flush. Call this as soon as the answer is there. If the answer reports lost writes,
-    /// and the guard is dropped without a call of [`Untold::told`], the loss is counted again, for the next
-    /// flush.
-    pub fn untold<R>(&self, answer: &Result<R, FailedOf<T>>) -> Untold {
-        match answer {
-            Err(failed) if failed.may_lose_changes::<T::Link>() => {
-                Untold::of_report(self.losses(), &self.0.undelivered)
-            }
-            Ok(_) | Err(_) => Untold(None),
-        }
     }
 
     /// Resolves when the losses are certain; false if they are still uncertain after the request timeout.
@@ -236,9 +223,7 @@ impl<T: Transport> Channels<T> {
         if is_kept {
             let _ = self.0.unreported_flush().await; // if it fails, the file keeps its content
         }
-        if self.0.are_losses_reported() {
-            self.0.forget_losses();
-        }
+        self.0.forget_recorded_losses();
         self.leave();
     }
 

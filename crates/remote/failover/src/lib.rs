@@ -58,7 +58,7 @@ pub use claims::{Claim, Claims};
 pub use journal::{Journal, Mark, Part, Writers};
 pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
 pub use patience::{Ahead, LIMITS_MAX, Late, Patience};
-pub use session::{Settings, Untold};
+pub use session::Settings;
 pub use transport::{
     ChannelStatus, Channelled, Connected, Failed, Link, Loss, Name, Request, RequestKind, Status,
     Transport, watch,

@@ -8,12 +8,10 @@ use std::io;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{DeviceError, Flush, FlushLedger, LossCounter, Reserve};
+use block::{DeviceError, Flush, FlushLedger, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
@@ -83,8 +81,6 @@ pub(crate) struct Shared<T: Transport> {
     /// Whether an earlier process has lost changes without a report. The user's first flush counts the loss. Until
     /// then, the layers above have recorded the count at which they start.
     pub(crate) has_lost_before: Cell<bool>,
-    /// Number of reports of losses that their callers have not received yet.
-    pub(crate) undelivered: Arc<AtomicU64>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -421,28 +417,25 @@ impl<T: Transport> Shared<T> {
         self.record_loss();
     }
 
-    /// Records in the journal file whether there are losses that no flush has reported to the user, for the
-    /// next process. If the file cannot be written, the next change fails.
+    /// Records in the journal file whether there are losses that the user has not recorded, for the next
+    /// process. If the file cannot be written, the next change fails.
     pub(crate) fn record_loss(&self) {
-        if !self.are_losses_reported()
+        if !self.are_losses_recorded()
             && let Some(file) = &mut *self.file.borrow_mut()
         {
             let _ = file.note_loss();
         }
     }
 
-    /// Whether the user has received the reports of all losses.
-    pub(crate) fn are_losses_reported(&self) -> bool {
-        // Load this first: an undelivered report is counted as a loss in the ledger before it leaves this number.
-        let are_delivered = self.undelivered.load(Ordering::SeqCst) == 0;
-        are_delivered && !self.has_lost_before.get() && !self.ledger.borrow().has_unreported_loss()
+    fn are_losses_recorded(&self) -> bool {
+        !self.has_lost_before.get() && self.ledger.borrow().losses().are_recorded()
     }
 
-    /// Removes the record of losses from the journal file. Until then, this process may be killed before its
-    /// user has received or recorded the report.
-    pub(crate) fn forget_losses(&self) {
-        debug_assert!(self.are_losses_reported());
-        if let Some(file) = &mut *self.file.borrow_mut() {
+    /// Removes the record of losses from the journal file if the user has recorded them all.
+    pub(crate) fn forget_recorded_losses(&self) {
+        if self.are_losses_recorded()
+            && let Some(file) = &mut *self.file.borrow_mut()
+        {
             let _ = file.loss_reported();
         }
     }
@@ -610,10 +603,8 @@ struct FlushTask<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// Flushes for the user. Reports the losses that no earlier flush of the user has reported. If the user had
-    /// received all reports before, success removes the record of losses from the journal file.
+    /// Flushes for the user. Reports the losses that no earlier flush of the user has reported.
     async fn flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
-        let were_reported = self.are_losses_reported();
         let (flush, reply) = self.ended_flush(request).await?;
         if self.has_lost_before.take() {
             self.count_loss();
@@ -627,9 +618,7 @@ impl<T: Transport> Shared<T> {
             Err(_) => Err(DeviceError::NotReady),
         };
         let told = self.ledger.borrow_mut().report(flush, answer);
-        if were_reported && told.is_ok() && self.are_losses_reported() {
-            self.forget_losses();
-        }
+        self.forget_recorded_losses();
         let reply = reply?;
         told.map(|()| reply).map_err(|_| Failed::WritesLost)
     }
@@ -793,46 +782,6 @@ impl<T: Transport> Drop for FlushTask<T> {
         if abandoned.is_some() {
             self.shared.flushes.wake();
         }
-    }
-}
-
-/// Guards a flush result until the caller has received it. The caller may be on another thread, and may
-/// already have been dropped. In that case, the device must report lost writes with its next flush.
-pub struct Untold(pub(crate) Option<Report>);
-
-/// A report of lost writes.
-pub(crate) struct Report {
-    losses: LossCounter,
-    undelivered: Arc<AtomicU64>,
-    is_told: bool,
-}
-
-impl Untold {
-    pub(crate) fn of_report(losses: LossCounter, undelivered: &Arc<AtomicU64>) -> Untold {
-        undelivered.fetch_add(1, Ordering::SeqCst);
-        Untold(Some(Report {
-            losses,
-            undelivered: Arc::clone(undelivered),
-            is_told: false,
-        }))
-    }
-
-    /// Records that the caller has received the result.
-    pub fn told(mut self) {
-        if let Some(report) = &mut self.0 {
-            report.is_told = true;
-        }
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if !self.is_told {
-            self.losses.count();
-        }
-        // Count the loss first, so that the report never seems to be delivered.
-        let before = self.undelivered.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "a report is delivered once");
     }
 }
 

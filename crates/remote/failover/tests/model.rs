@@ -1682,24 +1682,6 @@ fn a_change_that_waits_for_space_in_the_journal_file_reports_no_loss_of_others()
     }
 }
 
-/// The request of another thread was answered, but that thread no longer waits for the answer.
-#[test]
-fn a_report_that_arrives_nowhere_is_repeated() {
-    block_on(Alone::exact_virtual_time(), async {
-        let world = World::new(41, Fencing::None, Duration::ZERO);
-        let channels = opened(&world, 41, &OF_OTHERS).await;
-        for (is_told, counted) in [(true, 0), (false, 1)] {
-            let before = channels.losses().get().count();
-            let untold = channels.untold::<()>(&Err(Failed::WritesLost));
-            match is_told {
-                true => untold.told(),
-                false => drop(untold),
-            }
-            assert_eq!(channels.losses().get().count() - before, counted);
-        }
-    });
-}
-
 /// A flush that the user did not wait for finds a loss, and this process ends before or after the user's next
 /// flush.
 #[test]
@@ -1710,23 +1692,28 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
         Change,
         /// Then a stable write, whose flush succeeds, empties the file.
         AbandonedFlush,
-        /// Then the user's next flush reports the loss, but the process is killed before the user can have
-        /// recorded it.
+        /// Then the user's next flush reports the loss, but the process is killed before the user has recorded
+        /// it.
         ReportedFlush,
-        /// Likewise, and a concurrent flush succeeds before the user receives the report.
-        UndeliveredFlush,
-        /// Then the user flushes again after the report.
-        TwoFlushes,
-        /// Then the user closes the device after the report.
-        ClosedAfterFlush,
+        /// Likewise, but another flush succeeds, and the device is closed. Both flushes may be a layer's own,
+        /// such as those of RAID.
+        ReportedFlushAndAnother,
+        /// Then the user records the loss, and flushes again.
+        Recorded,
+        /// Then the user records the loss, and closes the device.
+        RecordedAndClosed,
     }
     for (found_by, capacity, told) in [
         (FoundBy::Change, 16, Err(Failed::WritesLost)),
         (FoundBy::AbandonedFlush, CAPACITY, Err(Failed::WritesLost)),
         (FoundBy::ReportedFlush, CAPACITY, Err(Failed::WritesLost)),
-        (FoundBy::UndeliveredFlush, CAPACITY, Err(Failed::WritesLost)),
-        (FoundBy::TwoFlushes, CAPACITY, Ok(Vec::new())),
-        (FoundBy::ClosedAfterFlush, CAPACITY, Ok(Vec::new())),
+        (
+            FoundBy::ReportedFlushAndAnother,
+            CAPACITY,
+            Err(Failed::WritesLost),
+        ),
+        (FoundBy::Recorded, CAPACITY, Ok(Vec::new())),
+        (FoundBy::RecordedAndClosed, CAPACITY, Ok(Vec::new())),
     ] {
         block_on(Alone::exact_virtual_time(), async {
             let folder = tempfile::tempdir().expect("a folder");
@@ -1784,24 +1771,27 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
                 !world.fails_next_flush.get(),
                 "{found_by:?}: the server has lost writes"
             );
-            let mut undelivered = None;
             if !matches!(found_by, FoundBy::Change | FoundBy::AbandonedFlush) {
                 let reported = channels.ask(Asked::Flush).await;
                 assert_eq!(reported, Err(Failed::WritesLost));
-                let untold = channels.untold(&reported);
-                match found_by {
-                    FoundBy::UndeliveredFlush => undelivered = Some(untold),
-                    _ => untold.told(),
-                }
             }
-            if matches!(found_by, FoundBy::UndeliveredFlush | FoundBy::TwoFlushes) {
+            if matches!(found_by, FoundBy::Recorded | FoundBy::RecordedAndClosed) {
+                let losses = channels.losses();
+                losses.recorded(losses.get().count());
+            }
+            if matches!(
+                found_by,
+                FoundBy::ReportedFlushAndAnother | FoundBy::Recorded
+            ) {
                 assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()));
             }
-            if matches!(found_by, FoundBy::ClosedAfterFlush) {
+            if matches!(
+                found_by,
+                FoundBy::ReportedFlushAndAnother | FoundBy::RecordedAndClosed
+            ) {
                 channels.close().await;
             }
             killed(channels).await;
-            std::mem::forget(undelivered); // the process has ended
             killed(started().await).await;
             let channels = started().await;
             let counted = channels.losses().get().count();
@@ -1812,6 +1802,8 @@ fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
                 u64::from(told.is_err()),
                 "layers above, which started before, see it"
             );
+            let losses = channels.losses();
+            losses.recorded(losses.get().count());
             assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()));
             killed(channels).await;
             assert_eq!(

@@ -284,26 +284,13 @@ impl RemoteExport {
         ended.map_err(|failed| self.error(failed, Access::Flush))
     }
 
-    /// Flushes the server's cache. An export that does not support flushes has no cache. If the flush reports
-    /// lost writes, but the caller is dropped before the report arrives, the next flush reports them.
+    /// Flushes the server's cache. An export that does not support flushes has no cache.
     async fn sync(&self) -> Result<(), DeviceError> {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
         }
-        let work = async move |channels: Rc<Channels<Export>>| {
-            let flushed = channels
-                .ask(Asked::order(Command::Flush, 0, (0, 0)))
-                .await
-                .map(drop);
-            let untold = channels.untold(&flushed);
-            (flushed, untold)
-        };
-        let (flushed, untold) = self
-            .channels
-            .with(work)
-            .await
-            .ok_or(DeviceError::NotReady)?;
-        untold.told();
+        let flush = Asked::order(Command::Flush, 0, (0, 0));
+        let flushed = self.ask(flush).await.map(drop);
         flushed.map_err(|failed| self.error(failed, Access::Flush))
     }
 
@@ -406,6 +393,10 @@ impl BlockDevice for RemoteExport {
 
     fn losses(&self) -> Losses {
         self.losses.get()
+    }
+
+    fn losses_recorded(&self, count: u64) {
+        self.losses.recorded(count);
     }
 
     fn resolve_losses(&self) -> Pending<'_, ()> {

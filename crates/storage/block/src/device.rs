@@ -211,6 +211,12 @@ pub trait BlockDevice: Send + Sync {
         })
     }
 
+    /// Records that the user has recorded the first `count` losses of [`BlockDevice::losses`] where they survive a
+    /// crash of this process, or that nothing above the user has to know of them. A device that records its
+    /// losses on disk, for the next process, then deletes its record. Devices whose record ends with the
+    /// process ignore this call. A layer forwards it with the number of losses that are not its own.
+    fn losses_recorded(&self, _count: u64) {}
+
     /// Deallocates whole granules within the extent. On thin devices, all blocks of the extent read as zeros
     /// afterwards, even those that could not be deallocated.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
@@ -447,7 +453,7 @@ macro_rules! forward {
             ($inner).compare_and_write(extent, expected, data)
         }
     };
-    // `losses` and `resolve_losses` must be forwarded together.
+    // The methods about losses must be forwarded together.
     (@losses $self:ident, $inner:expr) => {
         fn losses(&$self) -> $crate::Losses {
             ($inner).losses()
@@ -455,6 +461,10 @@ macro_rules! forward {
 
         fn resolve_losses(&$self) -> $crate::Pending<'_, ()> {
             ($inner).resolve_losses()
+        }
+
+        fn losses_recorded(&$self, count: u64) {
+            ($inner).losses_recorded(count);
         }
     };
     (@unmap $self:ident, $inner:expr) => {

@@ -368,6 +368,11 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
         self.inner.losses().and(self.losses.get())
     }
 
+    fn losses_recorded(&self, count: u64) {
+        let own = self.losses.get().count();
+        self.inner.losses_recorded(count.saturating_sub(own));
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(self.change(extent, |inner, extent| inner.unmap(extent)))
     }

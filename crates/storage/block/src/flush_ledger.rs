@@ -86,11 +86,6 @@ impl FlushLedger {
         self.losses.get().count()
     }
 
-    /// Returns whether there are losses that no flush has reported to the user.
-    pub fn has_unreported_loss(&self) -> bool {
-        self.lost() > self.reported
-    }
-
     /// Records that a write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;
@@ -258,6 +253,8 @@ impl<D: BlockDevice> BlockDevice for SingleUser<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         let reported = self.reported();
+        // The user has received the reports, and nothing above the user records them.
+        self.inner.losses_recorded(reported);
         Box::pin(async move { self.report(reported, self.inner.flush().await) })
     }
 }

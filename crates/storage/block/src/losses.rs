@@ -69,17 +69,25 @@ impl Losses {
 
 /// The losses of a device. The device's own thread counts them, and all threads read them.
 #[derive(Clone, Debug, Default)]
-pub struct LossCounter(Arc<AtomicU64>);
+pub struct LossCounter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// The losses, the doubt, and the number of doubts.
+    losses: AtomicU64,
+    /// The number of losses that the device's user has recorded.
+    recorded: AtomicU64,
+}
 
 impl LossCounter {
     /// Returns the current losses.
     pub fn get(&self) -> Losses {
-        Losses(self.0.load(Ordering::Acquire) & (DOUBT | COUNT))
+        Losses(self.0.losses.load(Ordering::Acquire) & (DOUBT | COUNT))
     }
 
     /// Counts one loss.
     pub fn count(&self) {
-        let before = self.0.fetch_add(1, Ordering::AcqRel);
+        let before = self.0.losses.fetch_add(1, Ordering::AcqRel);
         debug_assert!(before & COUNT < COUNT);
     }
 
@@ -91,12 +99,13 @@ impl LossCounter {
         };
         let _ = self
             .0
+            .losses
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never fails
     }
 
     /// Returns the doubts raised so far. Call this before querying the device.
     pub fn doubts(&self) -> Doubts {
-        Doubts(self.0.load(Ordering::Acquire) & !(DOUBT | COUNT))
+        Doubts(self.0.losses.load(Ordering::Acquire) & !(DOUBT | COUNT))
     }
 
     /// Resolves these doubts after the reply to a query. If the reply reveals a loss, count it before this
@@ -105,8 +114,20 @@ impl LossCounter {
     pub fn resolve(&self, asked_after: Doubts) -> bool {
         let resolved = |now: u64| (now & !(DOUBT | COUNT) == asked_after.0).then_some(now & !DOUBT);
         self.0
+            .losses
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved)
             .is_ok()
+    }
+
+    /// Records that the user has recorded this many losses, as
+    /// [`BlockDevice::losses_recorded`](crate::BlockDevice::losses_recorded) reports it.
+    pub fn recorded(&self, count: u64) {
+        self.0.recorded.fetch_max(count, Ordering::AcqRel);
+    }
+
+    /// Returns whether the user has recorded all losses so far.
+    pub fn are_recorded(&self) -> bool {
+        self.0.recorded.load(Ordering::Acquire) >= self.get().count()
     }
 }
 

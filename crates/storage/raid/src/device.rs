@@ -460,6 +460,10 @@ impl BlockDevice for RaidDevice {
         Box::pin(self.set.members.resolve_losses())
     }
 
+    fn losses_recorded(&self, count: u64) {
+        self.set.members.losses_recorded(count);
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.set.check_write(extent, None)?;

@@ -620,6 +620,10 @@ impl BlockDevice for Summed {
         Box::pin(async move { data.resolve_losses().await })
     }
 
+    fn losses_recorded(&self, count: u64) {
+        self.data().losses_recorded(count);
+    }
+
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         let data = self.data();
         Box::pin(async move { data.allocation(extent, runs_max).await })

@@ -484,25 +484,30 @@ impl Volume {
         self.record_lost_writes().await;
     }
 
-    /// Records losses for the next start. Call this before a loss is reported. A loss that cannot be recorded
-    /// is reported nevertheless.
+    /// Records losses for the next start, and lets the device delete its own record of them. Call this before a
+    /// loss is reported. A loss that cannot be recorded is reported nevertheless. A volume without persistent
+    /// state has only the device's record, which lasts until the report.
     pub async fn record_lost_writes(&self) {
         let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
-        let Some(state) = self
-            .persistent_state
-            .as_ref()
-            .filter(|_| !is_recorded(self.lost_writes()))
-        else {
+        if is_recorded(self.lost_writes()) {
             return;
-        };
+        }
         // This lock ensures that marks are stored in order.
         let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
+        let of_device = self.device.losses().count();
         let losses = self.lost_writes();
-        if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
-            self.lost_writes
-                .recorded
-                .fetch_max(losses, Ordering::AcqRel);
+        if is_recorded(losses) {
+            return;
         }
+        if let Some(state) = &self.persistent_state
+            && state.record_loss(self.loss_mark()).await.is_err()
+        {
+            return;
+        }
+        self.lost_writes
+            .recorded
+            .fetch_max(losses, Ordering::AcqRel);
+        self.device.losses_recorded(of_device);
     }
 
     /// Returns the mark of all losses so far.
@@ -578,6 +583,59 @@ mod tests {
 
         fn losses(&self) -> Losses {
             self.1.get()
+        }
+
+        fn losses_recorded(&self, count: u64) {
+            self.1.recorded(count);
+        }
+    }
+
+    /// Records losses, or fails to.
+    struct Paper(Result<(), DeviceError>);
+
+    impl PersistentState for Paper {
+        fn save<'a>(&'a self, _: Vec<u8>) -> Pending<'a, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn load(&self) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn loss_mark(&self) -> LossMark {
+            LossMark::default()
+        }
+
+        fn new_loss_mark(&self) -> LossMark {
+            [7; 16]
+        }
+
+        fn record_loss(&self, _: LossMark) -> Pending<'_, ()> {
+            Box::pin(async { self.0 })
+        }
+    }
+
+    /// The device's journal file records the loss for the next process, until the volume does.
+    #[test]
+    fn a_device_keeps_its_record_of_a_loss_until_the_volume_has_recorded_it() {
+        let geometry = Geometry {
+            block_size: BlockSize::B512,
+            blocks: block::Blocks(8),
+            physical_exponent: 0,
+        };
+        for (result, are_recorded) in [(Ok(()), true), (Err(DeviceError::NoSpace), false)] {
+            let losses = LossCounter::default();
+            let device = Arc::new(Forgetful(Null::new(geometry), losses.clone()));
+            let options = crate::VolumeOptions {
+                persistent_state: Some(Arc::new(Paper(result))),
+                ..Default::default()
+            };
+            let volume = Volume::new(device, options).expect("nothing was saved");
+            losses.count();
+            assert_eq!(ready(volume.device().flush()), Ok(()), "of a layer");
+            assert!(!losses.are_recorded());
+            ready(volume.record_lost_writes());
+            assert_eq!(losses.are_recorded(), are_recorded, "{result:?}");
         }
     }
 

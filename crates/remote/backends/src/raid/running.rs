@@ -815,6 +815,13 @@ impl BlockDevice for InUse {
         InUse::asked(self.current.set(), |set| set.resolve_losses())
     }
 
+    fn losses_recorded(&self, count: u64) {
+        let now = self.current.now();
+        if let Some(parts) = &now.parts {
+            parts.set.losses_recorded(count.saturating_sub(now.losses));
+        }
+    }
+
     fn take_os_error(&self) -> Option<i32> {
         self.current.set().ok()?.take_os_error()
     }

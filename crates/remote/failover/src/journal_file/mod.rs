@@ -382,7 +382,7 @@ impl JournalFile {
         Ok(true)
     }
 
-    /// Records that acknowledged changes may be lost and that no flush has reported this to the user yet. No
+    /// Records that acknowledged changes may be lost and that the user has not recorded this yet. No
     /// block changed so far becomes an anchor: after a failed flush, Linux keeps the data in its cache, where
     /// it reads as written and no later flush stores it.
     pub(crate) fn note_loss(&mut self) -> io::Result<()> {
@@ -395,7 +395,7 @@ impl JournalFile {
         self.set_loss(self.header.loss.max(loss))
     }
 
-    /// Records that the user has received the reports of all losses.
+    /// Records that the user has recorded all losses.
     pub(crate) fn loss_reported(&mut self) -> io::Result<()> {
         self.set_loss(UnreportedLoss::None)
     }

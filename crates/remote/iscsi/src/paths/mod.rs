@@ -192,22 +192,6 @@ impl MultipathLun {
             Err(DeviceError::OutOfRange)
         }
     }
-
-    async fn sync(&self) -> Result<(), DeviceError> {
-        let asked = Asked::new(What::Flush, self.geometry.block_size.shift());
-        let work = async move |channels: Rc<Channels<Portals>>| {
-            let flushed = channels.ask(asked).await.map(drop);
-            let untold = channels.untold(&flushed);
-            (flushed, untold)
-        };
-        let (flushed, untold) = self
-            .channels
-            .with(work)
-            .await
-            .ok_or(DeviceError::NotReady)?;
-        untold.told();
-        flushed.map_err(error)
-    }
 }
 
 /// Converts a failure to a block device's error.
@@ -268,11 +252,15 @@ impl BlockDevice for MultipathLun {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(self.sync())
+        Box::pin(async { self.ask(What::Flush, None).await.map(drop) })
     }
 
     fn losses(&self) -> Losses {
         self.losses.get()
+    }
+
+    fn losses_recorded(&self, count: u64) {
+        self.losses.recorded(count);
     }
 
     fn resolve_losses(&self) -> Pending<'_, ()> {

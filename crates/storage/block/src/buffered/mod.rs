@@ -275,6 +275,13 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         Losses::counted(self.traffic.losses()).and(self.traffic.inner.losses())
     }
 
+    fn losses_recorded(&self, count: u64) {
+        let own = self.traffic.losses();
+        self.traffic
+            .inner
+            .losses_recorded(count.saturating_sub(own));
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;

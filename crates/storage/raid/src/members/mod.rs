@@ -552,8 +552,34 @@ impl Members {
 
     /// Returns the losses of members that the set cannot run without.
     pub(crate) fn losses(&self) -> Losses {
+        self.losses_of(&self.slots.lock())
+    }
+
+    fn losses_of(&self, slots: &[Slot]) -> Losses {
+        Losses::counted(self.losses.load(Ordering::Acquire)).and(self.needed_losses(slots))
+    }
+
+    /// Lets the members delete their records of losses, if the user has recorded this many losses of the set. A
+    /// member that the set can run without has only losses from before it was known to be in sync.
+    pub(crate) fn losses_recorded(&self, count: u64) {
         let slots = self.slots.lock();
-        Losses::counted(self.losses.load(Ordering::Acquire)).and(self.needed_losses(&slots))
+        let present = (0..slots.len()).filter(|at| slots[*at].state != MemberState::Failed);
+        let recorded: Vec<(&Arc<dyn BlockDevice>, u64)> = present
+            .filter_map(|at| {
+                let device = slots[at].device.as_ref()?;
+                let known = match self.survives_without(&slots, at) {
+                    true => slots[at].losses,
+                    false => device.losses(),
+                };
+                Some((device, known.count()))
+            })
+            .collect();
+        // Read this last, so that it includes all losses above.
+        if self.losses_of(&slots).count() <= count {
+            recorded
+                .into_iter()
+                .for_each(|(device, losses)| device.losses_recorded(losses));
+        }
     }
 
     fn needed_losses(&self, slots: &[Slot]) -> Losses {
@@ -768,25 +794,20 @@ impl Members {
         member: MemberDevice,
         is_readded: bool,
     ) -> Result<Option<Incarnation>, DeviceError> {
+        let device = member.device();
+        let losses = known_losses(&device);
         let put = {
             let mut slots = self.slots.lock();
             let slot = &mut slots[index];
             if slot.state != MemberState::Failed || slot.incarnation != incarnation {
                 return Ok(None);
             }
-            let device = member.device();
-            slot.losses = known_losses(&device);
-            slot.losses_noticed = slot.losses.count();
-            slot.device = Some(device);
+            slot.losses = losses;
+            slot.losses_noticed = losses.count();
+            slot.device = Some(Arc::clone(&device));
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
-            debug_assert!(
-                slot.losses.count()
-                    <= slot
-                        .device
-                        .as_ref()
-                        .map_or(0, |device| device.losses().count())
-            );
+            debug_assert!(losses.count() <= device.losses().count());
             slot.is_readded = is_readded;
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
@@ -813,7 +834,10 @@ impl Members {
             self.changed.fetch_add(1, Ordering::AcqRel);
             put
         };
-        self.recorded().await.map(|()| Some(put))
+        self.recorded().await?;
+        // The superblock says that the member is rebuilt, so its earlier losses do not matter.
+        device.losses_recorded(losses.count());
+        Ok(Some(put))
     }
 
     pub(crate) fn has(&self, put: &Incarnation) -> bool {

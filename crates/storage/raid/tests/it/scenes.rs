@@ -327,6 +327,10 @@ impl BlockDevice for Remote {
     fn losses(&self) -> Losses {
         self.1.get()
     }
+
+    fn losses_recorded(&self, count: u64) {
+        self.1.recorded(count);
+    }
 }
 
 /// Regression test: the first member's report hid that the second member was not flushed.
@@ -360,6 +364,53 @@ fn a_report_of_an_earlier_loss_does_not_hide_that_another_member_was_not_flushed
         Err(DeviceError::NotReady)
     );
     assert_eq!(flushed(Ok(())), Ok(()));
+}
+
+/// A member's journal file records its losses for the next process.
+#[test]
+fn members_keep_their_records_of_losses_until_the_user_of_the_set_has_recorded_them() {
+    let geometry = Geometry {
+        block_size: BlockSize::B512,
+        blocks: Blocks(64),
+        physical_exponent: 0,
+    };
+    let rig = Rig::new(Level::Raid1, 2, 8, Guard::Nothing);
+    let counters = [(); 3].map(|()| LossCounter::default());
+    let remote = |at: usize| {
+        let counter = counters[at].clone();
+        plain(Arc::new(Remote(Null::new(geometry), counter, Ok(()))))
+    };
+    let assembly = Assembly {
+        members: vec![remote(0), remote(1)],
+        ..assembly(&rig, Arc::clone(&rig.store) as Arc<dyn MetadataStore>)
+    };
+    let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
+    let are_recorded = || counters.each_ref().map(LossCounter::are_recorded);
+    let flushed = || {
+        let device = Arc::clone(&device);
+        end(async move { block::flush_now(&*device).await })
+    };
+
+    // The set continues without this member, so that nobody above has to know of the loss.
+    counters[1].count();
+    assert_eq!(flushed(), Ok(()));
+    assert_eq!(device.losses().count(), 0);
+    assert_eq!(are_recorded(), [true, false, true]);
+
+    // The other member is the last one.
+    counters[0].count();
+    assert_eq!(flushed(), Ok(()));
+    assert_eq!((flushed(), device.losses().count()), (Ok(()), 1));
+    device.losses_recorded(0);
+    assert_eq!(are_recorded(), [false, false, true]);
+    device.losses_recorded(1);
+    assert_eq!(are_recorded(), [true, false, true]);
+
+    // A returning member is rebuilt, so that its losses do not matter.
+    let (set, returning) = (Arc::clone(&device), remote(1).expect("a device"));
+    let vacancy = device.vacancy(1).expect("it has failed");
+    end(async move { set.replace(vacancy, returning, None).await }).expect("replaced");
+    assert_eq!(are_recorded(), [true; 3]);
 }
 
 #[test]
