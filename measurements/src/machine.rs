@@ -40,6 +40,27 @@ pub(crate) fn load() -> f64 {
         .unwrap_or(0.0)
 }
 
+/// Returns the share of the machine's CPU time that is used now, from 0 to 1, by a measurement of a second (proc(5), the
+/// first line of `/proc/stat`: user, nice, system, idle, iowait, …).
+pub(crate) fn busy_share() -> Result<f64> {
+    let times = || -> Result<[f64; 2]> {
+        let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        let line = text.lines().next().unwrap_or_default();
+        let times: Vec<f64> = line
+            .split_whitespace()
+            .filter_map(|time| time.parse().ok())
+            .collect();
+        Ok([
+            times.iter().take(8).sum(),
+            times.iter().skip(3).take(2).sum(),
+        ])
+    };
+    let [all, idle] = times()?;
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let [all_later, idle_later] = times()?;
+    Ok(1.0 - (idle_later - idle) / (all_later - all).max(1.0))
+}
+
 /// Returns the user and system time of all threads of a running process, in seconds, in steps of 10 ms.
 pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
     seconds(&pid.to_string(), OWN).context("the server has terminated")

@@ -70,6 +70,8 @@ enum Command {
     Suites(suites::Options),
     /// Check `linerate diagnose` on paths with a planted cause and on healthy paths
     DiagnoseMatrix(diagnosis::Options),
+    /// Diagnose random paths, and measure the truth by removing each impairment
+    DiagnosePaths(diagnosis::paths::Options),
     /// Write the tables of measurements made with `linerate bench --suite wan`
     Wan(wan::Options),
     /// Run real processes for hours, with a server that is killed, stopped and disconnected, and with failing disks
@@ -104,6 +106,7 @@ fn main() -> ExitCode {
         Command::Failover(options) => runner::run("failover", &options, &[]),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
+        Command::DiagnosePaths(options) => diagnosis::paths::run(&options),
         Command::Wan(options) => wan::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Changes(options) => changes::run(&options),

@@ -6,6 +6,7 @@
 
 pub(crate) mod disturb;
 mod page;
+pub(crate) mod paths;
 mod plants;
 mod rate;
 mod world;
@@ -306,9 +307,8 @@ fn mended(
         )?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
-            // `linerate bench` has no durable writes, and its connections can use other lanes than those of
-            // the diagnosis.
-            if load.durable || finding.cause == Cause::SlowPath {
+            // The connections of `linerate bench` can use other lanes than those of the diagnosis.
+            if finding.cause == Cause::SlowPath {
                 let other = judge(&cured.evidence(&more(options))?)?;
                 Rates {
                     planted: rate::of_diagnosis(diagnosis, &load),

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use diagnose::{Cause, Diagnosis, Verdict};
 use model::Load;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::plants;
@@ -340,15 +341,7 @@ pub(super) fn file(name: &str) -> String {
 
 /// Returns all stored outcomes, in the order of plants and repeats.
 pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(".outcome.json") {
-            let text = fs::read(&path).with_context(|| path.display().to_string())?;
-            outcomes
-                .push(serde_json::from_slice(&text).with_context(|| path.display().to_string())?);
-        }
-    }
+    let mut outcomes: Vec<Outcome> = stored(folder)?;
     outcomes.sort_by_key(|outcome| {
         (
             outcome.nbd,
@@ -357,6 +350,20 @@ pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
             outcome.repeat,
         )
     });
+    Ok(outcomes)
+}
+
+/// Returns the outcomes that are stored in a directory.
+pub(super) fn stored<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>> {
+    let mut outcomes = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(".outcome.json") {
+            let text = fs::read(&path).with_context(|| path.display().to_string())?;
+            outcomes
+                .push(serde_json::from_slice(&text).with_context(|| path.display().to_string())?);
+        }
+    }
     Ok(outcomes)
 }
 

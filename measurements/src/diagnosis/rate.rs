@@ -96,8 +96,7 @@ pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
     }
 }
 
-/// Returns the rates of a diagnosis' own rounds of the same load, for loads that `linerate bench` cannot
-/// generate.
+/// Returns the rates of a diagnosis' own rounds of the same load.
 pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
     let run = diagnosis
         .evidence
@@ -127,6 +126,9 @@ fn rate(world: &World, load: &Load, seconds: f64) -> Result<f64> {
     .collect();
     if !is_read {
         arguments.extend(["--allow-write", "--yes"].map(str::to_owned));
+    }
+    if load.durable {
+        arguments.extend(["--durable", "fua"].map(str::to_owned));
     }
     let said = world.bench(&arguments)?;
     let mut values = serde_json::Deserializer::from_str(&said).into_iter::<Measured>();
