@@ -238,8 +238,9 @@ const PING_MIN: f64 = 0.75;
 /// Whether the link is full. One of these conditions is sufficient:
 ///
 /// - The link carries its rated speed.
-/// - Packets queue in front of the link. Either none is lost, or the rate matches a speed of Ethernet; there,
-///   a short queue also drops packets.
+/// - Packets queue in front of the link. Either none is lost, or the rate matches a speed of Ethernet or is the same
+///   in every round: there, a short queue also drops packets, as a policer does. After random losses, TCP's rate
+///   varies.
 /// - The rate is the same in every round and matches a speed of Ethernet, and no packet is lost. TCP then
 ///   keeps the queue short.
 fn is_full(
@@ -254,10 +255,10 @@ fn is_full(
     };
     let symptoms = Symptoms::of(evidence, layers, run, rate);
     let at_step = step(evidence, per_s).is_some();
-    let steady =
-        rate.relative_error() <= STEADY_MAX && run.load.depth > 1 && symptoms.window.is_none();
+    let same = rate.relative_error() <= STEADY_MAX && run.load.depth > 1;
+    let steady = same && symptoms.window.is_none();
     built_for.is_some_and(|built| per_s >= built.payload_per_s * FULL_MIN)
-        || symptoms.queued(layers) && (!symptoms.lossy() || at_step)
+        || symptoms.queued(layers) && (!symptoms.lossy() || at_step || same)
         || steady && at_step && !symptoms.lossy()
 }
 

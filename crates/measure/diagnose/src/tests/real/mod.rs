@@ -38,6 +38,12 @@ fn a_link_of_10_mbits_that_should_be_one_of_100() {
     is_told(include_str!("link-rate.json"), Cause::LinkRate, 10.29);
 }
 
+/// A token bucket of 64 KiB limits a link of 100 Mbit/s to 33, and drops packets that do not fit into its queue.
+#[test]
+fn a_policer_of_33_mbits_is_a_full_link_although_it_drops_packets() {
+    is_told(include_str!("policer.json"), Cause::LinkRate, 2.96);
+}
+
 #[test]
 fn one_connection_at_3_ms_and_one_at_17() {
     is_told(include_str!("slow-path.json"), Cause::SlowPath, 3.79);
