@@ -37,6 +37,9 @@ pub struct Evidence {
     /// The negotiated keys; `None` over NBD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got: Option<Keys>,
+    /// The number of commands that the target accepts from an idle session (MaxCmdSN); `None` over NBD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_window: Option<u32>,
     /// The parameters negotiated with an NBD server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<NbdSession>,

@@ -3,7 +3,7 @@
 use model::{Direction, Keys, Load, Term};
 
 use super::words;
-use crate::case::Case;
+use crate::case::{Case, Setting};
 use crate::causes::{Found, settings, windows};
 use crate::{Cause, Change, LoadRun, Remedy, Where, ceiling};
 
@@ -40,9 +40,9 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
         return None;
     }
     let depth = enough(case)?;
-    let gain = case.gain_of(|setting| setting.load.depth = depth);
+    let gain = case.gain_of(|setting| deepen(case, setting, depth));
     let block = words::size(f64::from(load.block_bytes));
-    let because = vec![
+    let mut because = vec![
         format!(
             "{} of {block} outstanding, each taking {}, gives {}.",
             requests(load.depth),
@@ -56,6 +56,12 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
             words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
         ),
     ];
+    because.extend(
+        case.evidence
+            .command_window
+            .filter(|window| *window < DEPTH_MAX)
+            .map(|window| format!("The target's command window (MaxCmdSN) permits {window}.")),
+    );
     let remedies = vec![
         Where::Application.remedy(format!(
             "keep {depth} requests outstanding (fio: iodepth={depth}; a database: its number of I/O \
@@ -93,7 +99,7 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
 fn enough(case: &Case<'_>) -> Option<u32> {
     let rate = |depth: u32| {
         let mut setting = case.setting.clone();
-        setting.load.depth = depth;
+        deepen(case, &mut setting, depth);
         setting.predict().bytes_per_s
     };
     let most = rate(DEPTH_MAX);
@@ -101,6 +107,13 @@ fn enough(case: &Case<'_>) -> Option<u32> {
         .into_iter()
         .filter(|depth| *depth > case.load().depth)
         .find(|depth| rate(*depth) >= ENOUGH * most)
+}
+
+/// Increases the depth, of which the target's command window permits a part.
+fn deepen(case: &Case<'_>, setting: &mut Setting, depth: u32) {
+    setting.load.depth = depth;
+    let window = case.evidence.command_window.map(f64::from);
+    setting.path.commands_at_once = setting.path.commands_at_once.or(window);
 }
 
 fn requests(depth: u32) -> String {

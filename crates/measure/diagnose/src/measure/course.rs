@@ -52,6 +52,7 @@ pub async fn evidence(
             .zip(parameters.as_ref())
             .map(|(ours, got)| device::asked(&ours.offers, got)),
         got: parameters.as_ref().map(device::got),
+        command_window: command_window(&device).await,
         nbd,
         link: Known::Unknown(String::new()),
         connect: Known::Unknown(String::new()),
@@ -130,6 +131,11 @@ pub async fn evidence(
     course.others.close().await;
     course.way.close().await;
     Ok(evidence)
+}
+
+async fn command_window(device: &Device) -> Option<u32> {
+    let statistics = device.lun()?.target().statistics().await?;
+    Some(statistics.window_room + statistics.under_way)
 }
 
 fn settings(subject: &Subject) -> Option<&Settings> {

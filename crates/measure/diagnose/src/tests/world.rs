@@ -209,6 +209,7 @@ impl World {
             },
             asked: Some(self.asked),
             got: Some(self.got),
+            command_window: self.commands_at_once.map(|window| window as u32),
             nbd: None,
             link: Known::Measured(link),
             connect: Known::Measured(noise.timed(self.round_trip_s() + 20e-6)),

@@ -231,6 +231,7 @@ fn evidence() -> Evidence {
         }),
         connect: timed(10_110.0),
         paths: vec![path(1, way), path(2, way * 1.01)],
+        command_window: Some(128),
         long_packets: None,
         ladder: Ladder {
             nop: timed(way + 85.0),
