@@ -55,8 +55,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     says(&said, &["blocks contain the acknowledged data"]);
 
     // The next run continues the log, with its state.
-    bench(&[&[image.as_str()], &LOAD[..], &["0.2", "--verify-log", &log]].concat())
-        .expect_success();
+    bench(&[&[image.as_str()], &LOAD[..], &["2", "--verify-log", &log]].concat()).expect_success();
     verify_log(&log, &image, "client").expect_success();
 
     // The whole span now has content that is older than the log.
@@ -117,8 +116,9 @@ fn a_log_of_something_else_is_refused() {
         &["--verify-log supports one workload"],
     );
     let cut = scene.text("cut");
-    bench(&[&[image.as_str()], &LOAD[..], &["0.1", "--verify-log", &cut]].concat())
-        .expect_success();
+    let mut child = begun(&[&[image.as_str()], &LOAD[..], &["60", "--verify-log", &cut]].concat());
+    until("something to be durable", || promises(&cut));
+    child.kill().and_then(|()| child.wait()).expect("it runs");
     let bytes = fs::read(&cut).expect("a log");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a shorter one");
     expect(
