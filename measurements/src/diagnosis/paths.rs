@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Rounds of each measured load, with and without an impairment
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Run short diagnoses with `linerate diagnose --quick`
+    #[arg(long)]
+    quick: bool,
     /// Instead of measuring, judge the stored evidence again
     #[arg(long)]
     judge: bool,
@@ -84,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             .clone()
             .map_or_else(workspace::release_binary, Ok)?;
         for seed in seeds {
-            let outcome = RandomPath::draw(seed).measured(options.rounds, &binary, &folder)?;
+            let outcome = RandomPath::draw(seed).measured(options, &binary, &folder)?;
             outcome.keep(&folder)?;
             println!("{}", outcome.line());
         }
@@ -380,11 +383,12 @@ impl RandomPath {
         }
     }
 
-    fn measured(self, rounds: u32, binary: &Path, folder: &Path) -> Result<Outcome> {
+    fn measured(self, options: &Options, binary: &Path, folder: &Path) -> Result<Outcome> {
         let busy = machine::busy_share()?;
         let name = format!("path-{}", self.seed);
         let world = World::build(&self.scene, binary, &name)?;
-        let evidence = world.evidence(&[])?;
+        let quick = options.quick.then(|| "--quick".to_owned());
+        let evidence = world.evidence(&Vec::from_iter(quick))?;
         fs::write(evidence_file(folder, self.seed), &evidence)?;
         let diagnosis = judge(&evidence)?;
         let seconds = |load: &Load| {
@@ -401,7 +405,7 @@ impl RandomPath {
                 &cured,
                 &self.load,
                 &self.load,
-                rounds,
+                options.rounds,
                 seconds(&self.load),
             )?;
             removed.push(Removed {
@@ -419,8 +423,14 @@ impl RandomPath {
             None => None,
             Some(depth) => {
                 let deep = Load { depth, ..self.load };
-                let rates =
-                    rate::confirm(&world, &world, &self.load, &deep, rounds, seconds(&deep))?;
+                let rates = rate::confirm(
+                    &world,
+                    &world,
+                    &self.load,
+                    &deep,
+                    options.rounds,
+                    seconds(&deep),
+                )?;
                 rates.gain()
             }
         };
@@ -493,7 +503,7 @@ struct Outcome {
 }
 
 /// Above this share, other programs decide the rates.
-const BUSY_MAX: f64 = 0.15;
+const BUSY_MAX: f64 = 0.4;
 
 impl Outcome {
     fn best(&self) -> f64 {

@@ -236,14 +236,19 @@ pub(crate) fn on_unknown_storage(cell: &Cell) -> Option<Conditions> {
 
 /// Returns the conditions of a role that is the only one of its cell, on unknown storage.
 fn of_role(role: &Role) -> Option<Conditions> {
+    // No field is omitted, so that a new one is considered here.
     let Workload {
+        accesses,
         depth,
         pace,
         distribution,
         durable,
-        ..
+        span: _,
+        data: _,
+        drain_after: _,
+        seed: _,
     } = &role.workload;
-    let [access] = &role.workload.accesses[..] else {
+    let [access] = &accesses[..] else {
         return None;
     };
     let is_even = access.random == Percent::NONE || *distribution == Distribution::Uniform;
