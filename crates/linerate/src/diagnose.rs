@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ::report::{DiagnosisReport, verdict};
+use ::report::{DiagnosisReport, read_diagnosis, verdict};
 use bench::Extent;
 use bench_runner::folder::{DIAGNOSIS, Folder, timestamp};
 use bench_runner::progress::{Form, Moment};
@@ -313,6 +313,9 @@ struct ShowOptions {
     /// Also write a report to this directory: report.html, report.md and diagnosis.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Compare with an earlier diagnosis: its diagnosis.json, or the directory of its report
+    #[arg(long, value_name = "PATH")]
+    before: Option<PathBuf>,
     /// Exit with code 13 if a bottleneck is found, and with 1 if the path is slow for an unknown reason
     #[arg(long)]
     check: bool,
@@ -324,6 +327,7 @@ struct ShowOptions {
 /// The output of a diagnosis, checked before anything is measured.
 struct Stage<'a> {
     options: &'a ShowOptions,
+    before: Option<Diagnosis>,
     folder: Option<Folder>,
     begun: String,
 }
@@ -336,6 +340,7 @@ impl ShowOptions {
             details: true,
             progress: None,
             out: Some(out),
+            before: None,
             check: false,
             quiet,
         }
@@ -349,9 +354,11 @@ impl<'a> Stage<'a> {
         options: &'a ShowOptions,
         make: fn(&Path) -> Result<Folder, Failure>,
     ) -> Result<Stage<'a>, Failure> {
+        let before = options.before.as_deref().map(earlier).transpose()?;
         let folder = options.out.as_deref().map(make).transpose()?;
         Ok(Stage {
             options,
+            before,
             folder,
             begun: timestamp(),
         })
@@ -360,7 +367,8 @@ impl<'a> Stage<'a> {
     /// Prints the diagnosis, even if the report cannot be written.
     fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
-        let report = DiagnosisReport::new(diagnosis, &self.begun, version);
+        let report =
+            DiagnosisReport::new(diagnosis, &self.begun, version).after(self.before.as_ref());
         let json = report.json().map_err(Failure::failed)?;
         let quiet = self.options.quiet;
         match self.options.json {
@@ -386,6 +394,17 @@ impl<'a> Stage<'a> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Returns the diagnosis in a file, or in the directory of a report.
+fn earlier(path: &Path) -> Result<Diagnosis, Failure> {
+    let file = match path.is_dir() {
+        true => path.join(DIAGNOSIS),
+        false => path.to_owned(),
+    };
+    let refused = |why: String| Failure::refused(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(&file).map_err(|error| refused(error.to_string()))?;
+    read_diagnosis(&text).map_err(|why| refused(format!("it is not a diagnosis: {why}")))
 }
 
 /// The exit code for `--check`. If the path is slow for an unknown reason, the command fails, because a

@@ -7,6 +7,7 @@
 //! The evidence contains text from the target. Like all other text in a report, it passes through `markup`,
 //! `markdown` or [`terminal`], which escape markup and replace control characters.
 
+mod before;
 mod sections;
 mod terminal;
 mod waterfall;
@@ -23,6 +24,8 @@ use diagnose::Diagnosis;
 #[derive(Clone, Copy, Debug)]
 pub struct DiagnosisReport<'a> {
     diagnosis: &'a Diagnosis,
+    /// An earlier diagnosis, to compare with.
+    before: Option<&'a Diagnosis>,
     /// The start time in human-readable form; not shown if empty.
     begun: &'a str,
     /// The version of the program that made the diagnosis.
@@ -34,9 +37,16 @@ impl<'a> DiagnosisReport<'a> {
     pub fn new(diagnosis: &'a Diagnosis, begun: &'a str, version: &'a str) -> DiagnosisReport<'a> {
         DiagnosisReport {
             diagnosis,
+            before: None,
             begun,
             version,
         }
+    }
+
+    /// Returns the report with a comparison with an earlier diagnosis.
+    #[must_use]
+    pub fn after(self, before: Option<&'a Diagnosis>) -> DiagnosisReport<'a> {
+        DiagnosisReport { before, ..self }
     }
 
     /// Returns the report as a self-contained HTML file.
@@ -57,6 +67,7 @@ impl<'a> DiagnosisReport<'a> {
     pub fn json(&self) -> serde_json::Result<String> {
         let DiagnosisReport {
             diagnosis,
+            before,
             begun,
             version,
         } = *self;
@@ -66,6 +77,7 @@ impl<'a> DiagnosisReport<'a> {
             linerate: version,
             begun,
             says: verdict(diagnosis),
+            compared: before.map(|before| before::compared(before, diagnosis)),
             diagnosis,
         };
         serde_json::to_string_pretty(&told).map(|text| text + "\n")
@@ -74,12 +86,12 @@ impl<'a> DiagnosisReport<'a> {
     /// Returns the verdict and the first finding for a terminal with this number of columns, of which up to 100 are used:
     /// one screen.
     pub fn terminal(&self, width: usize) -> String {
-        terminal::screen(self.diagnosis, width)
+        terminal::screen(self.diagnosis, self.before, width)
     }
 
     /// Returns all findings, layers and loads for a terminal with this number of columns, of which up to 100 are used.
     pub fn details(&self, width: usize) -> String {
-        terminal::details(self.diagnosis, width)
+        terminal::details(self.diagnosis, self.before, width)
     }
 }
 
@@ -95,6 +107,9 @@ struct Told<'a> {
     begun: &'a str,
     /// The verdict as a sentence.
     says: String,
+    /// The loads of this and the earlier diagnosis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compared: Option<Vec<before::ComparedLoad>>,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
 }

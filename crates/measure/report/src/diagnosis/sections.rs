@@ -12,7 +12,7 @@ use crate::diagnosis::waterfall::{Step, Waterfall, unknown, waterfalls};
 use crate::diagnosis::words::{
     confirmed, interval, percent, predicted, rate, rates, times, with_unit,
 };
-use crate::diagnosis::{DiagnosisReport, words};
+use crate::diagnosis::{DiagnosisReport, before, words};
 use crate::document::{Block, Document, Headline, Lead, Section, Table, Tone, Verdict};
 use crate::sections;
 
@@ -20,7 +20,10 @@ use crate::sections;
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {
     let diagnosis = report.diagnosis;
     let evidence = &diagnosis.evidence;
-    let sections: [Option<Section>; 6] = [
+    let sections: [Option<Section>; 7] = [
+        report
+            .before
+            .map(|before| before::section(before, diagnosis)),
         findings_section(diagnosis),
         layers_section(evidence),
         loads_section(diagnosis),

@@ -4,6 +4,7 @@
 //! The output does not depend on colour, and no text is cut: text wraps, and the names of omitted columns are
 //! listed.
 
+use super::before;
 use super::sections::{tightest, tone};
 use super::waterfall::{Step, Waterfall, unknown, waterfalls};
 use super::words;
@@ -17,10 +18,10 @@ use readable::table::{Align, Column, hanging, wrapped};
 const LAYER_WIDTH: usize = 34;
 
 /// Returns one screen for a terminal with this number of columns: the verdict, the first finding with the remedies for
-/// this path, and the titles of the others. With 80 columns, it has at most 24 lines.
-pub(super) fn screen(diagnosis: &Diagnosis, width: usize) -> String {
+/// this path, and the titles of the others. With 80 columns and without an earlier diagnosis, it has at most 24 lines.
+pub(super) fn screen(diagnosis: &Diagnosis, before: Option<&Diagnosis>, width: usize) -> String {
     let width = used(width);
-    let mut lines = heading(diagnosis, width);
+    let mut lines = heading(diagnosis, before, width);
     if let [first, others @ ..] = &diagnosis.findings[..] {
         lines.extend(spaced(short_finding(diagnosis, first, width)));
         lines.extend(
@@ -86,7 +87,7 @@ fn is_near(at: Where, product: &str) -> bool {
 }
 
 /// Returns everything for a terminal with this number of columns.
-pub(super) fn details(diagnosis: &Diagnosis, width: usize) -> String {
+pub(super) fn details(diagnosis: &Diagnosis, before: Option<&Diagnosis>, width: usize) -> String {
     let width = used(width);
     let below = [
         layers(diagnosis, width),
@@ -97,13 +98,13 @@ pub(super) fn details(diagnosis: &Diagnosis, width: usize) -> String {
         .into_iter()
         .filter(|lines| !lines.is_empty())
         .flat_map(spaced);
-    let lines = heading(diagnosis, width)
+    let lines = heading(diagnosis, before, width)
         .into_iter()
         .chain(findings(diagnosis, width));
     printed(&lines.chain(below).collect::<Vec<_>>())
 }
 
-fn heading(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
+fn heading(diagnosis: &Diagnosis, before: Option<&Diagnosis>, width: usize) -> Vec<String> {
     let evidence = &diagnosis.evidence;
     let mut about = vec![words::storage(&evidence.storage)];
     if let Known::Measured(link) = &evidence.link {
@@ -124,6 +125,9 @@ fn heading(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
         &format!("{}.", words::verdict(diagnosis)),
         width,
     ));
+    if let Some(before) = before {
+        lines.extend(spaced(before::lines(before, diagnosis, width)));
+    }
     lines
 }
 

@@ -320,7 +320,7 @@ pub(super) fn confirmed(confirmed: &Confirmed) -> String {
     }
 }
 
-fn bare(ratio: f64) -> String {
+pub(super) fn bare(ratio: f64) -> String {
     times(ratio).split_off('×'.len_utf8())
 }
 

@@ -55,6 +55,65 @@ fn a_finding_has_its_evidence_its_gain_its_settings_and_what_came_of_trying() {
 }
 
 #[test]
+fn an_earlier_diagnosis_is_compared_load_by_load_in_every_form() {
+    let before = diagnoses::held_back();
+    let mut now = before.clone();
+    let run = &mut now.evidence.loads[0];
+    let earlier = run.bytes_per_s.clone();
+    run.bytes_per_s.iter_mut().for_each(|rate| *rate *= 2.0);
+    now.verdict = Verdict::Fine {
+        term: Term::Link,
+        share: 0.97,
+    };
+    let report = report(&now).after(Some(&before));
+    for text in [
+        report.terminal(100),
+        report.details(100),
+        report.markdown(),
+        report.html(),
+    ] {
+        for part in [
+            "Before: Writes wait for an R2T",
+            "MB/s before",
+            "×2.0 (",
+            "×1.00 (",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+    assert_well_formed(&report.html());
+    let json: serde_json::Value =
+        serde_json::from_str(&report.json().expect("it is JSON")).expect("it is JSON");
+    let compared = &json["compared"][0];
+    assert_eq!(
+        compared["before_bytes_per_s"].as_f64(),
+        Some(stats::median(&earlier))
+    );
+    let ratio = compared["ratio"]["mean"].as_f64().expect("a ratio");
+    assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn diagnoses_without_a_common_load_say_so() {
+    let before = diagnoses::held_back();
+    let mut now = before.clone();
+    now.evidence.place = "iscsi://192.0.2.9/iqn.2026-01.com.example:other/0".to_owned();
+    now.evidence
+        .loads
+        .iter_mut()
+        .for_each(|run| run.load.depth += 1000);
+    let text = report(&now).after(Some(&before)).terminal(100);
+    assert!(text.contains("no load in common"), "{text}");
+    assert!(
+        text.contains(&format!(
+            "The earlier diagnosis is of {}",
+            before.evidence.place
+        )),
+        "{text}"
+    );
+}
+
+#[test]
 fn every_cause_has_a_name_of_its_own_in_every_form() {
     let mut names = Vec::new();
     for cause in diagnoses::CAUSES {
