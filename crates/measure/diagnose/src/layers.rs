@@ -210,14 +210,14 @@ const STATUS_MAX_S: f64 = 0.001;
 const NOTHING_S: f64 = 1e-6;
 
 /// Returns the time of a byte of a NOP's data, in seconds: the least of all lengths, because a small congestion window
-/// adds a round trip to a longer NOP.
+/// adds a round trip to a longer NOP. Times that differ by less than their intervals, as with jitter, count as equal.
 fn ping_s(evidence: &Evidence, nop: Estimate) -> Option<f64> {
     let each = evidence
         .ladder
         .nop_with_data
         .iter()
         .filter_map(|(bytes, probe)| {
-            Some((median(probe)?.value - nop.value).max(0.0) / f64::from((*bytes).max(1)))
+            Some((median(probe)?.low - nop.high).max(0.0) / f64::from((*bytes).max(1)))
         });
     each.min_by(f64::total_cmp)
 }

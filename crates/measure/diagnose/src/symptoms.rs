@@ -154,10 +154,23 @@ pub(super) fn starved(run: &LoadRun) -> f64 {
 }
 
 /// Returns the increase of the time of a TCP handshake, in seconds. Data of the session's own connection does not delay
-/// a handshake, and the kernel of the target answers it without the target.
+/// a handshake, and the kernel of the target answers it without the target. A time that is usual without a load is no
+/// increase: on a path with jitter that keeps packets in order, a load gets the longer delays.
 fn handshakes_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
-    Some((median(&run.connect)?.value - median(&evidence.connect)?.value).max(0.0))
+    let Known::Measured(idle) = &evidence.connect else {
+        return None;
+    };
+    let loaded_s = median(&run.connect)?.value;
+    let usual_s = idle.times.quantile_ns(USUAL) as f64 / 1e9;
+    Some(if loaded_s <= usual_s {
+        0.0
+    } else {
+        (loaded_s - idle.median_us / 1e6).max(0.0)
+    })
 }
+
+/// The share of handshakes without a load whose times are usual.
+const USUAL: f64 = 0.9;
 
 /// Returns the increase of TCP's round trip, in seconds.
 fn round_trips_s(layers: &Layers, run: &LoadRun) -> f64 {
@@ -273,7 +286,10 @@ fn full_window(
         return None;
     }
     match run.load.direction {
-        Direction::Write => sending(run, on_the_way),
+        Direction::Write => {
+            let usual_s = median(&evidence.connect).map_or(0.0, |connect| connect.value);
+            sending(run, on_the_way, usual_s / layers.round_trip_s)
+        }
         Direction::Read if evidence.nbd.is_some() => receiving_by_nbd(run, on_the_way),
         Direction::Read => receiving(run, layers, rate, on_the_way, symptoms),
     }
@@ -287,7 +303,8 @@ const FAR_S: f64 = 0.000_5;
 const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
-fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
+/// `jitter` is the usual round trip, as a multiple of the shortest.
+fn sending(run: &LoadRun, on_the_way: f64, jitter: f64) -> Option<FullWindow> {
     let mean =
         |of: fn(&PathUnderLoad) -> f64| stats::mean(&run.paths.iter().map(of).collect::<Vec<_>>());
     let (receiver, buffer) = (
@@ -302,7 +319,7 @@ fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
         .map(|bytes| bytes as f64);
     // A target that does not read its data also closes its window, but then much less data than a window is
     // in transit.
-    let used = window.is_none_or(|window| on_the_way >= USED_MIN * window);
+    let used = window.is_none_or(|window| on_the_way * jitter.max(1.0) >= USED_MIN * window);
     match () {
         () if receiver >= LIMITED_MIN && receiver >= buffer && used => Some(FullWindow {
             bytes: on_the_way,

@@ -44,6 +44,12 @@ fn a_policer_of_33_mbits_is_a_full_link_although_it_drops_packets() {
     is_told(include_str!("policer.json"), Cause::LinkRate, 2.96);
 }
 
+/// A path of 1 to 42 ms, and a receive buffer of the target. Removing either gains 3.5 to 3.7 times.
+#[test]
+fn a_window_on_a_path_with_jitter_is_no_full_link() {
+    is_told(include_str!("jitter.json"), Cause::TcpWindow, 3.72);
+}
+
 #[test]
 fn one_connection_at_3_ms_and_one_at_17() {
     is_told(include_str!("slow-path.json"), Cause::SlowPath, 3.79);
