@@ -169,6 +169,18 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Returns the predicted gain of a change that saves each request some waits for the peer. The saved time is at most
+    /// that of these exchanges, however long a request takes for another reason.
+    pub(super) fn gain_of_exchanges(&self, waits: u32, change: impl FnOnce(&mut Setting)) -> Gain {
+        let saved_s = EXCHANGE_UNDER_LOAD * f64::from(waits) * self.layers.exchange_s();
+        let most = self.service_s() / (self.service_s() - saved_s).max(f64::MIN_POSITIVE);
+        let gain = self.gain_of(change);
+        match gain.predicted {
+            Some(predicted) if predicted > most => self.gain(most),
+            Some(_) | None => gain,
+        }
+    }
+
     /// Whether the model explains most of the rate, with the time in which the ends had no CPU.
     pub(super) fn is_explained(&self) -> bool {
         let there = (1.0 - self.symptoms.target_away) * (1.0 - self.symptoms.starved);
@@ -247,6 +259,9 @@ impl<'a> Case<'a> {
         }
     }
 }
+
+/// An exchange under load takes up to this multiple of an exchange on an idle path.
+const EXCHANGE_UNDER_LOAD: f64 = 1.5;
 
 /// The minimum share of the model's prediction. A lower rate has another cause.
 const EXPLAINED_MIN: f64 = 0.6;

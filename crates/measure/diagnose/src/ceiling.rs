@@ -242,7 +242,8 @@ const PING_MIN: f64 = 0.75;
 ///   in every round: there, a short queue also drops packets, as a policer does. After random losses, TCP's rate
 ///   varies.
 /// - The rate is the same in every round and matches a speed of Ethernet, and no packet is lost. TCP then
-///   keeps the queue short.
+///   keeps the queue short. A NOP waits behind the data that the target could not send yet; without this wait, the
+///   storage happens to have this rate.
 fn is_full(
     evidence: &Evidence,
     layers: &Layers,
@@ -259,8 +260,18 @@ fn is_full(
     let steady = same && symptoms.window.is_none();
     built_for.is_some_and(|built| per_s >= built.payload_per_s * FULL_MIN)
         || symptoms.queued(layers) && (!symptoms.lossy() || at_step || same)
-        || steady && at_step && !symptoms.lossy()
+        || steady && at_step && !symptoms.lossy() && !passes(evidence, run, rate, &symptoms)
 }
+
+/// Whether a NOP on the connection of the requests passes them. Over NBD, the probe has its own connection.
+fn passes(evidence: &Evidence, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) -> bool {
+    let service_s = run.under_way * f64::from(run.load.block_bytes) / rate.value;
+    let waits_s = symptoms.nop_queue_s.filter(|_| evidence.nbd.is_none());
+    waits_s.is_some_and(|waits_s| waits_s <= service_s * PASSES_MAX)
+}
+
+/// The maximum wait of a NOP, as a share of the requests' time, that is no wait behind their data.
+const PASSES_MAX: f64 = 0.1;
 
 /// The maximum relative error of the rate of a full link, which is the same in every round.
 const STEADY_MAX: f64 = 0.02;

@@ -207,7 +207,7 @@ pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
         return None;
     }
     let got = &case.setting.keys;
-    let gain = case.gain_of(|setting| setting.keys = mended);
+    let gain = case.gain_of_exchanges(waits, |setting| setting.keys = mended);
     let because = vec![
         format!(
             "The login negotiated InitialR2T={}, ImmediateData={} and FirstBurstLength={}: a write of {} \
@@ -318,7 +318,7 @@ pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
     {
         return None;
     }
-    let gain = case.gain_of(|setting| setting.keys = mended);
+    let gain = case.gain_of_exchanges(waits, |setting| setting.keys = mended);
     let because = vec![
         format!(
             "The login negotiated MaxBurstLength={} and MaxOutstandingR2T={}: the target requests a write of \
