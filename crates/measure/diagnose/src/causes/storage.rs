@@ -28,7 +28,7 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
     } else {
         "write"
     };
-    let access_s = access_s(case);
+    let (access_s, transfer_s) = (access_s(case), transfer_s(case));
     // Without CPU time, all times are long: only an access that takes several times as long as a NOP stands out.
     if case.symptoms.starved() && access_s < STARVED_MIN * case.layers.exchange_s() {
         return None;
@@ -36,6 +36,7 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
     let (gain, because) = match case.symptoms.medium_full {
         true => full(case, what, access_s),
         false if access_s >= ACCESS_MIN_S => slow(case, what, access_s),
+        false if transfer_s >= ACCESS_MIN_S => slow_to_transfer(case, what, transfer_s),
         false => return None,
     };
     Some(Found {
@@ -60,6 +61,49 @@ fn access_s(case: &Case<'_>) -> f64 {
         0.0
     };
     case.setting.path.command_s - case.layers.dispatch_s() - flush_s - short_s
+}
+
+/// Returns the time that the data of a single request takes at the medium, in addition to the link, if deeper loads of
+/// the direction fill the medium at about this rate.
+fn transfer_s(case: &Case<'_>) -> f64 {
+    let full_per_s = (0..case.evidence.loads.len())
+        .filter_map(|index| Case::of(case.evidence, case.layers, case.ceiling, index))
+        .filter(|other| other.load().direction == case.load().direction)
+        .filter(|other| other.symptoms.medium_full)
+        .map(|other| other.rate.value)
+        .fold(0.0, f64::max);
+    let path = &case.setting.path;
+    let Some(copy_per_s) = path
+        .copy_per_s
+        .filter(|copy_per_s| SAME.contains(&(copy_per_s / full_per_s)))
+    else {
+        return 0.0;
+    };
+    let bytes = f64::from(case.load().block_bytes);
+    bytes / copy_per_s - path.payload_per_s.map_or(0.0, |payload| bytes / payload)
+}
+
+/// The range of ratios of two rates that have the same cause.
+const SAME: std::ops::Range<f64> = 0.67..1.5;
+
+fn slow_to_transfer(case: &Case<'_>, what: &str, transfer_s: f64) -> (Gain, Vec<String>) {
+    let gain = case.gain_of(|setting| {
+        setting.path.command_s -= access_s(case).max(0.0);
+        setting.path.copy_per_s = setting.path.payload_per_s;
+    });
+    let because = vec![
+        format!(
+            "Deeper loads reach only the rate at which the data of a single {what} arrives, although {} passes them: \
+             this is the rate of the medium.",
+            case.shortest().replacen('A', "a", 1),
+        ),
+        format!(
+            "A single {what} takes {}, of which its data takes {} at the medium.",
+            words::time(case.service_s()),
+            words::time(transfer_s)
+        ),
+    ];
+    (gain, because)
 }
 
 fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {

@@ -50,6 +50,12 @@ fn a_window_on_a_path_with_jitter_is_no_full_link() {
     is_told(include_str!("jitter.json"), Cause::TcpWindow, 3.72);
 }
 
+/// The rate is near that of Ethernet at 10 Mbit/s, and the load is one read of 4 KiB at a time.
+#[test]
+fn storage_of_1_mb_a_second_delays_single_reads() {
+    is_told(include_str!("storage-rate.json"), Cause::Medium, 3.3);
+}
+
 #[test]
 fn one_connection_at_3_ms_and_one_at_17() {
     is_told(include_str!("slow-path.json"), Cause::SlowPath, 3.79);
