@@ -198,6 +198,8 @@ pub enum Cause {
     PathMtu,
     /// Packets are lost.
     Loss,
+    /// The delay of packets varies without a load.
+    Jitter,
     /// One of several connections uses a slower path.
     SlowPath,
     /// The storage behind the target is slow.

@@ -25,6 +25,9 @@ pub(super) struct Layers {
     pub(super) unit_ready: Option<Estimate>,
     /// The times of READs by length in bytes, the shortest first.
     pub(super) reads: Vec<(f64, Estimate)>,
+    /// The time by which a usual TCP handshake without a load exceeds the shortest round trip, in seconds. The kernels of
+    /// both ends answer handshakes, so that this is the path's.
+    pub(super) jitter_s: f64,
     /// The times of WRITEs by length in bytes, the shortest first.
     pub(super) writes: Vec<(f64, Estimate)>,
     /// The time of a byte of a NOP's data, which the target returns, in seconds.
@@ -97,6 +100,8 @@ impl Layers {
         let write = median(&ladder.write);
         Layers {
             round_trip_s,
+            jitter_s: median(&evidence.connect)
+                .map_or(0.0, |connect| (connect.value - round_trip_s).max(0.0)),
             nop,
             probe,
             nop_spread: spread(&ladder.nop)

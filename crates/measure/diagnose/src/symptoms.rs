@@ -287,8 +287,8 @@ fn full_window(
     }
     match run.load.direction {
         Direction::Write => {
-            let usual_s = median(&evidence.connect).map_or(0.0, |connect| connect.value);
-            sending(run, on_the_way, usual_s / layers.round_trip_s)
+            let usual = 1.0 + layers.jitter_s / layers.round_trip_s;
+            sending(run, on_the_way, usual)
         }
         Direction::Read if evidence.nbd.is_some() => receiving_by_nbd(run, on_the_way),
         Direction::Read => receiving(run, layers, rate, on_the_way, symptoms),
@@ -303,8 +303,8 @@ const FAR_S: f64 = 0.000_5;
 const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
-/// `jitter` is the usual round trip, as a multiple of the shortest.
-fn sending(run: &LoadRun, on_the_way: f64, jitter: f64) -> Option<FullWindow> {
+/// `usual` is the usual round trip, as a multiple of the shortest.
+fn sending(run: &LoadRun, on_the_way: f64, usual: f64) -> Option<FullWindow> {
     let mean =
         |of: fn(&PathUnderLoad) -> f64| stats::mean(&run.paths.iter().map(of).collect::<Vec<_>>());
     let (receiver, buffer) = (
@@ -319,7 +319,7 @@ fn sending(run: &LoadRun, on_the_way: f64, jitter: f64) -> Option<FullWindow> {
         .map(|bytes| bytes as f64);
     // A target that does not read its data also closes its window, but then much less data than a window is
     // in transit.
-    let used = window.is_none_or(|window| on_the_way * jitter.max(1.0) >= USED_MIN * window);
+    let used = window.is_none_or(|window| on_the_way * usual >= USED_MIN * window);
     match () {
         () if receiver >= LIMITED_MIN && receiver >= buffer && used => Some(FullWindow {
             bytes: on_the_way,

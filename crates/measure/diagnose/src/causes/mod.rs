@@ -34,7 +34,7 @@ pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
 }
 
 /// All causes except lost long packets, which are found without a load.
-pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 19] = [
+pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 20] = [
     session::depth,
     session::command_window,
     network::tcp_window,
@@ -44,6 +44,7 @@ pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 19] = [
     session::digests,
     network::link_rate,
     network::loss,
+    network::jitter,
     network::slow_path,
     storage::medium,
     storage::stalls,

@@ -146,6 +146,54 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     })
 }
 
+// The delay of packets varies even without a load: other traffic fills a queue, or a device sends in intervals.
+
+/// The minimum jitter, in seconds, and as a share of the shortest round trip. A machine that runs other programs delays
+/// a handshake by less.
+const JITTER_MIN_S: f64 = 0.002;
+const JITTER_SHARE_MIN: f64 = 0.5;
+
+pub(crate) fn jitter(case: &Case<'_>) -> Option<Found> {
+    let (jitter_s, shortest_s) = (case.layers.jitter_s, case.layers.round_trip_s);
+    let starts = jitter_s >= JITTER_MIN_S.max(shortest_s * JITTER_SHARE_MIN);
+    if !starts
+        || case.ceiling.loopback
+        || case.symptoms.starved()
+        || case.symptoms.target_away > 0.0
+    {
+        return None;
+    }
+    let gain = case.gain_without(|setting| {
+        let path = &mut setting.path;
+        path.exchange_s = (path.exchange_s - jitter_s).max(0.0);
+        path.command_s = (path.command_s - jitter_s).max(0.0);
+        path.copy_per_s = path.payload_per_s.or(path.copy_per_s);
+    });
+    let because = vec![format!(
+        "Without a load, half of the TCP handshakes take more than {}, but the shortest round trip was {}.",
+        words::time(shortest_s + jitter_s),
+        words::time(shortest_s),
+    )];
+    let remedies = vec![
+        Where::Network.remedy(
+            "look for other traffic that fills a queue on the path (drops and queue lengths of each port), and \
+             give storage its own VLAN, link or priority; avoid wireless and shared uplinks",
+        ),
+        Where::Kernel.remedy(
+            "reduce interrupt coalescing at both ends (ethtool -C INTERFACE rx-usecs 20), and forbid deep sleep \
+             states (cpupower idle-set -D 50)",
+        ),
+        Where::Application.remedy("until then, increase the queue depth"),
+    ];
+    Some(Found {
+        cause: Cause::Jitter,
+        because,
+        gain,
+        remedies,
+        trial: None,
+    })
+}
+
 // The path silently drops long packets: the MTU differs along the path, or a firewall drops the messages that
 // path MTU discovery needs (RFC 1191, RFC 2923).
 

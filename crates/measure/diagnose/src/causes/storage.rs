@@ -35,7 +35,8 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
     }
     let (gain, because) = match case.symptoms.medium_full {
         true => full(case, what, access_s),
-        false if access_s >= ACCESS_MIN_S => slow(case, what, access_s),
+        // With jitter, longer requests take longer: the last of their packets arrives late.
+        false if access_s >= ACCESS_MIN_S.max(case.layers.jitter_s) => slow(case, what, access_s),
         false if transfer_s >= ACCESS_MIN_S => slow_to_transfer(case, what, transfer_s),
         false => return None,
     };

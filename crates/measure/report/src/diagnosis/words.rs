@@ -28,6 +28,7 @@ pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
         Cause::Loss => "Packets are lost on the path",
         Cause::SlowPath => "One connection has a slower path than the others",
         Cause::Medium => "The storage behind the target is slow",
+        Cause::Jitter => "The delay of the path varies",
         Cause::Stalls => "Requests make no progress at times",
         Cause::Flush => "Flushes to stable storage are slow",
         Cause::Misalignment => "Writes are not aligned to physical blocks",

@@ -27,6 +27,7 @@ pub(crate) const CAUSES: [Cause; 17] = [
     Cause::TargetCpu,
     Cause::ClientCpu,
     Cause::DelayedAck,
+    Cause::Jitter,
 ];
 
 /// Returns a diagnosis with three findings about writes over 10 ms, one of which was tested.
