@@ -64,8 +64,8 @@ fn access_s(case: &Case<'_>) -> f64 {
     case.setting.path.command_s - case.layers.dispatch_s() - flush_s - short_s
 }
 
-/// Returns the time that the data of a single request takes at the medium, in addition to the link, if deeper loads of
-/// the direction fill the medium at about this rate.
+/// Returns the time that the data of a single request takes at the medium, in addition to the link. It is zero unless
+/// deeper loads of the direction fill the medium at about this rate.
 fn transfer_s(case: &Case<'_>) -> f64 {
     let full_per_s = (0..case.evidence.loads.len())
         .filter_map(|index| Case::of(case.evidence, case.layers, case.ceiling, index))

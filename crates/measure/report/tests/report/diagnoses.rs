@@ -9,7 +9,7 @@ use diagnose::{
 use model::{Direction, Keys, Load, Term};
 
 /// All causes.
-pub(crate) const CAUSES: [Cause; 17] = [
+pub(crate) const CAUSES: [Cause; 18] = [
     Cause::Depth,
     Cause::CommandWindow,
     Cause::TcpWindow,
