@@ -335,8 +335,8 @@ impl RandomPath {
                 random.number(),
             );
             let drawn_now = &IMPAIRMENTS[at];
-            // A burner needs its core. A slower link is as it was built if nobody says otherwise. Without a
-            // pause, two limits of one kind hide each other.
+            // Only on near paths does CPU time limit the rate. Without a nominal rate, a slower link counts as built so.
+            // Two limits of one kind hide each other.
             let is_possible = match drawn_now.causes {
                 [Cause::LinkRate] => is_told,
                 [Cause::TargetCpu | Cause::ClientCpu] => is_near,
@@ -665,7 +665,8 @@ const INTRODUCTION: &str = "\
 `cargo measure diagnose-paths` draws paths in the [lab](../lab.md) with up to three impairments and one load. `linerate diagnose` gets
 the load, and no information on the impairments. The truth is a measurement: the rate of the same load without each impairment.
 A finding is right if the load gains most, within 20 %, when what it names is removed. Without a finding, the answer is right if no
-removal gains 15 %.
+removal gains 15 %. The answers are those of the present rules to the stored evidence: rules that changed after the measurement
+have seen some held-out answers.
 
 ";
 
