@@ -436,7 +436,7 @@ impl<T: Transport> Shared<T> {
         if self.are_losses_recorded()
             && let Some(file) = &mut *self.file.borrow_mut()
         {
-            let _ = file.loss_reported();
+            let _ = file.loss_recorded();
         }
     }
 

@@ -70,7 +70,8 @@ fn ratio(before: &LoadRun, now: &LoadRun) -> Option<Ratio> {
     })
 }
 
-const COLUMNS: [&str; 4] = ["load", "MB/s before", "MB/s now", "ratio"];
+/// The columns, with a mark for numbers.
+const COLUMNS: [&str; 4] = ["load", "#MB/s before", "#MB/s now", "ratio"];
 
 fn row(load: &ComparedLoad) -> [String; 4] {
     let ratio = match load.ratio {
@@ -117,12 +118,13 @@ pub(super) fn lines(before: &Diagnosis, now: &Diagnosis, width: usize) -> Vec<St
         .collect();
     let loads = compared(before, now);
     if !loads.is_empty() {
-        let rows: Vec<[String; 4]> = std::iter::once(COLUMNS.map(str::to_owned))
+        let names = COLUMNS.map(|name| name.trim_start_matches('#'));
+        let rows: Vec<[String; 4]> = std::iter::once(names.map(str::to_owned))
             .chain(loads.iter().map(row))
             .collect();
         let columns = [Align::Left, Align::Right, Align::Right, Align::Left]
             .map(|align| Column { align, rank: 0 });
-        lines.extend(indented("  ", &COLUMNS, &columns, &rows, width));
+        lines.extend(indented("  ", &names, &columns, &rows, width));
     }
     lines
 }
@@ -135,7 +137,7 @@ pub(super) fn section(before: &Diagnosis, now: &Diagnosis) -> Section {
         .collect();
     let loads = compared(before, now);
     if !loads.is_empty() {
-        let mut table = Table::of("", &["load", "#MB/s before", "#MB/s now", "ratio"]);
+        let mut table = Table::of("", &COLUMNS);
         loads.iter().for_each(|load| table.row(row(load)));
         blocks.push(Block::Table(table));
     }

@@ -396,7 +396,7 @@ impl JournalFile {
     }
 
     /// Records that the user has recorded all losses.
-    pub(crate) fn loss_reported(&mut self) -> io::Result<()> {
+    pub(crate) fn loss_recorded(&mut self) -> io::Result<()> {
         self.set_loss(UnreportedLoss::None)
     }
 

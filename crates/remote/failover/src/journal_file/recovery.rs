@@ -122,7 +122,7 @@ impl JournalFile {
                 );
             }
             found = Found::default();
-            file.loss_reported().map_err(system)?;
+            file.loss_recorded().map_err(system)?;
         }
         let losses = device.losses();
         let mut rounds = 0..ROUNDS_MAX;

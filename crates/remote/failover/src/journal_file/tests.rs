@@ -543,7 +543,7 @@ fn a_loss_of_changes_that_the_file_no_longer_has_is_kept_until_it_is_reported() 
                 .expect("no other writes");
             assert!(file.has_dropped_unreported());
         }
-        file.loss_reported().expect("a file");
+        file.loss_recorded().expect("a file");
         drop(file);
         assert!(
             !scene

@@ -391,7 +391,7 @@ fn members_keep_their_records_of_losses_until_the_user_of_the_set_has_recorded_t
         end(async move { block::flush_now(&*device).await })
     };
 
-    // The set continues without this member, so that nobody above has to know of the loss.
+    // The set continues without this member, so its user is not affected by the loss.
     counters[1].count();
     assert_eq!(flushed(), Ok(()));
     assert_eq!(device.losses().count(), 0);
